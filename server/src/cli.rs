@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(serve.item_resource_versions, ItemResourceVersions::Composite);
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
-        assert_eq!(serve.limits.router(), Limits::default());
+        assert_eq!(serve.limits.router(8 << 30), Limits::default());
         for wrong in [
             "tributary",
             "tributary serve --tls-cert-file a",
@@ -177,6 +177,7 @@ mod tests {
             "tributary serve --partial maybe",
             "tributary serve --max-connections 0",
             "tributary serve --max-collection-bytes 0",
+            "tributary serve --max-total-collection-bytes 0",
             "tributary serve --max-namespace-views 0",
             "tributary serve --history-bytes -1",
             "tributary serve --item-resource-versions number",

@@ -2,6 +2,7 @@
 
 pub mod core_dumps;
 pub mod descriptors;
+pub mod memory;
 pub(crate) mod metrics;
 pub mod signals;
 pub mod threads;

@@ -4,9 +4,20 @@ use std::time::Duration;
 
 use clap::Args;
 use tributary_router::Limits;
+use tributary_router::limits::COLLECTION_BYTES;
 
 use super::duration::{parse_duration, parse_duration_above_zero};
 use crate::listener::Bounds;
+
+/// Which part of the memory is for objects: half. The other half is for what is not counted with them: a list that
+/// takes the place of what is held, of which everything may have changed while a cluster was away; the changes that are
+/// remembered; what clients have not read, bodies and heads (256, 128 and 64 MiB); the program and what the allocator
+/// keeps. Too little of it ends the process, for everybody, and too few bytes for objects leave out what comes last.
+const MEMORY_FOR_EACH_BYTE: u64 = 2;
+
+/// What objects have at least: 64 MiB, some ten thousand of them. A process that has less than twice that serves a few
+/// small clusters, whose objects it should not be without.
+const FOR_OBJECTS_MIN: u64 = 64 << 20;
 
 /// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
@@ -52,9 +63,15 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
-    /// resource with a Warning, or has its lists answered 429 under --partial Deny
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
-    pub max_collection_bytes: u64,
+    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or
+    /// --max-total-collection-bytes where that is less]
+    #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
+    pub max_collection_bytes: Option<u64>,
+    /// Bytes that the objects of all resources in all clusters may occupy together. Who would have more is treated as
+    /// with --max-collection-bytes; the others keep what they have [default: half of the memory that there is by the
+    /// limit of the cgroup, or else in the machine; 64 MiB at least]
+    #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
+    pub max_total_collection_bytes: Option<u64>,
     /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
     /// at once. A new one takes the place of the one that has been unused for longest. Those in use are shared among
     /// connections as requests in flight are; a connection that has its share is answered 429 for the next one
@@ -79,7 +96,8 @@ impl Default for LimitArguments {
             max_requests_inflight: limits.requests_in_flight,
             max_long_running_requests: limits.long_running_requests,
             max_held_bytes: limits.held_bytes,
-            max_collection_bytes: limits.collection_bytes,
+            max_collection_bytes: None,
+            max_total_collection_bytes: None,
             max_namespace_views: limits.namespace_views,
             request_timeout: limits.request_timeout,
         }
@@ -87,8 +105,9 @@ impl Default for LimitArguments {
 }
 
 impl LimitArguments {
-    /// The router's part.
-    pub fn router(&self) -> Limits {
+    /// The router's part, where there is so much memory, in bytes.
+    pub fn router(&self, memory: u64) -> Limits {
+        let total = self.max_total_collection_bytes.unwrap_or_else(|| for_objects(memory));
         Limits {
             history_bytes: self.history_bytes,
             history_age: self.history_age,
@@ -98,11 +117,17 @@ impl LimitArguments {
             requests_in_flight: self.max_requests_inflight,
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
-            collection_bytes: self.max_collection_bytes,
+            collection_bytes: self.max_collection_bytes.unwrap_or(COLLECTION_BYTES.min(total)),
+            total_collection_bytes: total,
             namespace_views: self.max_namespace_views,
             request_timeout: self.request_timeout,
         }
     }
+}
+
+/// What objects may have of so much memory, in bytes.
+fn for_objects(memory: u64) -> u64 {
+    (memory / MEMORY_FOR_EACH_BYTE).max(FOR_OBJECTS_MIN)
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -126,22 +151,43 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
+    /// As much as the router's own defaults are made for.
+    const MEMORY: u64 = 8 << 30;
+
     #[test]
     fn limits_are_the_routers() {
         let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         let expected = Limits { collection_bytes: 1, namespace_views: 2, ..Limits::default() };
-        assert_eq!(serve.limits.router(), expected);
+        assert_eq!(serve.limits.router(MEMORY), expected);
         let line = "tributary serve --history-seconds 90 --unused-seconds 2h --request-timeout 1m30s";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         let [history_age, request_timeout] = [Duration::from_secs(90); 2];
         let unused_after = Duration::from_secs(2 * 60 * 60);
         let expected = Limits { history_age, request_timeout, unused_after, ..Limits::default() };
-        assert_eq!(serve.limits.router(), expected);
+        assert_eq!(serve.limits.router(MEMORY), expected);
         let refused =
             Cli::try_parse_from(["tributary", "serve", "--max-collection-bytes", "0"]).unwrap_err().to_string();
         for part in ["--max-collection-bytes", "'0'", "above 0", "every cluster would be unknown"] {
             assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn objects_have_half_of_the_memory_where_no_flag_says_otherwise() {
+        let rows = [
+            ("", 16 << 30, (4 << 30, 8 << 30)),
+            ("", 2 << 30, (1 << 30, 1 << 30)),
+            ("", 100 << 20, (64 << 20, 64 << 20)),
+            ("--max-total-collection-bytes 1000", 2 << 30, (1000, 1000)),
+            ("--max-total-collection-bytes 8589934592", 2 << 30, (4 << 30, 8 << 30)),
+            ("--max-collection-bytes 1000", 2 << 30, (1000, 1 << 30)),
+        ];
+        for (flags, memory, expected) in rows {
+            let line = format!("tributary serve {flags}");
+            let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
+            let limits = serve.limits.router(memory);
+            assert_eq!((limits.collection_bytes, limits.total_collection_bytes), expected, "{flags} of {memory}");
         }
     }
 }

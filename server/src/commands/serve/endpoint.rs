@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_proxy::ClientTuning;
-use tributary_router::{Policies, Router, RouterConfig};
+use tributary_router::{Limits, Policies, Router, RouterConfig};
 
 use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
@@ -28,6 +28,7 @@ use crate::hosts::Hosts;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::process::descriptors;
+use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
 use crate::replicas::Exchange;
 
@@ -193,7 +194,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     let (keep, keep_heard) = (directory.clone(), directory.clone());
     RouterConfig {
         policies: Policies::default(),
-        limits: arguments.limits.router(),
+        limits: limits(arguments),
         alone: arguments.is_alone(),
         replicas: arguments.sharing.replicas(),
         epochs: EPOCHS.read(directory),
@@ -202,6 +203,18 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         keep_last_heard: Some(Box::new(move |heard| last_heard::keep(&keep_heard, heard))),
         shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
+}
+
+/// What is held at most, as it is said in the log: of the objects it follows from what memory there is.
+fn limits(arguments: &ServeArguments) -> Limits {
+    let Memory { bytes: memory, bound } = Memory::of_this_process();
+    let limits = arguments.limits.router(memory);
+    let (total, each) = (limits.total_collection_bytes, limits.collection_bytes);
+    tracing::info!(total, each, memory, memory_is = %bound, "so many bytes may the objects of all collections have");
+    if total > memory {
+        tracing::warn!(total, memory, "--max-total-collection-bytes is more than the memory there is");
+    }
+    limits
 }
 
 /// Over how many connections to a member the requests of many clients spread: half of the cores encrypt and frame for
