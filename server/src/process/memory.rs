@@ -47,15 +47,13 @@ impl Memory {
     /// Of this process, as of now: the least limit of its cgroups, or what the machine has where that is less. Reads
     /// some small files of the kernel's.
     pub fn of_this_process() -> Self {
-        Self::found(Path::new("/"))
+        Self::found(Path::new("/"), machine_bytes())
     }
 
-    /// As the files below this directory say.
-    fn found(root: &Path) -> Self {
-        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let machine = machine_bytes(&read("proc/meminfo"));
-        let limit = cgroup_bytes(root, &read("proc/self/cgroup"));
-        match (limit, machine) {
+    /// As the files below this directory say, on a machine that has so much.
+    fn found(root: &Path, machine: Option<u64>) -> Self {
+        let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        match (cgroup_bytes(root, &cgroups), machine) {
             // What has no limit in cgroup v1 has one beyond all memory.
             (Some(bytes), machine) if bytes < machine.unwrap_or(u64::MAX >> 2) => {
                 Self { bytes, bound: MemoryBound::Cgroup }
@@ -66,10 +64,17 @@ impl Memory {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`, which is in KiB.
-fn machine_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+/// What the machine has. By the system call: a unit of systemd may see no file about it (`ProcSubset=pid`).
+#[cfg(target_os = "linux")]
+fn machine_bytes() -> Option<u64> {
+    let known = rustix::system::sysinfo();
+    u64::try_from(u128::from(known.totalram) * u128::from(known.mem_unit)).ok()
+}
+
+/// Not known here.
+#[cfg(not(target_os = "linux"))]
+fn machine_bytes() -> Option<u64> {
+    None
 }
 
 /// The least limit of the groups that `/proc/self/cgroup` names, and of those above them. In a container that sees the
@@ -95,23 +100,21 @@ fn limit_files(root: &Path, line: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    const MEMINFO: &str = "MemTotal:       16384 kB\nMemFree:            1 kB\n";
-
     #[test]
     fn the_least_limit_counts_or_the_machines_memory() {
         use MemoryBound::{Cgroup, Machine, Unknown};
         type Files<'a> = &'a [(&'a str, &'a str)];
         let own = ("proc/self/cgroup", "0::/pods/one\n");
         let v1 = ("proc/self/cgroup", "4:cpu,memory:/docker/x\n1:name=systemd:/docker/x\n0::/\n");
-        let meminfo = ("proc/meminfo", MEMINFO);
-        let rows: [(&str, Files<'_>, u64, MemoryBound); 9] = [
-            ("nothing is said", &[], ASSUMED, Unknown),
-            ("no limit", &[meminfo, own, ("sys/fs/cgroup/pods/one/memory.max", "max\n")], 16 << 20, Machine),
-            ("its own", &[meminfo, own, ("sys/fs/cgroup/pods/one/memory.max", "4096\n")], 4096, Cgroup),
+        let machine = Some(16 << 20);
+        let rows: [(&str, Option<u64>, Files<'_>, u64, MemoryBound); 9] = [
+            ("nothing is said", None, &[], ASSUMED, Unknown),
+            ("no limit", machine, &[own, ("sys/fs/cgroup/pods/one/memory.max", "max\n")], 16 << 20, Machine),
+            ("its own", machine, &[own, ("sys/fs/cgroup/pods/one/memory.max", "4096\n")], 4096, Cgroup),
             (
                 "one above it",
+                machine,
                 &[
-                    meminfo,
                     own,
                     ("sys/fs/cgroup/pods/one/memory.max", "max\n"),
                     ("sys/fs/cgroup/pods/memory.max", "8192\n"),
@@ -122,38 +125,42 @@ mod tests {
             ),
             (
                 "in a container",
-                &[meminfo, ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "5000\n")],
+                machine,
+                &[("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "5000\n")],
                 5000,
                 Cgroup,
             ),
             (
                 "more than there is",
-                &[meminfo, own, ("sys/fs/cgroup/pods/one/memory.max", "99999999999\n")],
+                machine,
+                &[own, ("sys/fs/cgroup/pods/one/memory.max", "99999999999\n")],
                 16 << 20,
                 Machine,
             ),
-            ("v1", &[meminfo, v1, ("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "7000\n")], 7000, Cgroup),
+            ("v1", machine, &[v1, ("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "7000\n")], 7000, Cgroup),
             (
                 "v1 in a container that sees its host's path",
-                &[meminfo, v1, ("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000\n")],
+                machine,
+                &[v1, ("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000\n")],
                 6000,
                 Cgroup,
             ),
             (
                 "v1 without a limit",
+                None,
                 &[v1, ("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n")],
                 ASSUMED,
                 Unknown,
             ),
         ];
-        for (case, files, bytes, bound) in rows {
+        for (case, machine, files, bytes, bound) in rows {
             let root = tempfile::tempdir().unwrap();
             for (path, text) in files {
                 let file = root.path().join(path);
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(file, text).unwrap();
             }
-            assert_eq!(Memory::found(root.path()), Memory { bytes, bound }, "{case}");
+            assert_eq!(Memory::found(root.path(), machine), Memory { bytes, bound }, "{case}");
         }
     }
 
