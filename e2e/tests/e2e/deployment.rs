@@ -84,7 +84,14 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
         for values in VALUES.map(values) {
             helm.ok(&["lint", "--strict", &deploy("helm/tributary"), "--values", &values]).await?;
             let objects = render::chart(&helm, &["--values", &values]).await?;
-            ensure!(objects.iter().any(|object| object["kind"] == "Deployment"), "{objects:?}");
+            let deployment = objects.iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
+            let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+            ensure!(container["resources"]["limits"]["memory"].is_string(), "no limit of memory: {container}");
+            // What objects may occupy the program reads from the limit of its cgroup. A number beside it would be
+            // another one once the limit is changed.
+            let arguments = container["args"].as_array().context("arguments")?;
+            let says_how_much = |one: &Value| one.as_str().is_some_and(|text| text.contains("collection-bytes"));
+            ensure!(!arguments.iter().any(says_how_much), "{arguments:?}");
         }
         for (value, expected) in REFUSED {
             let refused = render::run(&helm, "tributary", &["--values", &minimal, "--set", value]).await?;
