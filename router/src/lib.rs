@@ -192,7 +192,8 @@ impl Router {
         let room = ObjectRoom::new(config.limits.total_collection_bytes, move |bytes| {
             used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         });
-        let fleet = Fleet::within(room, metrics.member_shares(), config.last_heard.discovery);
+        let shares = metrics.member_shares(config.limits.member_unread_bytes);
+        let fleet = Fleet::within(room, shares, config.last_heard.discovery);
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
@@ -399,7 +400,9 @@ impl Router {
         });
         let room = self.fleet.room();
         let objects = LimitReport::new(limits::OBJECTS, room.used(), room.max(), None);
-        shares.chain(answer_turns).chain([objects]).collect()
+        let (used, max, refused) = self.fleet.unread().usage();
+        let unread = LimitReport::new(limits::MEMBER_UNREAD, used as u64, max as u64, Some(refused));
+        shares.chain(answer_turns).chain([objects, unread]).collect()
     }
 
     /// Makes `/readyz` fail, so that whoever sends clients here sends them elsewhere. Nothing else changes until

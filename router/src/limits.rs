@@ -45,6 +45,9 @@ pub struct Limits {
     /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
     /// which is taken before a write is sent.
     pub held_bytes: usize,
+    /// What clusters' answers to clients' requests may have that no client has read, in bytes, all clusters together.
+    /// Each request that is sent on counts with the most that its answer may leave unread.
+    pub member_unread_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
     /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with
@@ -62,6 +65,17 @@ pub const COLLECTION_BYTES: u64 = 4 << 30;
 
 /// 4 GiB, for whoever does not say how much memory there is: half of a laptop's 8 GiB.
 const TOTAL_COLLECTION_BYTES: u64 = 4 << 30;
+
+/// 2 GiB, for whoever does not say how much memory there is: a quarter of a laptop's 8 GiB.
+const MEMBER_UNREAD_BYTES: usize = 2 << 30;
+
+/// What an answer of a cluster may have that nobody has read, in bytes: the flow-control window of its stream
+/// ([`client_windows`](ClientTuning::client_windows)). Over HTTP/1.1 it is what hyper's and the system's buffers take,
+/// which is about as much.
+pub(crate) const ANSWER_WINDOW: usize = 256 << 10;
+
+/// The same of a watch on the connections that watches share (`proxy/src/pool/watch_connection.rs`).
+pub(crate) const WATCH_WINDOW: usize = 64 << 10;
 
 /// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
 /// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard
@@ -152,6 +166,9 @@ pub(crate) const UPGRADES: &str = "upgraded_connections";
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
 
+/// The name of the bound of what answers of clusters leave unread in the metrics.
+pub(crate) const MEMBER_UNREAD: &str = "member_unread_bytes";
+
 /// The name of the bound of the bytes of all objects in the metrics.
 pub(crate) const OBJECTS: &str = "total_collection_bytes";
 
@@ -179,6 +196,7 @@ impl Default for Limits {
             requests_in_flight: REQUESTS_IN_FLIGHT,
             long_running_requests: LONG_RUNNING_REQUESTS,
             held_bytes: HELD_BYTES,
+            member_unread_bytes: MEMBER_UNREAD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
             collection_bytes: COLLECTION_BYTES,
             total_collection_bytes: TOTAL_COLLECTION_BYTES,
@@ -219,6 +237,7 @@ impl Limits {
             (REQUESTS, self.requests_in_flight as u64),
             (LONG_RUNNING, self.long_running_requests as u64),
             (BYTES, self.held_bytes as u64),
+            (MEMBER_UNREAD, self.member_unread_bytes as u64),
             ("collection_bytes", self.collection_bytes),
             (OBJECTS, self.total_collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
@@ -227,5 +246,15 @@ impl Limits {
             (UPGRADES, to_members.tunnel_places.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_with_the_window_of_its_stream() {
+        assert_eq!(u64::from(ClientTuning::default().client_windows.stream), ANSWER_WINDOW as u64);
     }
 }

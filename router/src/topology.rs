@@ -15,7 +15,7 @@ mod trouble;
 mod trouble_log;
 
 pub use address::ClusterAddress;
-pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
+pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics, MemberUnreadBytes};
 pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
 pub(crate) use health::next_state;

@@ -28,6 +28,7 @@ use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::{FairShare, ShareMetrics};
 use crate::flow::holder::Holder;
+use crate::limits::{ANSWER_WINDOW, WATCH_WINDOW};
 use crate::refusal::{Beyond, LimitRefusal, Refusal};
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
@@ -126,18 +127,49 @@ pub(crate) struct Cluster {
     watches: Arc<FairShare>,
     /// The others of clients' requests to it.
     short: Arc<FairShare>,
+    /// What all of them may leave unread, those to other members as well.
+    unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
 
-/// What is counted of clients' requests to members, of all members together.
+/// What clients' requests to all members together have in common: what is counted of them, and what their answers may
+/// leave unread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberShareMetrics {
+    /// What they may leave unread.
+    pub unread: MemberUnreadBytes,
     /// Of those that last, but for watches.
     pub lasting: ShareMetrics,
     /// Of watches.
     pub watches: ShareMetrics,
     /// Of the others.
     pub short: ShareMetrics,
+}
+
+/// What answers of all members may have that no client has read, in bytes. A member sends as much of an answer as its
+/// stream's window lets it, whether or not somebody reads: so each request has its window of this until its answer has
+/// ended. Each member has as much for itself as its connections carry, and of a fleet that would be a multiple of all
+/// memory. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberUnreadBytes(Arc<FairShare>);
+
+impl MemberUnreadBytes {
+    /// So many bytes.
+    pub(crate) fn new(max: usize, metrics: ShareMetrics) -> Self {
+        Self(FairShare::new("bytes that clusters' answers may leave unread (--max-member-unread-bytes)", max, metrics))
+    }
+
+    /// How many are taken, of how many, and how many requests were refused.
+    pub(crate) fn usage(&self) -> (usize, usize, u64) {
+        (self.0.held(), self.0.max(), self.0.refused())
+    }
+}
+
+/// As much as there is, for tests.
+impl Default for MemberUnreadBytes {
+    fn default() -> Self {
+        Self::new(usize::MAX, ShareMetrics::default())
+    }
 }
 
 /// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a
@@ -157,19 +189,23 @@ pub(crate) enum ClusterIdentity {
 }
 
 impl Cluster {
-    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once is
-    /// shared among clients, so that who reads slowly, or not at all, leaves room for others; what this process asks
-    /// for itself takes none of it.
+    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once, and
+    /// what answers of all members may leave unread, is shared among clients, so that who reads slowly, or not at all,
+    /// leaves room for others; what this process asks for itself takes none of it.
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
     pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Permit, Refusal> {
-        let place = self.share(class).take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+        let refused = |exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
             is_lasting: class.is_long_running(),
-        })?;
-        Ok(Permit::keeping(place))
+        };
+        let share = self.share(class);
+        let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
+        let place = share.take(holder, 1).map_err(refused)?;
+        let unread = self.unread.0.take(holder, window).map_err(refused)?;
+        Ok(Permit::keeping((place, unread)))
     }
 
     /// How many places clients have of those that there are.
@@ -245,6 +281,7 @@ impl Cluster {
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
             watches: FairShare::new("watches", 0, shares.watches.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
+            unread: shares.unread.clone(),
             cancelled: CancellationToken::new(),
             setup,
         })

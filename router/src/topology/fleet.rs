@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
 
-use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
+use super::cluster::{Cluster, ClusterChange, MemberShareMetrics, MemberUnreadBytes};
 use super::mark::ClusterMark;
 use super::served::Served;
 use super::server_version::ServerVersion;
@@ -147,6 +147,11 @@ impl Fleet {
             }
         });
         fleet
+    }
+
+    /// What answers of all members may leave unread.
+    pub(crate) fn unread(&self) -> &MemberUnreadBytes {
+        &self.shares.unread
     }
 
     /// What the objects of all members may occupy together.

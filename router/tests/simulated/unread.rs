@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{ClientTuning, Places, Windows};
-use tributary_router::{ClusterSetup, Peer, Policies, Policy, User};
+use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
@@ -190,4 +190,42 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
         fixture.put_and_see("a", "later", "").await;
         assert_eq!(unread.len(), 30);
     }
+}
+
+/// Each cluster has room for what its connections carry, and of a fleet that is more than all memory.
+#[tokio::test]
+async fn answers_of_all_clusters_that_nobody_reads_have_one_bound() {
+    // Of 32 answers one client has half of three quarters.
+    let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
+    let members = ["a", "b"].map(|name| SimulatorConfig { http2: false, ..config(name) });
+    let fixture = Fixture::within(limits, members, allow()).await;
+    let paths = ["a", "b"].map(|name| format!("/clusters/{name}{CONFIG_MAPS}"));
+    let mut given = Vec::new();
+    for number in 0..12 {
+        let answer = call(&fixture, 1, Request::get(&paths[number % 2]), body::empty()).await;
+        assert_eq!(answer.status(), 200, "answer {number}");
+        given.push(answer);
+    }
+    let used = || {
+        let text = fixture.router.metrics().expose();
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="member_unread_bytes"} "#));
+        value.map(str::to_owned)
+    };
+    assert_eq!(used().as_deref(), Some("3145728"));
+    for (name, path) in ["a", "b"].into_iter().zip(&paths) {
+        let (head, body) = call(&fixture, 1, Request::get(path), body::empty()).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let message = Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429);
+        let bound = "too many bytes that clusters' answers may leave unread (--max-member-unread-bytes): of 8388608";
+        for part in [format!("cluster {name}: {bound}").as_str(), "this one holds 3145728", "read their answers"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+    // Others are served, and what is read gives its room back.
+    assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
+    for answer in given {
+        answer.into_body().collect().await.unwrap();
+    }
+    assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
 }

@@ -9,15 +9,23 @@ use tributary_router::limits::COLLECTION_BYTES;
 use super::duration::{parse_duration, parse_duration_above_zero};
 use crate::listener::Bounds;
 
-/// Which part of the memory is for objects: half. The other half is for what is not counted with them: a list that
-/// takes the place of what is held, of which everything may have changed while a cluster was away; the changes that are
-/// remembered; what clients have not read, bodies and heads (256, 128 and 64 MiB); the program and what the allocator
-/// keeps. Too little of it ends the process, for everybody, and too few bytes for objects leave out what comes last.
+/// Which part of the memory is for objects: half. The other half is for what is not counted with them: what clients
+/// leave unread of clusters' answers; a list that takes the place of what is held, of which everything may have changed
+/// while a cluster was away; the changes that are remembered; what clients have not read of other answers, bodies and
+/// heads (256, 128 and 64 MiB); the program and what the allocator keeps. Too little of it ends the process, for everybody, and too few bytes for objects leave out what comes last.
 const MEMORY_FOR_EACH_BYTE: u64 = 2;
 
 /// What objects have at least: 64 MiB, some ten thousand of them. A process that has less than twice that serves a few
 /// small clusters, whose objects it should not be without.
 const FOR_OBJECTS_MIN: u64 = 64 << 20;
+
+/// Which part of the memory is for what clients leave unread of clusters' answers: a quarter, of 2 GiB 2,048 answers.
+/// One client has three eighths of these where it is alone, 768: some more than it may have under way at one endpoint,
+/// and not as many again at each.
+const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
+
+/// What these have at least: 32 MiB, which are 128 answers at once.
+const FOR_MEMBERS_ANSWERS_MIN: u64 = 32 << 20;
 
 /// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
@@ -62,6 +70,12 @@ pub struct LimitArguments {
     /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
+    /// Bytes that clusters' answers to requests which are sent on to them may have that no client has read, all clusters
+    /// together. Each such request counts with 256 KiB, a watch with 64 KiB, until its answer has ended. Shared among
+    /// connections, and users, as requests in flight are; a request that finds no room is answered 429 [default: a
+    /// quarter of the memory that there is by the limit of the cgroup, or else in the machine; 32 MiB at least]
+    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
     /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or
     /// --max-total-collection-bytes where that is less]
@@ -96,6 +110,7 @@ impl Default for LimitArguments {
             max_requests_inflight: limits.requests_in_flight,
             max_long_running_requests: limits.long_running_requests,
             max_held_bytes: limits.held_bytes,
+            max_member_unread_bytes: None,
             max_collection_bytes: None,
             max_total_collection_bytes: None,
             max_namespace_views: limits.namespace_views,
@@ -117,6 +132,7 @@ impl LimitArguments {
             requests_in_flight: self.max_requests_inflight,
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
+            member_unread_bytes: self.max_member_unread_bytes.unwrap_or_else(|| for_members_answers(memory)),
             collection_bytes: self.max_collection_bytes.unwrap_or(COLLECTION_BYTES.min(total)),
             total_collection_bytes: total,
             namespace_views: self.max_namespace_views,
@@ -128,6 +144,12 @@ impl LimitArguments {
 /// What objects may have of so much memory, in bytes.
 fn for_objects(memory: u64) -> u64 {
     (memory / MEMORY_FOR_EACH_BYTE).max(FOR_OBJECTS_MIN)
+}
+
+/// What clusters' answers may leave unread of so much memory, in bytes.
+fn for_members_answers(memory: u64) -> usize {
+    let bytes = (memory / MEMORY_FOR_EACH_UNREAD_BYTE).max(FOR_MEMBERS_ANSWERS_MIN);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -174,20 +196,24 @@ mod tests {
     }
 
     #[test]
-    fn objects_have_half_of_the_memory_where_no_flag_says_otherwise() {
+    fn what_is_held_follows_from_the_memory_where_no_flag_says_otherwise() {
+        const GIB: u64 = 1 << 30;
+        // (flags, memory) → of one collection, of all, of answers that are not read
         let rows = [
-            ("", 16 << 30, (4 << 30, 8 << 30)),
-            ("", 2 << 30, (1 << 30, 1 << 30)),
-            ("", 100 << 20, (64 << 20, 64 << 20)),
-            ("--max-total-collection-bytes 1000", 2 << 30, (1000, 1000)),
-            ("--max-total-collection-bytes 8589934592", 2 << 30, (4 << 30, 8 << 30)),
-            ("--max-collection-bytes 1000", 2 << 30, (1000, 1 << 30)),
+            ("", 16 * GIB, (4 * GIB, 8 * GIB, 4 << 30)),
+            ("", 2 * GIB, (GIB, GIB, 512 << 20)),
+            ("", 100 << 20, (64 << 20, 64 << 20, 32 << 20)),
+            ("--max-total-collection-bytes 1000", 2 * GIB, (1000, 1000, 512 << 20)),
+            ("--max-total-collection-bytes 8589934592", 2 * GIB, (4 * GIB, 8 * GIB, 512 << 20)),
+            ("--max-collection-bytes 1000", 2 * GIB, (1000, GIB, 512 << 20)),
+            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB, GIB, 1000)),
         ];
         for (flags, memory, expected) in rows {
             let line = format!("tributary serve {flags}");
             let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
             let limits = serve.limits.router(memory);
-            assert_eq!((limits.collection_bytes, limits.total_collection_bytes), expected, "{flags} of {memory}");
+            let found = (limits.collection_bytes, limits.total_collection_bytes, limits.member_unread_bytes);
+            assert_eq!(found, expected, "{flags} of {memory}");
         }
     }
 }

@@ -205,12 +205,20 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     }
 }
 
-/// What is held at most, as it is said in the log: of the objects it follows from what memory there is.
+/// What is held at most. What of it follows from the memory there is, the log says.
 fn limits(arguments: &ServeArguments) -> Limits {
     let Memory { bytes: memory, bound } = Memory::of_this_process();
     let limits = arguments.limits.router(memory);
-    let (total, each) = (limits.total_collection_bytes, limits.collection_bytes);
-    tracing::info!(total, each, memory, memory_is = %bound, "so many bytes may the objects of all collections have");
+    let (total, each, unread) =
+        (limits.total_collection_bytes, limits.collection_bytes, limits.member_unread_bytes as u64);
+    tracing::info!(
+        memory,
+        memory_is = %bound,
+        max_total_collection_bytes = total,
+        max_collection_bytes = each,
+        max_member_unread_bytes = unread,
+        "what may be held of objects, and of clusters' answers"
+    );
     if total > memory {
         tracing::warn!(total, memory, "--max-total-collection-bytes is more than the memory there is");
     }
