@@ -102,9 +102,9 @@ impl fmt::Display for StaleReason {
             Self::TooLarge(most) => write!(f, "the collection is larger than {most} bytes"),
             Self::NoRoom { bytes, max } => write!(
                 f,
-                "there is no room for {bytes} bytes of the collection: all collections of all clusters together may have \
-                 {max} (--max-total-collection-bytes), and the others keep what they have; give the process more memory, \
-                 or have it hold fewer resources"
+                "there is no room for {bytes} bytes of the collection: all collections of all clusters together may \
+                 have {max} (--max-total-collection-bytes), and the others keep what they have; give the process more \
+                 memory, or have it hold fewer resources"
             ),
             Self::Other(text) => f.write_str(text),
         }

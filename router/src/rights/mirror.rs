@@ -273,8 +273,8 @@ impl RightsMirror {
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
-    /// Whether a cluster has more roles or bindings than are held, or than there is room for: whoever administrates a namespace there can bring
-    /// that about.
+    /// Whether a cluster has more roles or bindings than are held, or than there is room for: whoever administrates a
+    /// namespace there can bring that about.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);

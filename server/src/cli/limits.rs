@@ -12,7 +12,8 @@ use crate::listener::Bounds;
 /// Which part of the memory is for objects: half. The other half is for what is not counted with them: what clients
 /// leave unread of clusters' answers; a list that takes the place of what is held, of which everything may have changed
 /// while a cluster was away; the changes that are remembered; what clients have not read of other answers, bodies and
-/// heads (256, 128 and 64 MiB); the program and what the allocator keeps. Too little of it ends the process, for everybody, and too few bytes for objects leave out what comes last.
+/// heads (256, 128 and 64 MiB); the program and what the allocator keeps. Too little of it ends the process, for
+/// everybody; too few bytes for objects leave out what comes last.
 const MEMORY_FOR_EACH_BYTE: u64 = 2;
 
 /// What objects have at least: 64 MiB, some ten thousand of them. A process that has less than twice that serves a few
@@ -70,10 +71,11 @@ pub struct LimitArguments {
     /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
-    /// Bytes that clusters' answers to requests which are sent on to them may have that no client has read, all clusters
-    /// together. Each such request counts with 256 KiB, a watch with 64 KiB, until its answer has ended. Shared among
-    /// connections, and users, as requests in flight are; a request that finds no room is answered 429 [default: a
-    /// quarter of the memory that there is by the limit of the cgroup, or else in the machine; 32 MiB at least]
+    /// Bytes that clusters' answers to requests which are sent on to them may have that no client has read, all
+    /// clusters together. Each such request counts with 256 KiB, a watch with 64 KiB, until its answer has ended.
+    /// Shared among connections, and users, as requests in flight are; a request that finds no room is answered 429
+    /// [default: a quarter of the memory that there is by the limit of the cgroup, or else in the machine; 32 MiB at
+    /// least]
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that

@@ -522,7 +522,8 @@ pub const METRICS: &[MetricDescription] = &[
         help: "How much of a limit is used now",
         meaning: "How much of a shared bound is used now: `requests_in_flight`, `held_bytes`, `member_unread_bytes`, \
          `total_collection_bytes`, and in the [shared mode](shared-mode.md) `long_running_requests` and \
-         `upgraded_connections`. In one person's own endpoint the last two are not shared, and not told here: what lasts is among `tributary_endpoint_outstanding_requests`. \
+         `upgraded_connections`. In one person's own endpoint the last two are not shared, and not told here: what \
+         lasts is among `tributary_endpoint_outstanding_requests`. \
          `short_to_member`, `watches_to_member` and `long_running_to_member` are of all clusters together; their \
          bounds are those of each, which `tributary_member_limit` has.",
         shown_by: &["limit"],
