@@ -67,9 +67,9 @@ impl PolicySender {
 /// A request as policies look at it: as each of the users that its [`PolicySender`] is.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<'a> {
-    /// As [`Sender::acting`].
+    /// As [`PolicySender::acting`].
     pub(crate) acting: DispatchAttributes<'a>,
-    /// As [`Sender::authenticated`].
+    /// As [`PolicySender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
     /// As whom it acts, also where the policies choose nothing for it.
     pub(crate) counted: Counted<DispatchAttributes<'a>>,
