@@ -19,6 +19,9 @@ pub const LOAN: Duration = Duration::from_secs(5);
 /// How much of the spare is lent at once: half, so that the others find something, too.
 const LENT_OF_SPARE: u32 = 2;
 
+/// How many loans to one other are told apart: who asks once in a second has six that are not over.
+const LOANS_OF_ONE: usize = 8;
+
 /// A replica, by a number that it has chosen at random when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
@@ -59,7 +62,7 @@ impl Loans {
             None => available,
         });
         if let (Some(until), true) = (now.checked_add(LOAN), amount > 0) {
-            self.given.push(Loan { other, amount, until });
+            self.give(Loan { other, amount, until });
             return amount;
         }
         0
@@ -70,7 +73,7 @@ impl Loans {
     pub fn borrow(&mut self, (other, amount): (ReplicaId, u32), asked: Instant, now: Instant) {
         self.forget(now);
         if let Some(until) = asked.checked_add(LOAN).filter(|until| *until > now) {
-            self.taken.push(Loan { other, amount, until });
+            add(&mut self.taken, Loan { other, amount, until });
         }
     }
 
@@ -97,10 +100,29 @@ impl Loans {
         self.given.iter().chain(&self.taken).map(|loan| loan.until).filter(|until| *until > after).min()
     }
 
+    /// Whoever asks much more often than once in a second, for less each time, has the largest that it was lent kept
+    /// for it until the last is over.
+    fn give(&mut self, loan: Loan) {
+        add(&mut self.given, loan);
+        let of_it = self.given.iter().filter(|given| given.other == loan.other);
+        if of_it.clone().count() > LOANS_OF_ONE {
+            let amount = of_it.map(|given| given.amount).max().unwrap_or(loan.amount);
+            self.given.retain(|given| given.other != loan.other);
+            self.given.push(Loan { amount, ..loan });
+        }
+    }
+
     fn forget(&mut self, now: Instant) {
         self.given.retain(|loan| loan.until > now);
         self.taken.retain(|loan| loan.until > now);
     }
+}
+
+/// Adds a loan. It takes the place of those of the same other that are neither larger nor last longer: they would
+/// never count again.
+fn add(loans: &mut Vec<Loan>, new: Loan) {
+    loans.retain(|loan| loan.other != new.other || loan.amount > new.amount || loan.until > new.until);
+    loans.push(new);
 }
 
 /// What is not over of one other's.
@@ -237,6 +259,23 @@ mod tests {
         assert_eq!([None, Some(OTHER), Some(THIRD)].map(|other| own.asked_of(other, 30, now)), [10, 30, 10]);
         own.borrow((THIRD, 40), now, now);
         assert_eq!([None, Some(OTHER), Some(THIRD)].map(|other| own.asked_of(other, 30, now)), [0, 10, 20]);
+    }
+
+    #[test]
+    fn however_often_one_other_asks_a_few_loans_are_kept_for_it() {
+        let now = Instant::now();
+        let mut own = Loans::default();
+        let lent = |own: &mut Loans, wanted| own.lend(1_000, 0, (OTHER, wanted), now);
+        assert!((0..4_096).all(|_| lent(&mut own, 1) == 1));
+        assert_eq!((own.given.len(), own.part(1_000, now)), (1, 999));
+        // For less each time: what it was lent before is not over.
+        assert!((1..=400).rev().all(|wanted| lent(&mut own, wanted) == wanted));
+        assert!(own.given.len() <= LOANS_OF_ONE, "{:?}", own.given);
+        assert_eq!((own.part(1_000, now), own.part(1_000, now + LOAN)), (600, 1_000));
+        for _ in 0..4_096 {
+            own.borrow((THIRD, 1), now, now);
+        }
+        assert_eq!((own.taken.len(), own.part(1_000, now)), (1, 601));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What of each schema's limit is this replica's, where several serve together, and what it lends the others and
 //! borrows of them. Who asks them, and over what, is the server's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -21,6 +22,10 @@ const HEADROOM_OF_USED: u32 = 8;
 /// half. What is lent is lent of all keys, and one of them that is refused at another replica, somebody's storm, is no
 /// reason to leave the others here with what the busiest of them happens to use.
 const KEPT_FOR_EACH_KEY: u32 = 2;
+
+/// How long what the busiest key uses is not counted anew for others that ask: 100 ms. Nobody is let in while it is
+/// counted, some 100 µs with all the keys that there may be, and each of the others asks once in a second.
+const COUNTED_FOR: Duration = Duration::from_millis(100);
 
 /// So much of a schema's limit, asked for or lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +71,17 @@ struct OwnShare {
     refused: u64,
     /// Whether there were more since the time before, or somebody waited.
     is_short: bool,
+    /// What was last counted.
+    counted: Option<Counted>,
+}
+
+/// What the key used that used most.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at: Instant,
+    used: u32,
+    /// How many requests of all keys had been let in.
+    admitted: u64,
 }
 
 impl FlowShares {
@@ -165,18 +181,18 @@ impl FlowShares {
     }
 
     /// Another replica asks for these: what it is lent, from now on for [`LOAN`](tributary_flow_control::LOAN). This
-    /// replica has so much less at once.
+    /// replica has so much less at once. Of a limit that it names several times the first counts.
     pub fn lend(&self, other: ReplicaId, asked: &[LimitShare]) -> Vec<LimitShare> {
         let now = Instant::now();
         let governed = self.governed.load();
         let mut own = self.own.lock();
         let OwnShares { replicas, limits, .. } = &mut *own;
-        let lent = asked.iter().filter_map(|wish| {
+        let lent = each_once(asked).filter_map(|wish| {
             let own = limits.get_mut(&wish.at()).filter(|own| own.whole.kind.amount() == Some(wish.limit))?;
             let (schema, part) = (governed.schema(wish.cluster.as_ref(), &wish.schema)?, replicas.part(wish.limit));
             let needed = match own.is_short || own.is_short_now(schema) {
                 true => part,
-                false => with_headroom(schema.used_most()),
+                false => with_headroom(own.used_most(schema, now)),
             };
             let kept = if own.whole.kind.is_of_each_key() { part.div_ceil(KEPT_FOR_EACH_KEY) } else { 0 };
             let amount = own.loans.lend(part, needed.max(kept), (other, wish.amount), now);
@@ -186,13 +202,14 @@ impl FlowShares {
         lent.collect()
     }
 
-    /// Another replica has lent these; it was asked at this time.
+    /// Another replica has lent these; it was asked at this time. Of a limit that it names several times the first
+    /// counts.
     pub fn borrow(&self, other: ReplicaId, lent: &[LimitShare], asked: Instant) {
         let now = Instant::now();
         let governed = self.governed.load();
         let mut own = self.own.lock();
         let OwnShares { replicas, limits, .. } = &mut *own;
-        for LimitShare { cluster, schema, limit, amount } in lent {
+        for LimitShare { cluster, schema, limit, amount } in each_once(lent) {
             let own = limits.get_mut(&(cluster.clone(), Arc::clone(schema)));
             if let Some(own) = own.filter(|own| own.whole.kind.amount() == Some(*limit))
                 && let Some(schema) = governed.schema(cluster.as_ref(), schema)
@@ -216,6 +233,12 @@ impl FlowShares {
     }
 }
 
+/// Each limit once, however often a message names it.
+fn each_once(shares: &[LimitShare]) -> impl Iterator<Item = &LimitShare> {
+    let mut told = BTreeSet::new();
+    shares.iter().filter(move |share| told.insert((share.cluster.as_ref(), &*share.schema)))
+}
+
 /// With what is kept beyond it.
 fn with_headroom(used: u32) -> u32 {
     used.saturating_add(used.div_ceil(HEADROOM_OF_USED))
@@ -237,7 +260,7 @@ impl OwnShare {
         if before.is_some_and(|before| before.whole.kind.amount() > whole.kind.amount()) {
             loans.give_up_borrowed();
         }
-        Self { whole, loans, refused, is_short }
+        Self { whole, loans, refused, is_short, counted: None }
     }
 
     fn look_at(&mut self, schema: &GovernedSchema) {
@@ -251,6 +274,16 @@ impl OwnShare {
         usage.waiting > 0 || usage.refused.iter().sum::<u64>() > self.refused
     }
 
+    /// What the key uses that uses most, or more: what was let in since that was last counted may all have been its.
+    fn used_most(&mut self, schema: &GovernedSchema, now: Instant) -> u32 {
+        let admitted = schema.usage().admitted;
+        let before = self.counted.filter(|counted| now.saturating_duration_since(counted.at) < COUNTED_FOR);
+        let counted = before.unwrap_or_else(|| Counted { at: now, used: schema.used_most(), admitted });
+        self.counted = Some(counted);
+        let since = u32::try_from(admitted.saturating_sub(counted.admitted)).unwrap_or(u32::MAX);
+        counted.used.saturating_add(since)
+    }
+
     /// Puts into force what is this replica's.
     fn apply(&self, schema: &GovernedSchema, replicas: Replicas, now: Instant) {
         let own = replicas.share(&self.whole, &self.loans, now);
@@ -262,8 +295,6 @@ impl OwnShare {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tributary_flow_control::{Dimension, LOAN, Limited, MaxRequestsInflight, SchemaKind, TokenBucket};
 
     use super::*;
@@ -354,6 +385,37 @@ mod tests {
         assert_eq!(fill(&second).await.len(), 1);
         need_back(&first, &second).await;
         assert_eq!((first.has(), second.has()), (50, 50));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_that_one_message_names_often_is_lent_and_borrowed_once() {
+        let (first, second) = (replica(slots(100)), replica(slots(100)));
+        let wish = |amount| LimitShare { cluster: None, schema: "all".into(), limit: 100, amount };
+        let asked: Vec<_> = [5].into_iter().chain([1; 4_095]).map(wish).collect();
+        let lent = second.lend(FIRST, &asked);
+        assert_eq!((lent, second.has()), (vec![wish(5)], 45));
+        first.borrow(SECOND, &[wish(5), wish(40)], Instant::now());
+        assert_eq!(first.has(), 55);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_used_is_not_counted_for_each_question_and_never_taken_for_less() {
+        let own = replica(slots(100));
+        let lent = || own.lend(FIRST, &[LimitShare { cluster: None, schema: "all".into(), limit: 100, amount: 100 }]);
+        let amounts = || lent().iter().map(|share| share.amount).collect::<Vec<_>>();
+        let (schema, mut held) = (own.schema(), Vec::new());
+        for _ in 0..40 {
+            held.push(schema.admit(&crate::flow_control::testing_attributes()).await.unwrap());
+        }
+        assert_eq!(amounts(), [3], "of five");
+        held.clear();
+        assert_eq!(amounts(), [4], "it was counted just now");
+        tokio::time::advance(COUNTED_FOR).await;
+        assert_eq!(amounts(), [27]);
+        for _ in 0..20 {
+            held.push(schema.admit(&crate::flow_control::testing_attributes()).await.unwrap());
+        }
+        assert_eq!(amounts(), [27], "what was let in since is used");
     }
 
     /// What one user is refused at a replica is asked for of all users' limits at the others.
