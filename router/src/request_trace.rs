@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ pub struct RequestTrace(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     audit_id: Option<HeaderValue>,
-    context: Option<TraceContext>,
+    context: OnceLock<TraceContext>,
     found: Mutex<Found>,
 }
 
@@ -64,14 +64,20 @@ pub(crate) enum AskedClusters {
 }
 
 impl RequestTrace {
-    /// Of a request that has an audit ID if it is audited, and is in a trace if it is sampled: members are told both.
-    pub fn new(audit_id: Option<HeaderValue>, context: Option<TraceContext>) -> Self {
-        Self(Arc::new(Inner { audit_id, context, ..Inner::default() }))
+    /// Of a request that is audited: members are told its ID.
+    pub fn audited(audit_id: HeaderValue) -> Self {
+        Self(Arc::new(Inner { audit_id: Some(audit_id), ..Inner::default() }))
+    }
+
+    /// The request is sampled, in this trace, of which members are told: what begins from now on is one of its stages.
+    /// The first word counts.
+    pub fn sample(&self, context: TraceContext) {
+        let _is_first = self.0.context.set(context);
     }
 
     /// The trace that it is in, if it is sampled.
     pub fn context(&self) -> Option<TraceContext> {
-        self.0.context
+        self.0.context.get().copied()
     }
 
     /// The stages that are over, and of how many more nothing was kept. They are given once.
@@ -83,7 +89,7 @@ impl RequestTrace {
     /// A stage of it begins, which is over when what is given is dropped. Costs nothing of a request that is not
     /// sampled.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
-        BegunStage(self.0.context.map(|_| (self.clone(), TracedStage::begin(name, None))))
+        BegunStage(self.context().map(|_| (self.clone(), TracedStage::begin(name, None))))
     }
 
     /// Its audit ID, if it is audited.
@@ -114,7 +120,7 @@ impl RequestTrace {
 
     /// Notes the resource that a request asks for, which some member serves. Costs nothing of one that is not sampled.
     pub(crate) fn note_served(&self, resource: impl FnOnce() -> Option<String>) {
-        if self.0.context.is_some() {
+        if self.context().is_some() {
             self.0.found.lock().served_resource = resource();
         }
     }
@@ -193,7 +199,7 @@ impl RequestTrace {
             headers.insert(AUDIT_ID, id.clone());
         }
         self.0.found.lock().asked.insert(cluster.clone());
-        BegunStage(self.0.context.map(|context| {
+        BegunStage(self.context().map(|context| {
             let stage = TracedStage::begin("forward", Some(cluster.clone()));
             stage.tell(context, headers);
             (self.clone(), stage)
@@ -249,7 +255,7 @@ mod tests {
 
     #[test]
     fn who_was_asked_is_told_once_and_gets_the_id() {
-        let trace = RequestTrace::new(Some(HeaderValue::from_static("one")), None);
+        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
         assert_eq!(trace.asked(), AskedClusters::None);
         trace.note_source(RequestSource::Memory);
@@ -283,7 +289,9 @@ mod tests {
     #[test]
     fn the_stages_of_a_request_that_is_sampled_are_kept_and_no_more_than_some() {
         let context = TraceContext { trace_id: 1, span_id: 2 };
-        let trace = RequestTrace::new(None, Some(context));
+        let trace = RequestTrace::default();
+        drop(trace.stage("before it is known whether it is sampled"));
+        trace.sample(context);
         drop(trace.stage("plan"));
         let (eu, mut headers) = (ClusterName::new("eu").unwrap(), HeaderMap::new());
         let mut asked = trace.ask(&eu, &mut headers);
@@ -299,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_policies_that_took_it_are_told_and_no_more_than_some() {
-        let trace = RequestTrace::new(Some(HeaderValue::from_static("one")), None);
+        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {
             trace.note_policy(format!("p{number}"));

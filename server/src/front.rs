@@ -26,7 +26,7 @@ use crate::hosts::Hosts;
 use crate::listener::{GoawayChance, ListenerRefusal};
 use crate::metrics::ServerMetrics;
 use crate::records::observed::{Observed, Observers};
-use crate::status;
+use crate::{status, traces};
 use own_paths::OwnPath;
 
 /// Who sends a request that is answered.
@@ -226,7 +226,6 @@ impl<H: Handler> Front<H> {
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
-        observed.taken_up(&mut head);
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
         observed.placed(&mut head);
         let Some((user, sender)) = self.authenticate(&mut head, client).await else {
@@ -239,6 +238,7 @@ impl<H: Handler> Front<H> {
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             observed.known(&user);
+            traces::forget_unless_obeyed(&mut head, &user);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(&user),
             });

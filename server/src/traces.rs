@@ -1,8 +1,8 @@
 //! Traces of requests, sent to an OpenTelemetry collector by OTLP over gRPC.
 //!
 //! ```text
-//! Front::call ─▶ Tracer::begin ─▶ Traced ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
-//!                (sampled?)       (the router notes stages)
+//! Front::call ─▶ Tracer::begin ─▶ Traced::known ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
+//!                (may be sampled) (is it?) (the router notes stages)
 //! ```
 //!
 //! Without `--tracing-config-file` there is no [`Tracer`], and a request that is not sampled costs a look at a header.
@@ -10,6 +10,7 @@
 
 mod configuration;
 mod export;
+mod obeyed;
 mod parent;
 mod request;
 mod tracer;
@@ -17,4 +18,5 @@ mod tracer;
 pub use configuration::{TracingConfiguration, TracingConfigurationError};
 pub use tracer::Tracer;
 
+pub(crate) use obeyed::forget_unless_obeyed;
 pub(crate) use request::Traced;

@@ -64,7 +64,7 @@ impl Received {
     /// whether its client sent a certificate.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
-        let trace = RequestTrace::new(Some(id.clone()), head.extensions.remove());
+        let trace = RequestTrace::audited(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
         let (presented, at) = (Presented::of(head, has_certificate), MicroTime::of(SystemTime::now()));

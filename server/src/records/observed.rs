@@ -38,21 +38,10 @@ impl Observers {
 }
 
 impl Observed {
-    /// The request is taken up: whoever is told its audit ID is told its trace as well.
-    pub(crate) fn taken_up(&self, head: &mut Parts) {
-        if let Some(traced) = &self.traced {
-            head.extensions.insert(traced.context());
-        }
-    }
-
     /// Its host has been looked at, and it has an audit ID if it is audited.
     pub(crate) fn placed(&mut self, head: &mut Parts) {
         if self.followed.is_none() && self.traced.is_none() {
             return;
-        }
-        if head.extensions.get::<RequestTrace>().is_none() {
-            let trace = RequestTrace::new(None, head.extensions.remove());
-            head.extensions.insert(trace);
         }
         let trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
         if let Some(traced) = &mut self.traced {
@@ -63,14 +52,12 @@ impl Observed {
         }
     }
 
-    /// It is known whose it is.
+    /// It is known whose it is, and by that whether it is traced.
     pub(crate) fn known(&mut self, user: &User) {
         if let Some(followed) = &mut self.followed {
             followed.known(user);
         }
-        if let Some(traced) = &mut self.traced {
-            traced.known();
-        }
+        self.traced = self.traced.take().and_then(|traced| traced.known(user));
     }
 
     /// It is answered.

@@ -15,8 +15,8 @@ const MILLION: u32 = 1_000_000;
 pub struct TracingConfiguration {
     /// The collector, as `http://HOST:PORT`: spans are sent by gRPC without TLS, as kube-apiserver sends them.
     pub endpoint: String,
-    /// How many of a million requests are sampled that do not belong to a trace yet. Those that do are sampled where
-    /// the trace is.
+    /// How many of a million requests are sampled that do not belong to a trace yet, or whose users are not obeyed.
+    /// Others are sampled where their trace is.
     pub sampling_rate_per_million: u32,
 }
 

@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 
-/// A client's span, of which a request is a part.
+/// A client's span, of which it says that a request is a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub(super) trace_id: u128,

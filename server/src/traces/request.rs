@@ -5,22 +5,29 @@ use std::time::SystemTime;
 
 use http::request::Parts;
 use http::{Method, Request, Response};
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::time::Instant;
 use tributary_apimachinery::METHODS;
-use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage};
+use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage, User};
 
+use super::obeyed::is_obeyed;
 use super::parent::Parent;
 use super::tracer::Tracer;
 use crate::records::text::Text;
 
-/// What is known of a request that is sampled.
+/// What is known of a request that is sampled, or may be once it is known whose it is.
 pub(crate) struct Traced {
     tracer: Arc<Tracer>,
+    /// Its own span, in a trace of its own unless its client is obeyed.
     context: TraceContext,
-    parent: Option<Parent>,
+    /// The client's span.
+    client: Option<Parent>,
+    /// Whether its trace is the client's.
+    is_in_clients: bool,
+    /// Whether it is sampled where its client is not obeyed, or names no trace.
+    by_chance: bool,
     received: SystemTime,
     started: Instant,
     /// One of HTTP's.
@@ -34,16 +41,17 @@ pub(crate) struct Traced {
 }
 
 impl Tracer {
-    /// Follows a request that has just arrived, if it is sampled.
+    /// Follows a request that has just arrived, if it is sampled or its client asks for that.
     pub(crate) fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
-        let parent = Parent::of(request.headers());
-        self.samples(parent).then(|| {
-            let random = || rand::random::<u128>().max(1);
-            let trace_id = parent.map_or_else(random, |parent| parent.trace_id);
+        let (client, by_chance) = (Parent::of(request.headers()), self.samples());
+        (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
+            let (trace_id, span_id) = (rand::random::<u128>().max(1), rand::random::<u64>().max(1));
             Box::new(Traced {
                 tracer: Arc::clone(self),
-                context: TraceContext { trace_id, span_id: rand::random::<u64>().max(1) },
-                parent,
+                context: TraceContext { trace_id, span_id },
+                client,
+                is_in_clients: false,
+                by_chance,
                 received: SystemTime::now(),
                 started: Instant::now(),
                 method: known(request.method()),
@@ -63,20 +71,26 @@ fn known(method: &Method) -> &'static str {
 }
 
 impl Traced {
-    /// The trace and the span that the request's own stages are parts of.
-    pub(crate) fn context(&self) -> TraceContext {
-        self.context
-    }
-
     /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
     pub(crate) fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
         self.reading = Some(RequestReading::of_head(head));
         self.trace = trace.clone();
     }
 
-    /// It is a known user's. Of a stranger's nothing is sent: nobody else is to fill the collector.
-    pub(crate) fn known(&mut self) {
+    /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
+    /// [obeyed](is_obeyed), and else by chance. Of a stranger's nothing is sent: nobody else is to fill the collector.
+    pub(crate) fn known(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
+        let obeyed = self.client.filter(|_| is_obeyed(user));
+        if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
+            return None;
+        }
+        if let Some(client) = obeyed {
+            self.context.trace_id = client.trace_id;
+            self.is_in_clients = true;
+        }
         self.is_known = true;
+        self.trace.sample(self.context);
+        Some(self)
     }
 
     /// The head of its answer is known: its spans are sent.
@@ -110,12 +124,17 @@ impl Traced {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),
         };
-        let parent = self.parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
+        let (parent, linked) = match self.is_in_clients {
+            true => (self.client, None),
+            false => (None, self.client),
+        };
         let is_fault = self.status.is_some_and(|status| status >= 500);
         let ended = self.received + self.started.elapsed();
         let times = (self.received, ended);
-        let mut span = self.span(name, (self.context.span_id, parent), SpanKind::Server, times, attributes);
-        span.parent_span_is_remote = self.parent.is_some();
+        let parent_id = parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
+        let mut span = self.span(name, (self.context.span_id, parent_id), SpanKind::Server, times, attributes);
+        span.parent_span_is_remote = parent.is_some();
+        span.links.links.extend(linked.map(link));
         if is_fault {
             span.status = Status::error("");
         }
@@ -163,6 +182,13 @@ impl Traced {
     }
 }
 
+/// A link to a client's span, of which a request is no part.
+fn link(client: Parent) -> Link {
+    let flags = if client.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+    let (trace_id, span_id) = (TraceId::from(client.trace_id), SpanId::from(client.span_id));
+    Link::with_context(SpanContext::new(trace_id, span_id, flags, true, TraceState::NONE))
+}
+
 impl Drop for Traced {
     /// Sends its spans, of a request that was given up as well: clusters may have been told of its trace.
     fn drop(&mut self) {
@@ -178,14 +204,19 @@ impl Drop for Traced {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::Mount;
+    use tributary_apimachinery::{ClusterName, Mount};
+    use tributary_authentication::{Authority, Reach, VerifierName};
 
     use super::*;
     use crate::traces::TracingConfiguration;
 
-    fn traced(method: &str, path: &str, read: &str) -> Box<Traced> {
+    fn tracer(sampling_rate_per_million: u32) -> Arc<Tracer> {
         let endpoint = "http://localhost:4317".to_owned();
-        let tracer = Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million: 1_000_000 }).unwrap();
+        Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
+    }
+
+    fn traced(method: &str, path: &str, read: &str) -> Box<Traced> {
+        let tracer = tracer(1_000_000);
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let mut traced = tracer.begin(&request).unwrap();
         let (mut head, ()) = request.into_parts();
@@ -202,6 +233,45 @@ mod tests {
     #[tokio::test]
     async fn a_span_goes_by_the_reading_that_the_request_carries() {
         assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
+    }
+
+    /// Whoever may not choose is sampled by chance, in a trace of its own.
+    #[tokio::test]
+    async fn a_client_has_its_requests_traced_where_a_kube_apiserver_would_let_it() {
+        const CLIENT: u128 = 0xabc;
+        let eu = ClusterName::new("eu").unwrap();
+        let everywhere = |verifier| Authority { verifier, reach: Reach::Everywhere };
+        let of_eu = |verifier| Authority { verifier, reach: Reach::Member(eu.clone()) };
+        for (authority, group, is_obeyed) in [
+            (everywhere(VerifierName::personal()), "", true),
+            (everywhere(VerifierName::client_certificates()), "dev", false),
+            (everywhere(VerifierName::client_certificates()), "system:masters", true),
+            (everywhere(VerifierName::client_certificates()), "system:monitoring", true),
+            (everywhere(VerifierName::front_proxy()), "system:monitoring", true),
+            (everywhere(VerifierName::issuer("https://issuer")), "system:masters", false),
+            (of_eu(VerifierName::cluster(&eu)), "system:masters", false),
+            (of_eu(VerifierName::client_certificates_of(&eu)), "system:masters", false),
+        ] {
+            let mut user = User::named(authority.verifier.clone(), "ann");
+            user.authority = authority.clone();
+            user.info.groups.push(group.to_owned());
+            for (rate, flags, asks) in [(0, "01", true), (1_000_000, "00", false), (1_000_000, "01", true)] {
+                let header = format!("00-{CLIENT:032x}-{:016x}-{flags}", 1);
+                let request = Request::get("/version").header("traceparent", header).body(()).unwrap();
+                let known = tracer(rate).begin(&request).unwrap().known(&user);
+                let expected = if is_obeyed { asks } else { rate > 0 };
+                let told = format!("{authority:?} {group} {rate} {flags}");
+                assert_eq!(known.is_some(), expected, "{told}");
+                let Some(traced) = known else { continue };
+                let span = traced.own_span(0);
+                let is_clients = span.span_context.trace_id() == TraceId::from(CLIENT);
+                let is_part = span.parent_span_id == SpanId::from(1_u64);
+                let links: Vec<_> = span.links.iter().map(|link| link.span_context.trace_id()).collect();
+                assert_eq!((is_clients, is_part), (is_obeyed, is_obeyed), "{told}");
+                assert_eq!(links, if is_obeyed { Vec::new() } else { vec![TraceId::from(CLIENT)] }, "{told}");
+                assert_eq!(traced.trace.context(), Some(traced.context), "clusters are told of it: {told}");
+            }
+        }
     }
 
     /// Thousands of them may wait for a collector that is slow, and one that is too long is lost with all that are sent

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::configuration::TracingConfiguration;
 use super::export::{SpanCounters, export};
-use super::parent::Parent;
 
 /// Requests whose spans wait to be sent: some kilobytes each.
 const QUEUE_REQUESTS: usize = 2_048;
@@ -59,12 +58,9 @@ impl Tracer {
         registry.register("tributary_spans_lost", help, self.counters.lost.clone());
     }
 
-    /// Whether a request is sampled: where its client's trace is, or else by chance.
-    pub(super) fn samples(&self, parent: Option<Parent>) -> bool {
-        match parent {
-            Some(parent) => parent.is_sampled,
-            None => self.rate_per_million > 0 && rand::random_range(0..1_000_000) < self.rate_per_million,
-        }
+    /// Whether a request is sampled that is in no trace whose client is obeyed: by chance.
+    pub(super) fn samples(&self) -> bool {
+        self.rate_per_million > 0 && rand::random_range(0..1_000_000) < self.rate_per_million
     }
 
     /// Gives the spans of a request to the task that sends them. Never waits.
@@ -107,19 +103,8 @@ mod tests {
             (1_000_000, 100_000..=100_000),
         ] {
             let tracer = tracer(rate);
-            let sampled = (0..100_000).filter(|_| tracer.samples(None)).count();
+            let sampled = (0..100_000).filter(|_| tracer.samples()).count();
             assert!(expected.contains(&sampled), "{rate}: {sampled} of 100,000");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_belongs_to_a_trace_is_sampled_where_that_is() {
-        for rate in [0, 500_000, 1_000_000] {
-            let tracer = tracer(rate);
-            for is_sampled in [false, true] {
-                let parent = Parent { trace_id: 1, span_id: 1, is_sampled };
-                assert!((0..100).all(|_| tracer.samples(Some(parent)) == is_sampled), "{rate} {is_sampled}");
-            }
         }
     }
 }

@@ -115,7 +115,7 @@ async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: 
     namespace::create(&namespace, &[&member]).await?;
     let path = folder.path().join("traced.kubeconfig");
     kubeconfig::write(&path, &[&member.access()])?;
-    // What is not in a client's trace is not sampled.
+    // The client is the one person of personal mode, who may choose. What is not in a client's trace is not sampled.
     let own = collector.configuration(folder.path(), "ours", 0)?;
     let log = folder.path().join("access.log");
     let tributary = Tributary::builder(&path, ["traced"])
