@@ -50,7 +50,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that are refused, and a part of what is said.
-const REFUSED: [(&str, &str); 24] = [
+const REFUSED: [(&str, &str); 28] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -75,6 +75,16 @@ const REFUSED: [(&str, &str); 24] = [
     ("configuration.objects[0].spec.credentials.token=t", "eu has a secret in spec.credentials.token,"),
     ("configuration.objects[0].spec.credentials.clientKeyData=k", "eu has a secret in spec.credentials.clientKeyData,"),
     ("configuration.objects[0].spec.secureServing.keyData=k", "eu has a secret in spec.secureServing.keyData,"),
+    ("configuration.objects[0].spec.proxyURL=http://user:pw@proxy:3128", "eu has a secret in spec.proxyURL,"),
+    (
+        "configuration.objects[0].spec.proxyURL=socks5h://key@proxy",
+        "by spec.kubeconfig.path, with the user in its proxy-url",
+    ),
+    ("configuration.objects[0].spec.endpoints[0]=https://user:pw@eu", "eu has a secret in spec.endpoints[0],"),
+    (
+        "configuration.objects[0].spec.credentials.token=t,configuration.objects[0].spec.proxyURL=http://u:p@proxy",
+        "eu has a secret in spec.credentials.token, spec.proxyURL,",
+    ),
 ];
 
 async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {

@@ -101,8 +101,17 @@ secret:
 {{- with $object.spec.secureServing -}}
 {{- if .keyData -}}{{- $found = append $found "secureServing.keyData" -}}{{- end -}}
 {{- end -}}
+{{- /* No address without a user has an @: a user that is one by name alone may be a key. */ -}}
+{{- if contains "@" (toString $object.spec.proxyURL) -}}{{- $found = append $found "proxyURL" -}}{{- end -}}
+{{- range $number, $endpoint := $object.spec.endpoints -}}
+{{- if contains "@" (toString $endpoint) -}}{{- $found = append $found (printf "endpoints[%d]" $number) -}}{{- end -}}
+{{- end -}}
+{{- $remedy := "name a file of a Secret in members or extraVolumes, or give all by existingSecret" -}}
+{{- if has "proxyURL" $found -}}
+{{- $remedy = "name a kubeconfig of a Secret in members or extraVolumes by spec.kubeconfig.path, with the user in its proxy-url, or give all by existingSecret" -}}
+{{- end -}}
 {{- if $found -}}
-{{- fail (printf "configuration.objects: %s has a secret in spec.%s, and objects stand in a ConfigMap; name a file of a Secret in members or extraVolumes, or give all by existingSecret" $object.metadata.name (join ", spec." $found)) -}}
+{{- fail (printf "configuration.objects: %s has a secret in spec.%s, and objects stand in a ConfigMap; %s" $object.metadata.name (join ", spec." $found) $remedy) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.serving.secretName) (not .Values.serving.certificate.create) -}}
