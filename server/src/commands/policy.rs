@@ -162,6 +162,52 @@ mod tests {
         }
     }
 
+    const MERGED: &str = "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec:\n  \
+                          dispatchPolicies:\n  - rules: [{verbs: [delete], apiGroups: [''], resources: [namespaces], \
+                          namespaces: [kube-*]}]\n    deny: {message: never}\n  - rules: [{verbs: ['*'], apiGroups: ['*'], \
+                          resources: ['*'], users: [ann]}]\n    flowControlSchemaName: fast\n  - rules: [{verbs: ['*'], \
+                          apiGroups: ['*'], resources: ['*'], users: [-bob]}]\n    flowControlSchemaName: slow\n  flowControl: \
+                          {flowControlSchemas: [{name: fast, exempt: {}}, {name: slow, exempt: {}}]}\n";
+
+    fn of_merged(line: &str) -> String {
+        let line = format!("tributary policy test --config x {line}");
+        let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
+        let objects = tributary_crds::parse(MERGED, Path::new("x")).unwrap();
+        told_of(&objects, &question(&arguments)).unwrap()
+    }
+
+    /// As the server does, and a Role: a request on a Namespace is one in it.
+    #[test]
+    fn a_namespace_is_in_itself() {
+        let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
+        assert!(told.contains("namespaces[0]: \"kube-*\" matches \"kube-system\"\n"), "{told}");
+        assert!(told.ends_with("It is denied (403): never\n"), "{told}");
+    }
+
+    #[test]
+    fn a_user_whom_one_cluster_alone_vouches_for_chooses_nothing_in_the_merged_view() {
+        let otherwise = "Where many users are served and one cluster alone vouches for \"ann\"";
+        let told = of_merged("--user ann --verb list --resource pods");
+        assert!(told.contains("It goes on, as flow-control schema \"fast\" lets it\n"), "{told}");
+        assert!(told.contains(otherwise), "{told}");
+        assert!(
+            told.ends_with(
+                "spec.dispatchPolicies[2].rules[0] takes it. It goes on, as flow-control schema \"slow\" lets it\n"
+            ),
+            "{told}"
+        );
+        for same in [
+            "--user ann --verb delete --resource namespaces --name kube-system",
+            "--user cid --verb list --resource pods",
+            "--user bob --verb list --resource pods",
+            "--user system:serviceaccount:ci:robot --verb list --resource pods",
+        ] {
+            let told = of_merged(same);
+            assert!(!told.contains("alone vouches"), "{told}");
+        }
+    }
+
     #[test]
     fn every_end_is_told() {
         for (line, expected) in [

@@ -5,8 +5,10 @@ mod told;
 
 use anyhow::{Context, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource, Verb};
-use tributary_authentication::UserInfo;
+use tributary_apimachinery::{
+    ClusterName, GroupVersionResource, RequestInfo, RequestedResource, ResourceRequest, Verb,
+};
+use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_beyond_member};
 use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb, passes_no_policies};
 use tributary_router::{DispatchSettings, PlacePolicies};
 
@@ -61,6 +63,32 @@ pub struct QuestionResource {
     pub namespace: String,
     /// The name of the object.
     pub name: String,
+}
+
+impl QuestionResource {
+    /// The request for it by a verb, as the server reads one from its path and query.
+    ///
+    /// # Errors
+    /// Such a request names no object where policies look.
+    fn request(&self, verb: &str) -> anyhow::Result<ResourceRequest> {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let is_of_one =
+            !matches!((verb, &*self.subresource), ("create", "") | ("list" | "watch" | "deletecollection", _));
+        let is_selected = matches!(verb, "list" | "watch");
+        ensure!(
+            self.name.is_empty() || is_of_one || is_selected,
+            "a request with the verb {verb:?} names no object in its path, so policies see none; leave out the name"
+        );
+        Ok(ResourceRequest {
+            // Policies are about a resource, in whichever version it is asked for.
+            resource: GroupVersionResource::new(&self.group, "v1", &self.resource),
+            namespace: given(&self.namespace),
+            name: given(&self.name).filter(|_| is_of_one),
+            subresource: given(&self.subresource),
+            rest: None,
+            selected_name: given(&self.name).filter(|_| is_selected),
+        })
+    }
 }
 
 impl PolicyQuestion {
@@ -127,16 +155,18 @@ impl PolicyQuestion {
     /// What policies say, for people. Compiles them anew, so it takes time for each rule that there is.
     ///
     /// # Errors
-    /// A path that cannot be asked for, or not by this verb; a cluster that is not configured.
+    /// A path that cannot be asked for, or not by this verb; a name where a request by the verb has none; a cluster
+    /// that is not configured.
     pub fn answer(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
-        let info = match &self.target {
-            QuestionTarget::Path(path) => Some(request_of(&self.verb, path)?),
-            QuestionTarget::Resource(_) => None,
+        let read = self.read()?;
+        let user = self.all_of_user();
+        let asked = self.attributes(&read, (user.username.as_str(), user.groups.as_slice()));
+        let info = match &read {
+            Read::Path(info) => Some(info),
+            Read::Resource(_) => None,
         };
-        let groups = self.all_groups();
-        let asked = self.attributes(info.as_ref(), &groups);
-        let cluster = info.as_ref().and_then(|info| info.cluster.as_ref()).or(self.cluster.as_ref());
-        if let (Some(info), None) = (&info, cluster)
+        let cluster = info.and_then(|info| info.cluster.as_ref()).or(self.cluster.as_ref());
+        if let (Some(info), None) = (info, cluster)
             && info.resource().is_none()
             && passes_no_policies(&info.path)
         {
@@ -149,38 +179,58 @@ impl PolicyQuestion {
             let frozen =
                 denies_all.then_some(if cluster.is_some() { FrozenFor::Itself } else { FrozenFor::MergedView });
             out.push_str(&told::told(&object, frozen, &policies, &asked));
+            if object == merged_object() {
+                let counted = beyond_member(&user);
+                let counted = self.attributes(&read, (counted.username.as_str(), counted.groups.as_slice()));
+                out.push_str(&told::of_member(&policies, &asked, &counted));
+            }
         }
         Ok(out)
     }
 
-    /// All groups of the user, with those that are added to whom a client asks to be.
-    fn all_groups(&self) -> Vec<String> {
-        let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
-        user.impersonated().groups
+    /// What it asks for, read as the server reads it.
+    fn read(&self) -> anyhow::Result<Read> {
+        Ok(match &self.target {
+            QuestionTarget::Path(path) => Read::Path(request_of(&self.verb, path)?),
+            QuestionTarget::Resource(of) => Read::Resource(of.request(&self.verb)?),
+        })
     }
 
-    /// The request as policies look at it.
-    fn attributes<'a>(&'a self, info: Option<&'a RequestInfo>, groups: &'a [String]) -> DispatchAttributes<'a> {
-        let (user, user_agent) = (&*self.user, tributary_policy::user_agent(&self.user_agent));
-        match (info, &self.target) {
-            (Some(info), _) => DispatchAttributes::of(info, user, groups, user_agent),
-            (None, QuestionTarget::Path(path)) => {
-                let target = DispatchTarget::NonResource(path.into());
-                DispatchAttributes { user, groups, user_agent, verb: &self.verb, target }
-            }
-            (None, QuestionTarget::Resource(of)) => {
-                let target = RequestedResource {
-                    group: &of.group,
-                    resource: &of.resource,
-                    subresource: &of.subresource,
-                    namespace: &of.namespace,
-                    name: &of.name,
-                };
+    /// The user with all groups, those among them that are added to whom a client asks to be.
+    fn all_of_user(&self) -> UserInfo {
+        let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
+        user.impersonated()
+    }
+
+    /// The request as policies look at it, sent by somebody of this name and these groups.
+    fn attributes<'a>(&'a self, read: &'a Read, (user, groups): (&'a str, &'a [String])) -> DispatchAttributes<'a> {
+        let user_agent = tributary_policy::user_agent(&self.user_agent);
+        match read {
+            Read::Path(info) => DispatchAttributes::of(info, user, groups, user_agent),
+            Read::Resource(request) => {
+                let target = RequestedResource::of(request);
                 let verb = dispatched_verb(&target, &self.verb);
                 DispatchAttributes { user, groups, user_agent, verb, target: DispatchTarget::Resource(target) }
             }
         }
     }
+}
+
+/// What a question asks for.
+enum Read {
+    /// A path.
+    Path(RequestInfo),
+    /// A resource.
+    Resource(ResourceRequest),
+}
+
+/// The name and groups that choose something in the merged view for a user for whom one cluster alone vouches.
+fn beyond_member(user: &UserInfo) -> UserInfo {
+    // Of which cluster, and by what, is all the same.
+    let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
+    let Ok((verifier, reach)) = nobody else { return user.clone() };
+    let (username, groups) = identity_beyond_member(user, &Authority { verifier, reach });
+    UserInfo { username: username.to_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 
 /// The request for a path, by the method that has the verb.
@@ -240,6 +290,8 @@ fn subjects<'a>(
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::built_in::{all_built_in, built_in};
+
     use super::*;
 
     #[test]
@@ -264,6 +316,53 @@ mod tests {
                 cluster: Some("eu".parse().unwrap()),
             };
             assert_eq!(PolicyQuestion::of_query(&question.to_query()).unwrap(), question);
+        }
+    }
+
+    #[test]
+    fn a_resource_is_asked_about_as_its_path_is() {
+        let seen = |question: &PolicyQuestion| {
+            let read = question.read().unwrap();
+            let asked = question.attributes(&read, ("ann", &[]));
+            (asked.verb.to_owned(), format!("{:?}", asked.target))
+        };
+        for (group, resource, _) in all_built_in() {
+            let (_, is_namespaced) = built_in(group, resource).unwrap();
+            let namespace = if is_namespaced { "shop" } else { "" };
+            let place = if is_namespaced { "/namespaces/shop" } else { "" };
+            let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+            for (verb, rest, name, subresource) in [
+                ("get", "/x", "x", ""),
+                ("update", "/x", "x", ""),
+                ("patch", "/x", "x", ""),
+                ("delete", "/x", "x", ""),
+                ("patch", "/x/status", "x", "status"),
+                ("create", "", "", ""),
+                ("list", "", "", ""),
+                ("list", "?fieldSelector=metadata.name%3Dx", "x", ""),
+                ("watch", "?fieldSelector=metadata.name%3Dx", "x", ""),
+                ("deletecollection", "", "", ""),
+            ] {
+                let [group, resource, subresource, namespace, name] =
+                    [group, resource, subresource, namespace, name].map(str::to_owned);
+                let path = format!("{root}{place}/{resource}{rest}");
+                let of = QuestionResource { group, resource, subresource, namespace, name };
+                let [by_path, by_name] = [QuestionTarget::Path(path.clone()), QuestionTarget::Resource(of)]
+                    .map(|target| PolicyQuestion { verb: verb.to_owned(), target, ..PolicyQuestion::default() });
+                assert_eq!(seen(&by_name), seen(&by_path), "{verb} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_refused_where_a_request_has_none() {
+        for (verb, subresource, is_refused) in
+            [("create", "", true), ("deletecollection", "", true), ("create", "exec", false), ("list", "", false)]
+        {
+            let [resource, subresource, name] = ["pods", subresource, "web"].map(str::to_owned);
+            let of = QuestionResource { resource, subresource, name, ..QuestionResource::default() };
+            let refused = of.request(verb).map_err(|error| error.to_string());
+            assert_eq!(refused.as_ref().is_err_and(|error| error.contains("leave out the name")), is_refused, "{verb}");
         }
     }
 

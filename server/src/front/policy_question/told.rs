@@ -60,6 +60,38 @@ pub(super) fn told(
     out
 }
 
+/// What becomes of it in the merged view where one cluster alone vouches for the user, if that is something else: by
+/// the name and groups of `counted`, which choose there for such a user.
+pub(super) fn of_member(
+    policies: &DispatchPolicies,
+    asked: &DispatchAttributes<'_>,
+    counted: &DispatchAttributes<'_>,
+) -> String {
+    let end = |verdict: Verdict<'_>| match verdict {
+        Verdict::Ungoverned => None,
+        Verdict::Unmatched => Some((None, "No rule takes it: it is refused (500)".to_owned())),
+        Verdict::Taken { place, outcome } => Some((Some(place), becomes(outcome))),
+    };
+    let own = policies.decide(asked).verdict;
+    // Whoever asks so is refused in any case.
+    let is_refused = match own {
+        Verdict::Ungoverned => false,
+        Verdict::Unmatched => true,
+        Verdict::Taken { outcome, .. } => matches!(outcome.action, Action::Deny { .. }),
+    };
+    let [own, other] = [own, policies.decide(counted).verdict].map(end);
+    let (Some((_, own)), Some((place, becomes))) = (own, other) else { return String::new() };
+    if is_refused || own == becomes {
+        return String::new();
+    }
+    let by = place.map(|place| format!("{place} takes it. ")).unwrap_or_default();
+    format!(
+        "  Where many users are served and one cluster alone vouches for {:?}, a name and groups that do not begin with \
+         \"system:\" choose nothing here: {by}{becomes}\n",
+        asked.user
+    )
+}
+
 fn becomes(outcome: &Outcome) -> String {
     let mut text = match &outcome.action {
         Action::Deny { message } => format!("It is denied (403): {message}"),
