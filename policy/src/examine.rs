@@ -1,12 +1,13 @@
 //! What is wrong with policies, or of no use: as they are loaded, each by its path.
 
 mod fields;
+mod made_by_name;
 
 use tributary_apimachinery::{METHODS, Verb};
 
 use crate::connections::MissedConnections;
 use crate::explanation::Field;
-use crate::hidden::{Hidden, hidden};
+use crate::hidden::{Denials, Hidden, hidden};
 use crate::outcome::Action;
 use crate::place::{Place, policy_path};
 use crate::policy::Policy;
@@ -82,7 +83,7 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
         findings.error("spec.dispatchPolicies", message);
         return findings.0;
     }
-    let mut hidden = hidden(policies);
+    let (mut hidden, denials) = (hidden(policies), Denials::of(policies));
     for (number, policy) in policies.iter().enumerate() {
         if policy.rules.is_empty() {
             let message = "is empty, so the policy takes no request; give at least one rule";
@@ -94,6 +95,7 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
             whole_rule(written, place, &mut findings);
             if matches!(policy.outcome.action, Action::Deny { .. }) {
                 what_passes_a_denial(written, place, &mut findings);
+                made_by_name::examine(written, (place, policy.mode), &denials, &mut findings);
             }
         }
         let own = hidden.extract_if(.., |hidden| hidden.rule.policy == number).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use crate::entries::{Entries, Entry, Values};
 use crate::pattern::{Account, Text};
 use crate::place::Place;
 use crate::policy::{Mode, Policy};
-use crate::rule::Matcher;
+use crate::rule::{Matcher, Rule};
 
 /// A rule that is surely hidden, and the first one that hides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,28 @@ pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
         }
     }
     found
+}
+
+/// The rules of the policies that deny, to be compared with others.
+pub(crate) struct Denials(Vec<(Mode, Compared)>);
+
+impl Denials {
+    /// Those of some policies.
+    pub(crate) fn of(policies: &[Policy]) -> Self {
+        let rules = policies.iter().filter(|policy| policy.denies()).flat_map(|policy| {
+            let compared = move |rule| (policy.mode, Compared { matcher: Matcher::new(rule), denies: true });
+            policy.rules.iter().map(compared)
+        });
+        Self(rules.collect())
+    }
+
+    /// Whether one of them surely takes whatever a rule does, of a policy that denies and is in this mode. Costs a
+    /// comparison with each.
+    pub(crate) fn cover(&self, rule: &Rule, mode: Mode) -> bool {
+        let rule = Compared { matcher: Matcher::new(rule), denies: true };
+        // What is only told takes nothing from what acts.
+        self.0.iter().any(|(own, by)| (*own == Mode::Enforce || mode == Mode::Audit) && covers(by, &rule))
+    }
 }
 
 /// A rule, as it is compared with others.

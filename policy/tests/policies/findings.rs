@@ -310,6 +310,58 @@ fn a_spelling_of_what_is_proxied_may_be_left_over() {
     }
 }
 
+/// As Helm 4 and `kubectl apply --server-side` do.
+#[test]
+fn what_makes_objects_beside_a_denied_create_is_told() {
+    let creating =
+        |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
+    let told = |policies: &[Policy]| {
+        let lines = found(policies);
+        let lines = lines.iter().filter(|line| line.contains("makes an object that is not there"));
+        lines.map(|line| line.split(": has ").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let none: &[&str] = &[];
+    let twice = ["W spec.dispatchPolicies[0].rules[0].verbs"; 2];
+    for (rule, expected) in [
+        (creating("create", "pods"), &twice[..]),
+        (creating("create", "*"), &twice[..]),
+        (creating("create", "-pods"), &twice[..]),
+        (creating("create", "tokenreviews pods"), &twice[..]),
+        (creating("create delete patch", "pods"), &twice[..1]),
+        (creating("-patch", "pods"), &twice[..1]),
+        (creating("create patch update", "pods"), none),
+        (creating("*", "pods"), none),
+        (creating("-get", "pods"), none),
+        (creating("delete", "pods"), none),
+        // None of these is made by its name.
+        (creating("create", "pods/exec pods/eviction */binding"), none),
+        (creating("create", "tokenreviews"), none),
+        (
+            Rule {
+                resources: entries(""),
+                api_groups: entries(""),
+                non_resource_urls: entries("/x"),
+                ..creating("*", "")
+            },
+            none,
+        ),
+    ] {
+        assert_eq!(told(&[denying("no", vec![rule.clone()])]), expected, "{rule:?}");
+        assert_eq!(told(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
+    }
+    let lines = found(&[denying("no", vec![creating("create", "pods")])]);
+    assert!(lines[0].contains("\"create\" without \"patch\", which a server-side apply is"), "{lines:?}");
+    assert!(lines[1].contains("\"create\" without \"update\", which a PUT is"), "{lines:?}");
+    // Another rule, or another policy, may deny it.
+    let others = [creating("update", "pods"), creating("patch", "pods services")];
+    let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
+    let [update, patch] = others.map(|rule| denying("no", vec![rule]));
+    let own = || denying("no", vec![rule.clone()]);
+    assert_eq!(told(&[own(), update.clone(), patch.clone()]), Vec::<String>::new());
+    assert_eq!(told(&[audited(own()), audited(update.clone()), patch.clone()]), Vec::<String>::new());
+    assert_eq!(told(&[own(), audited(update), patch]), twice[..1], "what is only told denies nothing");
+}
+
 #[test]
 fn what_passes_a_denial_is_told() {
     for (rule, field, verb) in [

@@ -1,0 +1,63 @@
+//! What makes an object without being a `create`.
+//!
+//! A server-side apply is a `patch`, and a PUT an `update`, also where there is no such object, which they make then. A
+//! kube-apiserver asks its authorizer for `create` at that moment (apiserver `pkg/endpoints/handlers/patch.go` and
+//! `update.go`). Policies are asked before anybody knows whether there is one, so a denial of `create` alone does not
+//! keep it from being made.
+
+use tributary_apimachinery::Verb;
+
+use super::Findings;
+use crate::entries::Entries;
+use crate::explanation::Field;
+use crate::hidden::Denials;
+use crate::place::Place;
+use crate::policy::Mode;
+use crate::rule::{Matcher, Rule};
+
+/// Resources whose objects are answered and never kept: they are made by POST alone.
+const NEVER_KEPT: [&str; 7] = [
+    "bindings",
+    "localsubjectaccessreviews",
+    "selfsubjectaccessreviews",
+    "selfsubjectreviews",
+    "selfsubjectrulesreviews",
+    "subjectaccessreviews",
+    "tokenreviews",
+];
+
+/// Tells of a rule of a policy that denies `create` where nothing denies what makes the same objects.
+pub(super) fn examine(rule: &Rule, (place, mode): (Place, Mode), denials: &Denials, findings: &mut Findings) {
+    let matcher = Matcher::new(rule);
+    let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
+    if !accepts(Verb::Create.as_str()) || !takes_what_is_kept(&matcher) {
+        return;
+    }
+    let is_denied = |verb: &str| {
+        let (verbs, non_resource_urls) = (vec![verb.to_owned()], Vec::new());
+        accepts(verb) || denials.cover(&Rule { verbs, non_resource_urls, ..rule.clone() }, mode)
+    };
+    let makes = [(Verb::Patch, "a server-side apply is"), (Verb::Update, "a PUT is")];
+    for (verb, what) in makes.into_iter().filter(|(verb, _)| !is_denied(verb.as_str())) {
+        findings.warning(
+            format!("{place}.{}", Field::Verbs.as_str()),
+            format!(
+                "has \"create\" without {:?}, which {what}, and that makes an object that is not there, too; deny {0:?} as \
+                 well, or leave the rights to the cluster, which asks for create then",
+                verb.as_str()
+            ),
+        );
+    }
+}
+
+/// Whether a rule takes objects themselves, and not only subresources and what is never kept.
+fn takes_what_is_kept(matcher: &Matcher) -> bool {
+    let is_kept = |resource: &str| !NEVER_KEPT.contains(&resource);
+    matcher.takes_resources()
+        && match &matcher.resources {
+            Entries::Any(_) | Entries::AllBut(_) => true,
+            Entries::Only(entries) => entries.iter().any(|entry| {
+                entry.pattern.subresource.is_empty() && entry.pattern.resource.as_deref().is_none_or(is_kept)
+            }),
+        }
+}
