@@ -13,16 +13,16 @@ check: ## formatting, lints, documentation, licences and the arrows between crat
 	cargo machete
 
 # All of these select the whole workspace, also where one crate is meant: another selection means other features of shared
-# dependencies, and building those once more.
+# dependencies, and building those once more. The program that the end-to-end tests start is built with the server's
+# tests, which start it themselves: by itself it would have other features again.
 test: tools ## unit, property and end-to-end tests: everything that CI runs
-	cargo build --workspace --bin tributary --locked
 	e2e/all-tests.sh
 
 unit: ## all tests that need no Go: unit, property, the router over simulated members, the model
 	cargo test --workspace --exclude tributary-e2e --locked
 
 e2e: tools ## real kube-apiservers and real clients; E2E=filter runs a part
-	cargo build --workspace --bin tributary --locked
+	cargo test --workspace --no-run --locked
 	cargo test --workspace --test e2e --locked -- $(E2E)
 
 tools: ## builds the real servers and clients once, outside the checkout

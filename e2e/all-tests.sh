@@ -16,7 +16,8 @@ fi
 
 servers=$(mktemp)
 trap 'rm -f "$servers"' EXIT
-# Built before, so that neither waits for the other's build.
+# Built before, so that neither waits for the other's build. The program that both start is among it, as the server's
+# tests are.
 cargo test --workspace --locked --no-run || exit
 
 cargo test --workspace --locked --test e2e -- "$@" >"$servers" 2>&1 &

@@ -100,7 +100,8 @@ parts=("$@")
 for name in "${parts[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || { echo "no such part: $name; there are: ${all[*]}" >&2; exit 2; }
 done
-cargo build --workspace --bin tributary --locked || exit 1
+# The program, too: the server's tests start it.
+cargo test --workspace --no-run --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
     property) part property "PROPTEST_CASES=$PROPTEST_CASES TRIBUTARY_CHANGES=$TRIBUTARY_CHANGES cargo test -p tributary-merge -p tributary-fuzz-properties" cargo test -p tributary-merge -p tributary-fuzz-properties --locked ;;

@@ -18,6 +18,7 @@
 //! processes; a guard process ([`guard`]) does the same, and removes the folders,
 //! when the test process dies without dropping.
 
+mod built;
 pub mod certificates;
 pub mod guard;
 pub mod http;

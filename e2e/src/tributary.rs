@@ -1,7 +1,7 @@
 //! The `tributary` binary, run as a user runs it.
 
 use crate::kubeconfig::Entries;
-use crate::{HttpClient, Kubectl, Process, Tools, guard, kubectl::KubectlOutput};
+use crate::{HttpClient, Kubectl, Process, Tools, built, guard, kubectl::KubectlOutput};
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rustix::process::Signal;
@@ -10,6 +10,7 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -22,18 +23,32 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a drain may take after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Path of the binary: `TRIBUTARY_BIN`, else the one in the target folder of the program that runs this.
+/// Path of the binary: `TRIBUTARY_BIN`, else the one in the target folder of the program that runs this. Whether that
+/// is of the sources as they are now is looked at once.
 ///
 /// # Errors
-/// When there is none; the message says how to build it.
+/// When there is none, or one of its sources has changed since it was built; the message says how to build it.
 pub fn binary() -> anyhow::Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("TRIBUTARY_BIN") {
         return Ok(path.into());
     }
-    let program = std::env::current_exe().context("find the target folder")?;
-    program.ancestors().skip(1).take(2).map(|folder| folder.join("tributary")).find(|path| path.is_file()).context(
-        "no tributary binary in the target folder: run `cargo build -p tributary-server`, or set TRIBUTARY_BIN",
-    )
+    let built = BUILT.get_or_init(|| built_binary().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(anyhow::Error::msg)
+}
+
+fn built_binary() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("find the target folder")?;
+    let binary = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("tributary"))
+        .find(|path| path.is_file())
+        .with_context(|| format!("no tributary binary in the target folder: {}", built::REMEDY))?;
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
+    built::is_of_now(&binary, workspace)?;
+    Ok(binary)
 }
 
 /// Runs the binary to its end with any arguments, for the commands and flags that are to fail.

@@ -2,7 +2,7 @@
 //!
 //! One binary with a harness of its own ([`libtest_mimic`]), so that all tests share the members, which take seconds
 //! and hundreds of megabytes each, and so that these are taken down at the end. Filters and flags are those of libtest:
-//! `cargo test -p tributary-e2e --test e2e -- conformance::bare`.
+//! `make e2e E2E=conformance::bare`.
 
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
