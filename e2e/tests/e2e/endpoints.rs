@@ -16,6 +16,9 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 /// How long Tributary may take to see that an endpoint is lost or back: it dials at least each half minute.
 const SOON: Duration = Duration::from_secs(60);
 
+/// How long one of them may take, its turn included: three put a load on their own members, one after the other.
+const PATIENCE: Duration = Duration::from_secs(900);
+
 /// Objects that are made one after the other, the first kube-apiserver's end in the middle.
 const WRITES: usize = 60;
 
@@ -24,11 +27,12 @@ pub(crate) fn cases() -> Vec<Case> {
     [own, rolling::cases(), broken::cases(), drained::cases(), chosen::cases()]
         .into_iter()
         .flatten()
-        .map(|case| case.patience(Duration::from_secs(420)))
+        .map(|case| case.patience(PATIENCE))
         .collect()
 }
 
 async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let shared = TestCluster::builder("shared").start(context.fixture.tools().await?).await?;
     let ports = [shared.apiserver_port(), shared.start_another_apiserver().await?];
     let other = Arc::clone(&context.fixture.pair().await?[1]);

@@ -1,7 +1,7 @@
 //! The servers that all tests share, each started by the first test that asks for it.
 
 use std::{fmt::Write as _, path::PathBuf, sync::Arc};
-use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore, SemaphorePermit};
 use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
 /// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it
@@ -43,6 +43,8 @@ pub(crate) struct Fixture {
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
     /// At most so many tests at once may start members of their own: each costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
+    /// And one of them at once may put a steady load on its own, of which it says how much has to be answered.
+    loads: Semaphore,
 }
 
 /// Two members that do not serve the same (`differing::definitions`), each with a metrics server and a node, and
@@ -69,7 +71,15 @@ impl Fixture {
             pair_kubeconfig: OnceCell::new(),
             extra: Mutex::default(),
             own_members: Semaphore::new(3),
+            loads: Semaphore::new(1),
         })
+    }
+
+    /// Waits until a test may put a steady load on a member of its own. In this order everywhere: whoever waits for the
+    /// other load keeps nobody from starting members.
+    pub(crate) async fn load_on_own_member(&self) -> anyhow::Result<[SemaphorePermit<'_>; 2]> {
+        let load = self.loads.acquire().await?;
+        Ok([load, self.own_members.acquire().await?])
     }
 
     /// The built servers and clients.

@@ -24,7 +24,7 @@ const CHANGES: usize = 10;
 
 pub(crate) fn cases() -> Vec<Case> {
     let cases = cases!["shared_watches"; of_hundreds_of_clients_take_a_few_connections];
-    cases.into_iter().map(|case| case.patience(Duration::from_secs(420))).collect()
+    cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
 /// How many connections this process has to that port of 127.0.0.1.
@@ -51,6 +51,7 @@ async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient,
 }
 
 async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let member = TestCluster::builder("watched").start(context.fixture.tools().await?).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), ["watched"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;

@@ -98,6 +98,7 @@ fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
 }
 
 async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);
     let other = Arc::clone(&context.fixture.pair().await?[1]);

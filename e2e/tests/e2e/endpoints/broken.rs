@@ -43,6 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext) -> anyhow::Result<()> {
+    let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
     let second = member.start_another_apiserver().await?;
     let authority = PeopleAuthority::new("the front's authority")?;

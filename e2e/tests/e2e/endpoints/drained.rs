@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
+    let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("drained").start(context.fixture.tools().await?).await?;
     let ports = [member.apiserver_port(), member.start_another_apiserver().await?];
     let [first, second] = ports.map(|port| format!("https://127.0.0.1:{port}"));

@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn three_are_restarted_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+    let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("rolled")
         // Watches end with the server, or it waits a minute for them.
         .apiserver_argument("--shutdown-watch-termination-grace-period=1s")

@@ -144,6 +144,7 @@ async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<
 }
 
 async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let [kept, denied] = ["kept", "denied"].map(namespace::unique_name);
     let (ann, bob, carol) = ("ann", "bob", "carol");
@@ -212,6 +213,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
 /// A member that allows everybody everything, beside one that goes by its roles. It serves roles and bindings as that
 /// does, and they give this process's account everything, as it says itself: only that it allows more shows in it.
 async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let own = namespace::unique_name("open");
     let allows_all = ["--authorization-mode=AlwaysAllow".to_owned()];

@@ -95,12 +95,14 @@ async fn by_bindings(context: TestContext, pace: Pace) -> anyhow::Result<()> {
 
 /// The same where each member has a webhook that denies some users some namespaces, whatever roles say.
 async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let (shared, _webhooks) =
         behind_webhooks(&context, |member| move |asked: &Value| matrix::denies(member, asked)).await?;
     run(&context, shared, Means::Bindings { denied: matrix::denies }, pace).await
 }
 
 async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let denied = Denied::default();
     let (shared, _webhooks): (_, Vec<(DenyingWebhook, _)>) = behind_webhooks(&context, |member| {
         let denied = denied.clone();

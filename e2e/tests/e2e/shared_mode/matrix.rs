@@ -106,6 +106,7 @@ async fn by_roles(context: TestContext, pace: Pace) -> anyhow::Result<()> {
 /// The same where each member has a webhook that denies some users some verbs on some resources, of some namespaces or
 /// of all, whatever roles say.
 async fn where_webhooks_deny(context: TestContext, pace: Pace) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let seed = seed()?;
     let (shared, _webhooks) =
         behind_webhooks(&context, |member| move |asked: &Value| denies_by(seed, member, asked)).await?;

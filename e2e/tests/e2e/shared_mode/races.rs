@@ -214,6 +214,7 @@ pub(super) fn cut(wire: &Relay) {
 }
 
 async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &["--stale-rights=15"]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one"]).await?;
@@ -249,6 +250,7 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
 /// While a cluster is cut off somebody loses a right there, and what they may see no longer changes. With the
 /// connection both come back, and no answer may show the one without the other.
 async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one"]).await?;

@@ -209,6 +209,7 @@ fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
 async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
     context: TestContext,
 ) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
     scene.gate.set(RightsPassage::OpenSilent);
@@ -227,6 +228,7 @@ async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_b
 
 /// Roles and bindings are refused for less time than they may be behind.
 async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     scene.gate.set(RightsPassage::Refused);
     scene.reader.loses().await?;
@@ -246,6 +248,7 @@ async fn proof_objects_wait_for_rights_that_stay_silent(context: TestContext) ->
 /// While a member is cut off somebody loses a right there, and what they may see no longer changes. Then the member is
 /// there again, but for its roles and bindings: its objects are not read on before these are.
 async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(context, &[]).await?;
     let reader = &scene.reader;
     cut(&scene.wire);
@@ -288,6 +291,7 @@ async fn warned(reader: &Reader) -> anyhow::Result<Value> {
 }
 
 async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &[]).await?;
     let list = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
     let told = warnings(&list.headers);
@@ -297,6 +301,7 @@ async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Resu
 }
 
 async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
     ensure!(refused.contains("what you may read in some clusters is not known"), "{refused}");
@@ -334,6 +339,7 @@ fn warnings(headers: &http::HeaderMap) -> String {
 /// Watches of roles and bindings are opened, and bring nothing for good: they are not followed by that, however often
 /// they are opened anew.
 async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
     scene.gate.set(RightsPassage::Silent);
@@ -352,6 +358,7 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
 /// with each, and each is opened anew in its own time. Those of objects come back at once, those of roles and bindings
 /// do not, and what was made after the loss of the right to it must not come before the loss.
 async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let reader = &scene.reader;
     scene.gate.set(RightsPassage::SilentBesideOpen);
