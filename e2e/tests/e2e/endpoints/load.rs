@@ -1,7 +1,7 @@
 //! A cluster of several endpoints behind Tributary, and a steady load on it.
 
 use crate::context::TestContext;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
@@ -15,12 +15,15 @@ use std::{
 };
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
 
 /// From one request to the next: 200 a second.
 const PERIOD: Duration = Duration::from_millis(5);
+
+/// How many have to be sent in a second: half of what is meant. With fewer it would say little that none was lost.
+pub(super) const RATE_MIN: f64 = 100.0;
 
 /// How many are under way at most: a client that is asked to send more than the machine can answer waits, as it would
 /// have its share refused otherwise. On a machine that keeps up there are a handful.
@@ -90,10 +93,11 @@ impl Scene {
         self.object.trim_end_matches("/one")
     }
 
-    /// Has clients ask 200 times a second until the test's own part has ended; waits for the last answers.
+    /// Has clients ask 200 times a second until the test's own part has ended; waits for the last answers, and says how
+    /// many were sent in a second.
     ///
     /// # Errors
-    /// Of that part.
+    /// Of that part, and where fewer than half were sent.
     pub(super) async fn under_load<T>(
         &self,
         writes: bool,
@@ -121,12 +125,20 @@ impl Scene {
             asking.join_all().await;
         };
         let part = async {
+            let begun = Instant::now();
             let outcome = part(Arc::clone(&met)).await;
             met.stop.store(true, Ordering::Relaxed);
-            outcome
+            outcome.map(|outcome| (outcome, met.sent() as f64 / begun.elapsed().as_secs_f64()))
         };
         let (outcome, ()) = tokio::join!(part, load);
-        Ok((outcome?, met))
+        let (outcome, rate) = outcome?;
+        let (name, meant) = (self.member.name(), PERIOD.as_secs_f64().recip());
+        println!("endpoints: {name}: {rate:.0} requests a second of {meant:.0}");
+        ensure!(
+            rate >= RATE_MIN,
+            "{rate:.0} requests a second were sent of {meant:.0}: the machine has too much to do"
+        );
+        Ok((outcome, met))
     }
 
     /// A metric of an endpoint.
@@ -149,6 +161,11 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
 }
 
 impl Met {
+    /// How many requests were sent so far; one that is told to come again counts once.
+    fn sent(&self) -> usize {
+        self.reads.load(Ordering::Relaxed) + self.writes.load(Ordering::Relaxed)
+    }
+
     async fn read(&self, http: &HttpClient, object: &str) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let answer = http.get(object).send().await;
