@@ -5,7 +5,10 @@ use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
 use serde_json::json;
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 use tributary_e2e::TestCluster;
 
 /// How long a change of the files may take to be read, and an event to come.
@@ -30,6 +33,15 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
         ensure!(watch.expect(SOON).await?["type"] == "ADDED", "the object that there is");
         watches.push(watch);
     }
+    // Nothing else is open there: without one of them at the endpoint that is drained, nothing would be shown.
+    let at_first = AtomicU64::new(0);
+    eventually(SOON, async || {
+        let (one, two) = (scene.outstanding(ports[0]).await?, scene.outstanding(ports[1]).await?);
+        at_first.store(one, Ordering::Relaxed);
+        ensure!(one > 0 && one + two == WATCHES as u64, "{one} and {two} watches");
+        Ok(())
+    })
+    .await?;
     let address = format!("127.0.0.1:{}", ports[0]);
     let (sent, met) = scene
         .under_load(true, async |_| {
@@ -49,6 +61,13 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
     ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
     // Four hundred were sent meanwhile; one that had chosen its endpoint just before may have been among them.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
+    let before = at_first.load(Ordering::Relaxed);
+    eventually(SOON, async || {
+        let after = scene.outstanding(ports[0]).await?;
+        ensure!(after == before, "{after} watches are at the endpoint that is drained, where {before} were");
+        Ok(())
+    })
+    .await?;
     let patch = json!({"data": {"last": "yes"}});
     let object = format!("{}/one", scene.collection().trim_start_matches("/clusters/drained"));
     scene.member.http().patch(&object, "merge-patch+json", &patch).send().await?.expect(200)?;

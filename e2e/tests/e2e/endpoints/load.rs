@@ -141,6 +141,11 @@ impl Scene {
         Ok((outcome, met))
     }
 
+    /// How many requests are in flight at an endpoint. A probe of its health may be among them for a moment.
+    pub(super) async fn outstanding(&self, port: u16) -> anyhow::Result<u64> {
+        self.metric("tributary_endpoint_outstanding_requests", &format!("127.0.0.1:{port}")).await
+    }
+
     /// A metric of an endpoint.
     pub(super) async fn metric(&self, name: &str, address: &str) -> anyhow::Result<u64> {
         let metrics = self.http.get("/metrics").send().await?.expect(200)?.text();
