@@ -55,6 +55,8 @@ pub(crate) struct Case {
     /// Its path, such as `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
     patience: Duration,
+    /// Whether this machine has what it needs.
+    is_possible: bool,
     run: Run,
 }
 
@@ -64,7 +66,8 @@ impl Case {
         F: Fn(TestContext) -> R + Send + Sync + 'static,
         R: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
-        Self { name: name.into(), patience: TEST_TIMEOUT, run: Box::new(move |context| Box::pin(run(context))) }
+        let run: Run = Box::new(move |context| Box::pin(run(context)));
+        Self { name: name.into(), patience: TEST_TIMEOUT, is_possible: true, run }
     }
 
     /// Lets it take longer than other tests may.
@@ -73,10 +76,18 @@ impl Case {
         self
     }
 
-    /// Whether it takes longer than continuous integration should: one whose name, or module, begins with `proof_`.
-    /// Such a test runs where ignored ones are asked for.
-    pub(crate) fn is_proof(&self) -> bool {
-        self.name.split("::").any(|part| part.starts_with("proof_"))
+    /// Has it ignored on a machine that has no such program, and cannot be given it by whoever tests.
+    pub(crate) fn only_with(mut self, program: &str) -> Self {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        self.is_possible &= std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
+        self
+    }
+
+    /// Whether it is told of as ignored: one that takes longer than continuous integration should, whose name, or
+    /// module, begins with `proof_`, and one for which the machine lacks something. Such a test runs where ignored ones
+    /// are asked for.
+    pub(crate) fn is_ignored(&self) -> bool {
+        !self.is_possible || self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
     /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump.

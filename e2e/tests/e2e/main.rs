@@ -109,7 +109,7 @@ fn main() -> anyhow::Result<()> {
         .into_iter()
         .map(|case| {
             let (runtime, fixture) = (Arc::clone(&runtime), Arc::clone(&fixture));
-            let (name, ignored) = (case.name.clone(), case.is_proof());
+            let (name, ignored) = (case.name.clone(), case.is_ignored());
             Trial::test(name, move || runtime.block_on(case.run(fixture)).map_err(Into::into))
                 .with_ignored_flag(ignored)
         })

@@ -12,12 +12,17 @@ use tributary_e2e::{guard, tributary};
 /// The exposure that systemd may find, in tenths; what is left are sockets, without which nothing is served.
 const EXPOSURE_MAX: &str = "15";
 
+/// systemd's own judge. Where there is none, there is no systemd either.
+const JUDGE: &str = "systemd-analyze";
+
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::unit"; systemd_takes_it, its_flags_are_those_of_the_program]
+    let mut cases = cases!["deployment::unit"; its_flags_are_those_of_the_program];
+    cases.push(Case::new("deployment::unit::systemd_takes_it", systemd_takes_it).only_with(JUDGE));
+    cases
 }
 
-fn systemd_analyze(arguments: &[&str]) -> Option<Output> {
-    Command::new("systemd-analyze").args(arguments).output().ok()
+fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
+    Command::new(JUDGE).args(arguments).output().with_context(|| format!("start {JUDGE}"))
 }
 
 async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
@@ -27,14 +32,10 @@ async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
     let unit = folder.path().join("tributary.service");
     fs::write(&unit, text.replace("/usr/local/bin/tributary", &program.display().to_string()))?;
     let unit = unit.display().to_string();
-    let Some(verified) = systemd_analyze(&["verify", &unit]) else {
-        println!("skipped: there is no systemd-analyze");
-        return Ok(());
-    };
+    let verified = systemd_analyze(&["verify", &unit])?;
     let words = String::from_utf8_lossy(&verified.stderr);
     ensure!(verified.status.success() && !words.contains("tributary.service:"), "{words}");
-    let judged =
-        systemd_analyze(&["security", "--offline=true", "--threshold", EXPOSURE_MAX, &unit]).context("security")?;
+    let judged = systemd_analyze(&["security", "--offline=true", "--threshold", EXPOSURE_MAX, &unit])?;
     let (table, words) = (String::from_utf8_lossy(&judged.stdout), String::from_utf8_lossy(&judged.stderr));
     ensure!(judged.status.success(), "{table}\n{words}");
     Ok(())
