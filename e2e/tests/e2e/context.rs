@@ -15,6 +15,9 @@ use tributary_e2e::{TestCluster, namespace};
 /// Longest that one test may take. A stuck one fails alone, with its dump, instead of stopping the run.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
+/// From how long on a test is told of with the time that it took.
+const LONG: Duration = Duration::from_secs(20);
+
 /// What a test function gets.
 #[derive(Clone)]
 pub(crate) struct TestContext {
@@ -90,9 +93,11 @@ impl Case {
         !self.is_possible || self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
-    /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump.
+    /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump. Says how long it took, its
+    /// turn included, if that was long.
     pub(crate) async fn run(&self, fixture: Arc<Fixture>) -> Result<(), String> {
         use futures::FutureExt;
+        let begun = Instant::now();
         let context = TestContext { fixture, namespaces: Arc::default() };
         let test = AssertUnwindSafe((self.run)(context.clone())).catch_unwind();
         let outcome = match tokio::time::timeout(self.patience, test).await {
@@ -100,6 +105,9 @@ impl Case {
             Ok(Err(panic)) => Err(anyhow::anyhow!("panicked: {}", panic_message(panic.as_ref()))),
             Err(_) => Err(anyhow::anyhow!("not done after {:?}", self.patience)),
         };
+        if begun.elapsed() >= LONG {
+            println!("{}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
+        }
         match outcome {
             Ok(()) => Ok(()),
             // The error comes last: of a long output the end is what is kept, and read.
