@@ -7,7 +7,7 @@ help: ## this list
 check: ## formatting, lints, documentation, licences and the arrows between crates
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --workspace --all-targets --no-default-features --locked -- -D warnings
+	cargo clippy --workspace --lib --bins --examples --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	cargo deny --locked check bans licenses sources
 	cargo machete
