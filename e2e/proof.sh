@@ -104,7 +104,7 @@ done
 cargo test --workspace --no-run --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
-    property) part property "PROPTEST_CASES=$PROPTEST_CASES TRIBUTARY_CHANGES=$TRIBUTARY_CHANGES cargo test -p tributary-merge -p tributary-fuzz-properties" cargo test -p tributary-merge -p tributary-fuzz-properties --locked ;;
+    property) part property "PROPTEST_CASES=$PROPTEST_CASES TRIBUTARY_CHANGES=$TRIBUTARY_CHANGES cargo test -p tributary-merge -p tributary-policy -p tributary-fuzz-properties" cargo test -p tributary-merge -p tributary-policy -p tributary-fuzz-properties --locked ;;
     model) part model "TRIBUTARY_SEEDS=$TRIBUTARY_SEEDS cargo test --test model -- --ignored proof" quick model proof ;;
     fleet) part fleet 'cargo test --test simulated -- --ignored fleet::proof' quick simulated fleet::proof ;;
     specs) part specs 'cargo test --test e2e -- --ignored proof_specs' e2e proof_specs ;;

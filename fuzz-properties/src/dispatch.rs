@@ -2,13 +2,14 @@
 
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
-    DispatchAttributes, DispatchPolicies, Field, Mode, Place, Policy, PolicyScope, Rule, Verdict, can_match, examine,
+    Action, DispatchAttributes, DispatchPolicies, Field, Mode, Outcome, Place, Policy, PolicyScope, Rule, Verdict,
+    can_match, examine,
 };
 
 /// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
 /// separated by spaces (`''` is the empty one), an empty line begins a rule, `---` a policy, `audit` makes it one that
-/// is only told. What is found by the index is what asking each rule finds, and what is said to take no request takes
-/// none.
+/// is only told, and `deny` one that refuses, which takes a name by each of its spellings. What is found by the index
+/// is what asking each rule finds, and what is said to take no request takes none.
 pub fn dispatch_policies(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));
@@ -22,7 +23,10 @@ pub fn dispatch_policies(data: &[u8]) {
         let asked = DispatchAttributes::of(&info, user, &groups, "kubectl/v1.36");
         let decision = compiled.decide(&asked);
         let taken = match decision.verdict {
-            Verdict::Taken { place, .. } => Some(place),
+            Verdict::Taken { place, outcome } => {
+                assert_eq!(outcome, &policies[place.policy].outcome);
+                Some(place)
+            }
             Verdict::Ungoverned | Verdict::Unmatched => None,
         };
         let matching = compiled.explain(&asked).rules.into_iter().filter(|(_, verdict)| verdict.matches());
@@ -49,8 +53,11 @@ pub fn dispatch_policies(data: &[u8]) {
 
 fn policies(text: &str) -> Vec<Policy> {
     let policy = |text: &str| {
-        let mode = if text.lines().any(|line| line == "audit") { Mode::Audit } else { Mode::Enforce };
-        Policy { rules: text.split("\n\n").map(rule).collect(), mode, ..Policy::default() }
+        let says = |word: &str| text.lines().any(|line| line == word);
+        let mode = if says("audit") { Mode::Audit } else { Mode::Enforce };
+        let action = if says("deny") { Action::Deny { message: "no".to_owned() } } else { Action::default() };
+        let outcome = Outcome { action, ..Outcome::default() };
+        Policy { rules: text.split("\n\n").map(rule).collect(), mode, outcome }
     };
     text.split("---\n").map(policy).collect()
 }
