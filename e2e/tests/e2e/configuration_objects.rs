@@ -63,6 +63,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     of_cluster["endpoints"] = json!(["https://a", "https://b"]);
     of_cluster["drainedEndpoints"] = json!(["https://b"]);
     of_cluster["caFile"] = json!("ca.crt");
+    of_cluster["circuitBreaker"] = json!({"consecutiveFailures": 3, "openSeconds": 300, "maxRequestsInflight": 100});
     of_cluster["credentials"] = json!({"tokenFile": "token"});
     of_cluster["dispatch"] = json!("DenyAll");
     of_cluster["endpointProbe"] = json!({"path": "/healthz", "failureThreshold": 1});
@@ -251,6 +252,14 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
             merged("all", &schema(json!({"name": "a", "maxRequestsInflight": {"max": 1, "queueing": {"queues": 4}}}))),
             "handSize is more than queues",
         ),
+        (reached(json!({"circuitBreaker": {"consecutiveFailures": 0}})), "spec.circuitBreaker.consecutiveFailures"),
+        (reached(json!({"circuitBreaker": {"openSeconds": 301}})), "spec.circuitBreaker.openSeconds"),
+        (reached(json!({"circuitBreaker": {"maxRequestsInflight": 0}})), "spec.circuitBreaker.maxRequestsInflight"),
+        (
+            reached(json!({"circuitBreaker": {"maxRequestsInflightPerEndpoint": 1_000_001}})),
+            "spec.circuitBreaker.maxRequestsInflightPerEndpoint",
+        ),
+        (reached(json!({"circuitBreaker": {"failures": 1}})), "failures"),
     ] {
         let file = kubectl.file("object.json", &object)?;
         let refused =
