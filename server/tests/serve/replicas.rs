@@ -1,17 +1,25 @@
-//! Two processes that share the limits of flow control, as a user runs them.
+//! Several processes that serve the same, as a user runs them: they share the limits of flow control, and clients come
+//! to each.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::ConfigExt;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
+use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, config, member, write_upstream_cluster};
 
@@ -47,35 +55,46 @@ fn write_credentials(folder: &Path) {
     }
 }
 
-/// One of the two, and how it is asked.
+/// One of them, and how it is asked.
 struct Replica {
     program: Program,
     client: kube::Client,
+    kubeconfig: PathBuf,
 }
 
 impl Replica {
+    /// One that shares with another.
     async fn start(folder: &Path, name: &str, listen: u16, other: u16) -> Self {
-        let own = folder.join(name);
-        std::fs::create_dir(&own).unwrap();
-        let written = own.join("all.kubeconfig");
-        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-        let arguments = [
-            "serve".to_owned(),
-            "--listen=127.0.0.1:0".to_owned(),
-            format!("--config={}", text(folder.join("config"))),
-            format!("--write-kubeconfig={}", text(written.clone())),
+        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let shared = [
             format!("--peer-listen=127.0.0.1:{listen}"),
             // By a name, which is resolved, and which the certificate is for.
             format!("--peer=https://localhost:{other}"),
-            format!("--peer-ca-file={}", text(folder.join("ca.crt"))),
-            format!("--peer-cert-file={}", text(folder.join("own.crt"))),
-            format!("--peer-key-file={}", text(folder.join("own.key"))),
+            format!("--peer-ca-file={}", file("ca.crt")),
+            format!("--peer-cert-file={}", file("own.crt")),
+            format!("--peer-key-file={}", file("own.key")),
         ];
-        let mut program = Program::start(&arguments.each_ref().map(String::as_str), &own);
+        Self::with(folder, name, &shared.each_ref().map(String::as_str)).await
+    }
+
+    /// With these arguments, over what `config` in the folder says.
+    async fn with(folder: &Path, name: &str, more: &[&str]) -> Self {
+        let own = folder.join(name);
+        std::fs::create_dir(&own).unwrap();
+        let (configuration, kubeconfig) = (folder.join("config"), own.join("all.kubeconfig"));
+        let arguments = [
+            "serve",
+            "--listen=127.0.0.1:0",
+            "--config",
+            configuration.to_str().unwrap(),
+            "--write-kubeconfig",
+            kubeconfig.to_str().unwrap(),
+        ];
+        let mut program = Program::start(&[&arguments[..], more].concat(), &own);
         program.ready().await;
-        let mut config = config(&written, "all").await;
+        let mut config = config(&kubeconfig, "all").await;
         config.default_retry = false;
-        Self { program, client: kube::Client::try_from(config).unwrap() }
+        Self { program, client: kube::Client::try_from(config).unwrap(), kubeconfig }
     }
 
     async fn get(&self, path: &str) -> Result<String, kube::Error> {
@@ -111,14 +130,20 @@ impl Replica {
     }
 }
 
+/// A folder with the configuration of all, in `config`: a member, and one limit for all requests.
+async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
+    let (directory, one) = (tempfile::tempdir().unwrap(), member("one").await);
+    let configuration = directory.path().join("config");
+    std::fs::create_dir(&configuration).unwrap();
+    write_upstream_cluster(&configuration, &one);
+    std::fs::write(configuration.join("all.yaml"), GOVERNED).unwrap();
+    (directory, one)
+}
+
 #[tokio::test]
 async fn two_share_a_limit_and_one_goes_on_with_its_part() {
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, _one) = governed().await;
     let folder = directory.path();
-    let one = member("one").await;
-    std::fs::create_dir(folder.join("config")).unwrap();
-    write_upstream_cluster(&folder.join("config"), &one);
-    std::fs::write(folder.join("config/all.yaml"), GOVERNED).unwrap();
     write_credentials(folder);
     let free = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [first_port, second_port] = free.map(|socket| socket.local_addr().unwrap().port());
@@ -152,6 +177,62 @@ async fn two_share_a_limit_and_one_goes_on_with_its_part() {
     first.program.logged("another replica is out of reach", 1).await;
     first.offer_until(async |own| own.get(NAMESPACES).await.is_ok()).await;
     assert_eq!(first.metric("tributary_flow_control_peers_reached").await, 0);
+}
+
+/// Without `--peer` each has its part of every limit, whatever the others use.
+#[tokio::test]
+async fn one_of_four_that_know_nothing_of_each_other_has_a_quarter_of_a_limit() {
+    let (directory, _one) = governed().await;
+    let own = Replica::with(directory.path(), "own", &["--replica-count=4"]).await;
+    assert_eq!(own.limit().await, u64::from(QPS) / 4);
+    let (began, before) = (Instant::now(), own.admitted().await);
+    own.offer_until(async |_| began.elapsed() >= Duration::from_secs(3)).await;
+    let admitted = own.admitted().await - before;
+    let allowed = f64::from(QPS / 4) * (began.elapsed().as_secs_f64() + 1.0) * 1.1;
+    assert!(admitted as f64 <= allowed, "{admitted} of {allowed}");
+    assert!(admitted >= u64::from(QPS) / 4, "{admitted}");
+    assert_eq!(own.limit().await, u64::from(QPS) / 4, "nobody lends it anything");
+}
+
+/// So clients come to a replica that was started later, by way of the load balancer.
+#[tokio::test]
+async fn by_chance_a_client_is_told_to_come_again() {
+    // So many are enough: that none of them is the last happens once in 10^16 times.
+    const REQUESTS: usize = 1_900;
+    let (directory, _one) = governed().await;
+    std::fs::remove_file(directory.path().join("config/all.yaml")).unwrap();
+    let own = Replica::with(directory.path(), "own", &["--goaway-chance=0.02"]).await;
+    let config = config(&own.kubeconfig, "all").await;
+    let (mut client, mut answered) = (http2(&config).await, 0);
+    while answered < REQUESTS && client.ready().await.is_ok() {
+        // It may be told just before it sends this one.
+        let Ok(answer) = client.send_request(request(&config)).await else { break };
+        assert_eq!(answer.status(), 200);
+        answer.into_body().collect().await.unwrap();
+        answered += 1;
+    }
+    assert!(answered < REQUESTS, "none was the last");
+    let answer = http2(&config).await.send_request(request(&config)).await.unwrap();
+    assert_eq!(answer.status(), 200, "the next connection is served");
+}
+
+/// A connection to the server of a kubeconfig.
+async fn http2(config: &kube::Config) -> SendRequest<Empty<Bytes>> {
+    let mut tls = config.rustls_client_config().unwrap();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let address: std::net::SocketAddr = config.cluster_url.authority().unwrap().as_str().parse().unwrap();
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(address.ip().into(), stream).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn request(config: &kube::Config) -> http::Request<Empty<Bytes>> {
+    let url = format!("https://{}/version", config.cluster_url.authority().unwrap());
+    let authorization = format!("Bearer {}", config.auth_info.token.as_ref().unwrap().expose_secret());
+    http::Request::get(url).header("authorization", authorization).body(Empty::new()).unwrap()
 }
 
 /// Who has no certificate of the replicas' authority is told nothing.
