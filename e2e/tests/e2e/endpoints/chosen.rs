@@ -1,5 +1,6 @@
 //! A policy's whole outcome: of two kube-apiservers it sends to one, has what it takes written into the access log, and
-//! has more of it written into the audit log. What another policy takes is spread over both, and written nowhere.
+//! has more of it written into the audit log. What another policy takes is spread over both, and written nowhere. In
+//! the merged view it is the other way about: all is written but what a policy takes.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -55,7 +56,8 @@ async fn of_each(apiservers: &[Apiserver; 2], metric: &str, labels: &[&str]) -> 
     Ok([apiservers[0].sum(metric, labels).await?, apiservers[1].sum(metric, labels).await?])
 }
 
-/// The configuration: what is asked of the namespace's Secrets, and shells there, goes to the second endpoint.
+/// The configuration: what is asked of the namespace's Secrets, and shells there, goes to the second endpoint. Of the
+/// merged view its lists of LimitRanges are not to be written.
 fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &str) -> anyhow::Result<()> {
     let authority = folder.join("chosen.ca");
     fs::write(&authority, member.access().certificate_authority)?;
@@ -70,11 +72,20 @@ fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &s
             "endpoints": endpoints, "caFile": authority, "credentials": {"token": member.access().token},
             "dispatchPolicies": [
                 {"rules": [taken], "endpoints": [endpoints[1]], "logMode": "Enabled", "auditLevel": "Metadata"},
-                {"rules": [others]},
+                {"rules": [&others]},
             ],
         },
     });
     fs::write(folder.join("chosen.yaml"), object.to_string())?;
+    let untold = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["limitranges"], "namespaces": [namespace]});
+    let merged = json!({
+        "apiVersion": "tributary.dev/v1alpha1", "kind": "MergedEndpoint", "metadata": {"name": "all"},
+        "spec": {
+            "logging": {"mode": "Enabled"},
+            "dispatchPolicies": [{"rules": [untold], "logMode": "Disabled"}, {"rules": [&others]}],
+        },
+    });
+    fs::write(folder.join("all.yaml"), merged.to_string())?;
     Ok(())
 }
 
@@ -127,6 +138,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
             "metadata": {"name": format!("x{number}"), "annotations": {"tributary.dev/cluster": "chosen"}},
         });
         http.post(&format!("{core}/secrets"), &secret).send().await?.expect(201)?;
+        http.get(&format!("{core}/limitranges")).send().await?.expect(200)?;
     }
     let lists = ["resource=\"secrets\"", "scope=\"namespace\"", "verb=\"LIST\""];
     let creates = ["resource=\"secrets\"", "verb=\"POST\""];
@@ -181,6 +193,11 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
         Ok(())
     })
     .await?;
+    // Of the merged view all have but those of the policy that has them left out. They were sent before the others.
+    let merged: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"].is_null()).collect();
+    let written = |resource: &str| merged.iter().filter(|line| line["resource"] == resource).count();
+    ensure!(written("secrets") == SHORT, "not all that is to be written is: {merged:#?}");
+    ensure!(written("limitranges") == 0, "what is not to be written is: {merged:#?}");
     // And so it is with the audit log, whose own policy has nothing written.
     eventually(SOON, async || {
         let events = lines(&audit_log)?;
