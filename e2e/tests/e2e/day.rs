@@ -2,7 +2,8 @@
 //! the shared mode with flow control, the audit log and the access log; a mixed load of people, informers, tunnels and
 //! connections; and each minute one fault, drawn by a seed.
 //!
-//! What holds all day: no request fails that the minute's fault does not excuse; no answer is of another cluster or of
+//! What holds all day: no request fails that the minute's fault does not excuse; what memory answers is excused by no
+//! cluster's fault; of each kind of request enough are answered in each minute; no answer is of another cluster or of
 //! another user than it says; at the end of each minute, once it is quiet, every informer holds what the clusters hold,
 //! nothing is held of work that is over, and memory, files and connections are what they were.
 //!
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 mod faults;
 mod followers;
 mod harm;
+mod kind;
 mod load;
 mod measure;
 mod scene;

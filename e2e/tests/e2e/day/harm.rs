@@ -24,9 +24,10 @@ pub(super) enum Reach {
 /// What a request needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// The cluster that has its object; `None` for all of them.
+    /// The cluster without which there is no answer; `None` for what memory answers, or Tributary itself: no cluster
+    /// that is away may be seen in that.
     pub(super) cluster: Option<usize>,
-    /// Whether it is sent to the merged view.
+    /// Whether it is sent to the merged view, and answered by what its sender may do in the clusters.
     pub(super) is_merged: bool,
     pub(super) is_write: bool,
     pub(super) through_front: bool,
@@ -68,7 +69,7 @@ impl Harms {
 
 impl Reach {
     fn has(self, needs: Needs) -> bool {
-        let is_of = |cluster| needs.cluster.is_none_or(|own| own == cluster);
+        let is_of = |cluster| needs.cluster == Some(cluster);
         match self {
             Self::Cluster(cluster) => is_of(cluster),
             Self::Writes(cluster) => needs.is_write && is_of(cluster),

@@ -1,15 +1,19 @@
-//! The mixed load: people who read, list, page, watch, ask for Tables, write and follow logs, at a steady pace, over
-//! connections that last, that are short, and that are idle. Whatever is answered is looked at: whose it is, and of
-//! which cluster.
+//! The mixed load: people who read, list, page, watch, ask for Tables, write and follow logs, and people who never
+//! write, at a steady pace, over connections that last, that are short, and that are idle. Whatever is answered is
+//! looked at: whose it is, and of which cluster.
 
+mod bystander;
+mod common;
 mod person;
 mod streams;
 
 use super::harm::{Harms, Needs};
+use super::kind::Kind;
 use super::scene::{CLUSTERS, Scene};
 use anyhow::{Context as _, ensure};
 use parking_lot::Mutex;
 use rand::{SeedableRng, rngs::StdRng};
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -25,6 +29,7 @@ use tokio::{
 };
 use tributary_e2e::HttpResponse;
 
+use bystander::Bystander;
 use person::Person;
 
 /// People who read, straight to Tributary, and as many through the wire that is cut.
@@ -33,6 +38,13 @@ const READERS_AT_FRONT: usize = 2;
 
 /// From one question of a person's to the next.
 const PACE: Duration = Duration::from_millis(125);
+
+/// People who never write, the last of them through the wire that is cut, and from one question of theirs to the next.
+const BYSTANDERS: usize = 3;
+const BYSTANDER_PACE: Duration = Duration::from_millis(250);
+
+/// What chance gives them begins so far from what it gives the others.
+const BYSTANDER_SEED: u64 = 1 << 16;
 
 /// Clients that come for one request, each second.
 const BRIEF_PACE: Duration = Duration::from_millis(250);
@@ -62,7 +74,7 @@ pub(super) type Outcome<T = ()> = Result<T, Trouble>;
 /// What clients met.
 #[derive(Default)]
 pub(super) struct Met {
-    counts: Mutex<BTreeMap<&'static str, Count>>,
+    counts: Mutex<BTreeMap<Kind, Count>>,
     problems: Mutex<Vec<String>>,
     pub(super) harms: Harms,
     busy: AtomicUsize,
@@ -119,6 +131,12 @@ impl Load {
             let random = StdRng::seed_from_u64(seed ^ number as u64);
             tasks.spawn(person.live(random));
         }
+        for number in 0..BYSTANDERS {
+            let bystander = Bystander::make(&part, number, number + 1 == BYSTANDERS).await?;
+            bystander.may_begin().await.with_context(|| format!("wait for what {} may", bystander.name))?;
+            let random = StdRng::seed_from_u64(seed ^ (BYSTANDER_SEED + number as u64));
+            tasks.spawn(bystander.live(random));
+        }
         streams::begin(&part, &mut tasks).await?;
         Ok(Self { met, running, _tasks: tasks })
     }
@@ -157,7 +175,7 @@ impl Part {
     }
 
     /// Asks once, and notes what came of it.
-    async fn ask(&self, kind: &'static str, needs: Needs, asked: impl Future<Output = Outcome>) {
+    async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
         self.met.note(kind, needs, sent, outcome);
@@ -166,9 +184,9 @@ impl Part {
 
 impl Met {
     /// What came of a request.
-    pub(super) fn note(&self, kind: &'static str, needs: Needs, sent: Instant, outcome: Outcome) {
+    pub(super) fn note(&self, kind: Kind, needs: Needs, sent: Instant, outcome: Outcome) {
         let mut counts = self.counts.lock();
-        let count = counts.entry(kind).or_default();
+        let (count, kind) = (counts.entry(kind).or_default(), kind.name());
         match outcome {
             Ok(()) => {
                 count.answered += 1;
@@ -192,25 +210,45 @@ impl Met {
     /// What was met since the last time: a line for people.
     ///
     /// # Errors
-    /// The problems, if there were any.
+    /// The problems, if there were any; and a kind of which too many were lost, whatever excused each, or too few were
+    /// answered to say anything.
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());
         let told = &problems[..problems.len().min(TOLD)];
         ensure!(problems.is_empty(), "{} problems:\n  {}", problems.len(), told.join("\n  "));
+        for kind in Kind::ALL {
+            counts.get(&kind).copied().unwrap_or_default().fits(kind)?;
+        }
         let (answered, excused) = counts
             .values()
             .fold((0, 0), |(answered, excused), count| (answered + count.answered, excused + count.excused));
         let slowest = counts.iter().max_by_key(|(_, count)| count.slowest);
-        let slowest = slowest
-            .map_or_else(String::new, |(kind, count)| format!(", slowest {kind} {:.1} s", count.slowest.as_secs_f64()));
+        let slowest = slowest.map_or_else(String::new, |(kind, count)| {
+            format!(", slowest {} {:.1} s", kind.name(), count.slowest.as_secs_f64())
+        });
         let of: Vec<_> = counts
             .iter()
             .filter(|(_, count)| count.excused > 0)
-            .map(|(kind, count)| format!("{kind} {}", count.excused))
+            .map(|(kind, count)| format!("{} {}", kind.name(), count.excused))
             .collect();
         let of = if of.is_empty() { String::new() } else { format!(" ({})", of.join(", ")) };
         Ok(format!("{answered} answered, {excused} lost to the fault{of}{slowest}"))
+    }
+}
+
+impl Count {
+    /// Whether a minute may have so many lost and so few answered of this kind.
+    fn fits(self, kind: Kind) -> anyhow::Result<()> {
+        let Self { answered, excused, .. } = self;
+        let lost = excused as f64 / (answered + excused).max(1) as f64;
+        let is_fine = lost <= kind.lost_max() && answered >= kind.answered_min();
+        ensure!(
+            is_fine,
+            "of each {}, {answered} were answered in the minute and {excused} lost to its fault",
+            kind.name()
+        );
+        Ok(())
     }
 }
 
@@ -246,6 +284,11 @@ pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<
 /// Something that an answer must say.
 pub(super) fn must(outcome: anyhow::Result<()>) -> Outcome {
     outcome.map_err(Trouble::Wrong)
+}
+
+/// An answer's body.
+fn json_of(answer: HttpResponse) -> anyhow::Result<Value> {
+    answer.json()
 }
 
 /// The number of a cluster.

@@ -4,6 +4,7 @@
 use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
 use crate::context::eventually;
 use crate::day::harm::Needs;
+use crate::day::kind::Kind;
 use crate::day::scene::{CLUSTERS, POD, SOON};
 use anyhow::{Context as _, bail};
 use futures::StreamExt;
@@ -28,7 +29,10 @@ const FIRST_WORDS: &str = "hello from";
 
 /// Needs the first cluster, where the pod is.
 const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
-const ALL_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
+/// Memory answers, by what users may do in each cluster.
+const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
+/// Tributary answers by itself.
+const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
 /// Starts all of it.
 pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
@@ -72,8 +76,8 @@ impl Tunnels {
     async fn live(self) {
         let mut pace = self.part.pace(PAUSE);
         while let Some(_busy) = pace.turn().await {
-            self.part.ask("logs", POD_NEEDS, self.follow_logs()).await;
-            self.part.ask("exec", POD_NEEDS, self.exec()).await;
+            self.part.ask(Kind::Logs, POD_NEEDS, self.follow_logs()).await;
+            self.part.ask(Kind::Exec, POD_NEEDS, self.exec()).await;
         }
     }
 
@@ -146,7 +150,7 @@ async fn brief(part: Part) {
     let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
     let mut pace = part.pace(BRIEF_PACE);
     while let Some(_busy) = pace.turn().await {
-        part.ask("brief client", ALL_NEEDED, async {
+        part.ask(Kind::BriefClient, NOTHING_NEEDED, async {
             let http = HttpClient::from_kubeconfig(&kubeconfig, None).await.map_err(Trouble::Lost)?;
             due(http.get("/version").send().await, 200).map(drop)
         })
@@ -157,14 +161,14 @@ async fn brief(part: Part) {
 /// A watch that stays open, also while all others pause; opened again where it ends.
 async fn idle(part: Part, http: HttpClient, path: String) {
     loop {
-        part.ask("idle watch", ALL_NEEDED, async {
+        part.ask(Kind::IdleWatch, MEMORY_NEEDED, async {
             let answer = http.get(&path).stream().await.map_err(Trouble::Lost)?;
             let watched = async {
                 let mut events = answer.events()?;
                 while events.next(Duration::from_secs(86_400)).await?.is_some() {}
                 anyhow::Ok(())
             };
-            // A watch may end at any time, and break with its cluster; being refused one is what has to be excused.
+            // A watch may end at any time; that it breaks, or is refused, is what has to be excused.
             watched.await.map_err(Trouble::Lost)
         })
         .await;

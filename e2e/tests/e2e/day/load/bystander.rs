@@ -1,0 +1,61 @@
+//! Somebody who never writes, and reads what the merged view holds in memory: no fault of a cluster may show in what
+//! they are answered, but for a Warning. Who writes waits for their own writes, and so for their cluster.
+
+use super::{BYSTANDER_PACE, Part, Trouble, common::Common};
+use crate::context::eventually;
+use crate::day::{
+    harm::Needs,
+    kind::Kind,
+    scene::{CLUSTERS, MAPS, SOON, VISITOR},
+};
+use rand::{Rng, rngs::StdRng};
+
+pub(super) struct Bystander {
+    part: Part,
+    pub(super) name: String,
+    through_front: bool,
+    common: Common,
+}
+
+impl Bystander {
+    /// Makes them. They have no rights but those of everybody.
+    pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
+        let name = format!("bystander-{number}");
+        let http = part.scene.http(&name, through_front).await?;
+        let common = Common::new(http, &part.scene.places.common);
+        Ok(Self { part: part.clone(), name, through_front, common })
+    }
+
+    /// Waits until they may do what they will.
+    pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            self.common.lists().await.map_err(|trouble| match trouble {
+                Trouble::Lost(error) | Trouble::Wrong(error) => error,
+            })
+        })
+        .await
+    }
+
+    /// Asks, one thing after the other.
+    pub(super) async fn live(self, mut random: StdRng) {
+        let mut pace = self.part.pace(BYSTANDER_PACE);
+        while let Some(_busy) = pace.turn().await {
+            let what = random.random_range(0..10);
+            // Of a cluster that stays.
+            let (home, number) = (random.random_range(0..VISITOR), random.random_range(0..MAPS));
+            self.act(what, CLUSTERS[home], number).await;
+        }
+    }
+
+    async fn act(&self, what: u32, home: &str, number: usize) {
+        let Self { part, common, through_front, .. } = self;
+        let memory = Needs { cluster: None, is_merged: true, is_write: false, through_front: *through_front };
+        match what {
+            0..=2 => part.ask(Kind::BystanderGet, memory, common.gets(home, number)).await,
+            3..=5 => part.ask(Kind::BystanderList, memory, common.lists()).await,
+            6 => part.ask(Kind::BystanderPages, memory, common.pages()).await,
+            7 => part.ask(Kind::BystanderTable, memory, common.table()).await,
+            _ => part.ask(Kind::BystanderWatch, memory, common.watches()).await,
+        }
+    }
+}
