@@ -26,6 +26,7 @@ use crate::error::ForwardError;
 use crate::forward::bodiless::without_body;
 use crate::forward::exchange::Replay;
 use crate::forward::headers::{Recipient, UpgradeProtocol};
+use crate::forward::retry_budget::Cause;
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
@@ -101,7 +102,10 @@ pub(crate) async fn forward(
         let may_be_known = match about {
             About::Us => Box::pin(user.credentials.renew_after_unauthorized(&credentials)).await,
             About::Replaced => true,
-            About::Others => is_unknown_sender,
+            // It may reject them for good, where it shares its address with one that does not.
+            About::Others => {
+                is_unknown_sender && replay.is_idempotent() && !replayed && member.retries.take(Cause::Busy)
+            }
         };
         let again = if replay.is_idempotent() && may_be_known && !replayed { replay.request() } else { None };
         match again {

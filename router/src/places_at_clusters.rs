@@ -4,7 +4,8 @@
 //! By cluster nothing waits: it is let in at once, or refused. Whoever held places at some clusters while waiting at
 //! others could wait for somebody who does the same, and the wait would be taken for the cluster's silence. And a place
 //! is held only for as long as its cluster works on the request or sends its answer, so that a slow one does not use up
-//! what there is at others.
+//! what there is at others. A list that is sent on while it is still read is the exception: it has its places at the
+//! clusters that are still to come from the beginning, since a refusal could do nothing but break it off.
 //!
 //! A token is spent for good. So where it is known before anything is sent which clusters a request goes to, all of
 //! them let it in, or none spends anything ([`PlacesAtClusters::spend_at_all`]). Where that shows only as it is sent,

@@ -382,6 +382,41 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
+/// Two kube-apiservers behind one address, one of which rejects our credentials for good: what it is asked is not sent
+/// again without end.
+#[tokio::test]
+async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
+    let requests = Arc::new(AtomicU16::new(0));
+    let count = requests.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let is_rejected = seen.uri.path() != "/api" && count.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+        async move {
+            match is_rejected {
+                true => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+                false => text(StatusCode::OK, "welcome".to_owned()),
+            }
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token = Some("mine".to_owned().into());
+    let client = member::connect(config, quick()).await;
+    let mut for_now = 0_u16;
+    for _ in 0..300 {
+        match client.forward(get("/api/v1/pods"), RequestIdentity::Member).await {
+            Ok(response) => assert_eq!(response.status(), StatusCode::OK),
+            Err(error) => {
+                assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+                for_now += 1;
+            }
+        }
+    }
+    assert!(for_now > 0);
+    // Half of a fifth, and of 20 more: `retry_budget.rs`.
+    let again = requests.load(Ordering::SeqCst) - 300;
+    assert!((1..=40).contains(&again), "{again} of 300 were sent again");
+}
+
 /// Before anything is carried out it is known who asks: custom resources, reviews, discovery and logs are no exception,
 /// nor is what an API server behind the cluster serves, which may not trust the cluster.
 #[tokio::test]
