@@ -156,7 +156,8 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
         let (name, port) = peer.rsplit_once(':').with_context(|| format!("no port in {peer}"))?;
         let service = of(objects, "Service").find(|service| host(service) == name);
         let spec = &service.with_context(|| format!("no Service is {name}"))?["spec"];
-        let leads_there = items(&spec["ports"]).any(|own| own["port"].to_string() == port);
+        let port: u64 = port.parse().with_context(|| format!("no port in {peer}"))?;
+        let leads_there = items(&spec["ports"]).any(|own| own["port"] == port);
         ensure!(spec["clusterIP"] == "None" && leads_there, "{peer}: {spec}");
         let mut certificates = of(objects, "Certificate");
         let is_vouched_for =
