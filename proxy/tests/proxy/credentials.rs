@@ -280,7 +280,8 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            if seen.all("authorization") == ["Bearer new"] {
+            // Our own questions are answered in any case: they may come before the token is replaced.
+            if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
             std::fs::write(&file, "new").unwrap();
@@ -412,9 +413,9 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
         }
     }
     assert!(for_now > 0);
-    // Half of a fifth, and of 20 more: `retry_budget.rs`.
+    // Half of a fifth, and of 20 more: `retry_budget.rs`. What is sent again counts as sent, too. Without a bound it is 150.
     let again = requests.load(Ordering::SeqCst) - 300;
-    assert!((1..=40).contains(&again), "{again} of 300 were sent again");
+    assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }
 
 /// Before anything is carried out it is known who asks: custom resources, reviews, discovery and logs are no exception,
