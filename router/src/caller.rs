@@ -256,7 +256,7 @@ impl Caller {
     }
 
     /// Has the request count before clusters are asked where its object is, or what it refers to: that is its own
-    /// schema's matter, and not those clusters'.
+    /// schema's matter, and not those clusters'. It counts only where that spends a token, and holds no place.
     ///
     /// # Errors
     /// 429; then nobody is to be asked.

@@ -12,9 +12,13 @@
 //! page by page, what was sent is spent, whatever a later cluster says.
 //!
 //! Which cluster has its object may have to be asked of clusters first. Those questions are this process's own, which
-//! requests share, and count at no cluster; but nobody is to have them put as often as they like. So until a request is
-//! let in at a cluster it counts, before the first such question, with all that is answered without one
-//! ([`PlacesAtClusters::admit_lookup`]). At no time, and in no sum, does it count twice.
+//! requests share, and count at no cluster; but nobody is to have them put as often as they like. So where tokens are
+//! spent a request counts before the first such question, until it is let in at a cluster, with all that is
+//! answered without one ([`PlacesAtClusters::admit_lookup`]). At no time, and in no sum, does it count twice.
+//!
+//! Of places it takes none for those questions: a cluster that does not answer them would have it held for as long as
+//! they are waited for, and what all lookups share would be used up, whatever is looked for. How many questions are
+//! under way at a cluster is bounded whatever a schema says, and those who ask take turns (`topology/cluster.rs`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -201,13 +205,17 @@ impl PlacesAtClusters {
         self.places.lock().by_cluster.is_empty()
     }
 
-    /// Lets the request in that is about to have clusters asked where its object is, at once: it counts with all that
-    /// is answered without a cluster until it is let in at one, whose own limit is then the one that it counts for. A
-    /// request that was let in anywhere has passed.
+    /// Lets the request in that is about to have clusters asked where its object is, at once. Where it spends a token
+    /// it counts with all that is answered without a cluster until it is let in at one, whose own limit is then the
+    /// one that it counts for. A request that was let in anywhere has passed. Of places it takes none, and is refused
+    /// only where there are none at all.
     ///
     /// # Errors
     /// 429.
     pub(crate) fn admit_lookup(&self) -> Result<(), Refusal> {
+        if !self.schema.spends() && self.schema.in_force() != Some(0) {
+            return Ok(());
+        }
         let mut places = self.places.lock();
         if !self.is_admitted && places.by_cluster.is_empty() && places.looking.is_none() {
             places.looking = self.let_in(&[None])?.pop();
@@ -317,6 +325,24 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         other.admit_lookup().unwrap();
         assert!(other.admit_nowhere().unwrap().is_some(), "it is nowhere, and has counted");
+    }
+
+    #[tokio::test]
+    async fn a_lookup_holds_no_place_and_is_refused_where_there_is_none() {
+        let schema = |max| {
+            let limit = MaxRequestsInflight { max, count_long_running: true };
+            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }))
+        };
+        let (one, none) = (schema(1), schema(0));
+        let (first, second, closed) = (request(&one), request(&one), request(&none));
+        first.admit_lookup().unwrap();
+        second.admit_lookup().unwrap();
+        assert!(one.usage().in_flight == 0 && first.is_nowhere());
+        // Who turns out to be answered without a cluster has a place while that lasts, and keeps nobody from looking.
+        let nowhere = first.admit_nowhere().unwrap();
+        assert!(nowhere.is_some() && second.admit_nowhere().is_err());
+        request(&one).admit_lookup().unwrap();
+        assert!(closed.admit_lookup().is_err());
     }
 
     #[tokio::test]

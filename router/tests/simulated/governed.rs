@@ -602,6 +602,34 @@ async fn by_cluster_what_is_refused_asks_no_member_where_it_is() {
     assert!(asked() - before < ASKED as u64, "{found} were let in");
 }
 
+/// Places are held for as long as something lasts: one cluster that does not say what it has would have all of them
+/// held, by whoever looks for anything.
+#[tokio::test]
+async fn by_cluster_a_silent_member_uses_up_no_places_of_those_who_look_for_other_members_objects() {
+    // ConfigMaps are not held, so that each get asks all clusters where its object is.
+    let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
+    let fixture = Fixture::with(["a", "b", "c"].map(config), policies).await;
+    for member in ["a", "b"] {
+        fixture.put(member, &format!("of-{member}"), "x");
+    }
+    for member in ["a", "b", "c"] {
+        fixture.connect_clients(member).await;
+    }
+    govern(&fixture, vec![in_flight_by("one", 1, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let (of_a, of_b) = (format!("{CONFIG_MAPS}/of-a"), format!("{CONFIG_MAPS}/of-b"));
+    fixture.member("c").control().hold_requests(true);
+    let mut of_ann = Box::pin(ann.get(&of_a));
+    let mut of_bob = Box::pin(bob.get(&of_b));
+    for (user, lookup) in [("ann", &mut of_ann), ("bob", &mut of_bob)] {
+        let answered = tokio::time::timeout(QUIET, lookup).await;
+        assert!(answered.is_err(), "{user}: c says nothing, and was not waited for: {answered:?}");
+    }
+    fixture.member("c").control().hold_requests(false);
+    of_ann.await.ok();
+    of_bob.await.ok();
+}
+
 /// What locates an object asks clusters and counts at none of them.
 #[tokio::test]
 async fn by_cluster_requests_for_names_that_nobody_has_are_limited() {
