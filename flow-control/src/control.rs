@@ -289,6 +289,12 @@ impl GovernedSchema {
         }
     }
 
+    /// How many requests have begun since the schema came: those that were let in, and those that were so
+    /// provisionally, from when they were and whatever became of them. So none is left out that may use something.
+    pub fn begun(&self) -> u64 {
+        self.usage.begun()
+    }
+
     /// What is in force now for each key: slots, or tokens in a second. `None` where nothing is limited.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
