@@ -22,9 +22,9 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// Takes so much, if it is there.
     fn take(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back so much of what was taken. Where time has brought it back meanwhile, it brings no more than there may
-    /// be at most.
-    fn give_back(&mut self, seats: u32);
+    /// Gives back so much of what was taken, at that time. Where time has brought it back meanwhile, it brings no more
+    /// than there may be at most.
+    fn give_back(&mut self, seats: u32, since: Instant);
 
     /// When time alone will have brought so much; `None` where it never does.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
@@ -66,7 +66,7 @@ impl Allowance for Slots {
         fits
     }
 
-    fn give_back(&mut self, seats: u32) {
+    fn give_back(&mut self, seats: u32, _: Instant) {
         self.taken = self.taken.saturating_sub(seats);
     }
 
@@ -135,9 +135,9 @@ impl Allowance for Tokens {
         fits
     }
 
-    fn give_back(&mut self, seats: u32) {
+    fn give_back(&mut self, seats: u32, since: Instant) {
         self.spent = self.spent.saturating_sub(parts(seats));
-        self.rate.uncount(seats);
+        self.rate.uncount(seats, since);
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {

@@ -40,16 +40,17 @@ pub(crate) struct Limiter<A: Allowance, W> {
 pub(crate) struct Place {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
+    /// When it was taken.
+    since: Instant,
     /// What it came from, if it waited.
     turn: Option<Turn>,
 }
 
-/// The queue that a request had its turn from, and when.
+/// The queue that a request had its turn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     generation: u64,
     queue: usize,
-    since: Instant,
 }
 
 /// By what one that waits is found.
@@ -194,21 +195,21 @@ impl<A: Allowance, W> Limiter<A, W> {
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.take(self.limit, seats, now)) {
-            true => Ok(Place { account: id, seats, turn: None }),
+            true => Ok(Place { account: id, seats, since: now, turn: None }),
             false => Err(id),
         }
     }
 
     /// Takes back what a request held that is over, or what was not used of a turn.
     pub(crate) fn give_back(&mut self, place: Place, now: Instant, granted: &mut Granted<W>) {
-        let Place { account: id, seats, turn } = place;
+        let Place { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
-        account.allowance.give_back(seats);
+        account.allowance.give_back(seats, since);
         if let (Some(turn), Some(queues)) = (turn, &mut account.queues)
             && A::HELD
             && queues.generation == turn.generation
         {
-            queues.end(turn.queue, seats, turn.since, now);
+            queues.end(turn.queue, seats, since, now);
         }
         self.advance(id, now, granted);
         self.accounts.close(id, self.limit, now);
@@ -287,9 +288,9 @@ impl<A: Allowance, W> Account<A, W> {
                 true => queues.begin(queue, seats, now),
                 false => queues.spend(queue, seats),
             }
-            let turn = Turn { generation: queues.generation, queue, since: now };
+            let turn = Turn { generation: queues.generation, queue };
             waiting.give_back(waiter.flow);
-            granted.push((waiter.waker, Place { account: id, seats, turn: Some(turn) }));
+            granted.push((waiter.waker, Place { account: id, seats, since: now, turn: Some(turn) }));
         }
         if queues.waiting() == 0 {
             self.queues = None;

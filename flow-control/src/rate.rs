@@ -30,9 +30,15 @@ impl Rate {
         }
     }
 
-    /// So much of what was taken last is given back, and was never used.
-    pub(crate) fn uncount(&mut self, amount: u32) {
-        self.taken = self.taken.saturating_sub(amount);
+    /// So much of what was taken at that time is given back, and was never used. What was taken in a second that is no
+    /// longer known changes nothing.
+    pub(crate) fn uncount(&mut self, amount: u32, taken_at: Instant) {
+        let Some(since) = self.since else { return };
+        if taken_at >= since {
+            self.taken = self.taken.saturating_sub(amount);
+        } else if since.saturating_duration_since(taken_at) <= WINDOW {
+            self.before = self.before.saturating_sub(amount);
+        }
     }
 
     /// How much in a second: of the last one that is over, or of this one where that is more already.
@@ -63,7 +69,24 @@ mod tests {
         assert_eq!([1_300, 2_100, 3_100].map(|now| rate.per_second(at(now))), [6, 1, 0]);
         rate.count(5, at(9_000));
         assert_eq!(rate.per_second(at(9_000)), 5);
-        rate.uncount(2);
+        rate.uncount(2, at(9_000));
         assert_eq!(rate.per_second(at(9_000)), 3);
+    }
+
+    #[test]
+    fn what_is_given_back_is_of_the_second_in_which_it_was_taken() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut rate = Rate::default();
+        for (amount, milliseconds) in [(7, 0), (5, 1_500), (4, 2_200)] {
+            rate.count(amount, at(milliseconds));
+        }
+        // That second is no longer known.
+        rate.uncount(7, at(0));
+        assert_eq!([2_200, 3_100].map(|now| rate.per_second(at(now))), [5, 4]);
+        rate.uncount(3, at(1_500));
+        assert_eq!([2_200, 3_100].map(|now| rate.per_second(at(now))), [4, 4]);
+        rate.uncount(1, at(2_200));
+        assert_eq!([2_200, 3_100].map(|now| rate.per_second(at(now))), [3, 3]);
     }
 }

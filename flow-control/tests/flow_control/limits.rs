@@ -96,6 +96,24 @@ async fn what_counts_elsewhere_is_given_back_and_what_is_dropped_is_spent() {
     assert_eq!(let_in(schema, 5), 2);
 }
 
+/// Whoever is asked for a part of the limit takes no more for unused than is.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_later_is_not_taken_for_what_came_since() {
+    let control = one(tokens(10, 100, &[], None));
+    let schema = tenants(&control);
+    let take = |count: u32| -> Vec<ProvisionalRequest> {
+        (0..count).map(|_| schema.admit_at_all(&from("ann"), &[None]).unwrap().remove(0)).collect()
+    };
+    let early = take(20);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    drop(take(15));
+    assert_eq!((schema.used_most(), schema.begun(), schema.usage().admitted), (20, 35, 15));
+    early.into_iter().for_each(ProvisionalRequest::withdraw);
+    assert_eq!((schema.used_most(), schema.begun(), schema.usage().admitted), (15, 35, 15));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(schema.used_most(), 15);
+}
+
 /// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
 #[tokio::test(start_paused = true)]
 async fn what_lasts_takes_a_place_only_where_the_schema_says_so() {
