@@ -1,4 +1,4 @@
-//! What a refusal says, in whichever encoding a kube-apiserver writes it.
+//! What a refusal says, in whichever encoding a kube-apiserver writes it. None writes an alias of YAML.
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ pub fn status_message(body: &[u8]) -> Option<String> {
     if protobuf::is_protobuf(body) {
         return protobuf::status(body).map(|status| status.message).filter(|message| !message.is_empty());
     }
-    let said: Said = serde_json::from_slice(&yaml::to_json(body).ok()?).ok()?;
+    let said: Said = serde_json::from_slice(&yaml::without_aliases_to_json(body).ok()?).ok()?;
     (said.kind == "Status").then_some(said.message)
 }
 
@@ -23,7 +23,7 @@ pub fn status_message(body: &[u8]) -> Option<String> {
 pub fn read_status(body: &[u8]) -> Option<Status> {
     match protobuf::is_protobuf(body) {
         true => protobuf::status(body),
-        false => Status::from_json(&yaml::to_json(body).ok()?),
+        false => Status::from_json(&yaml::without_aliases_to_json(body).ok()?),
     }
 }
 
@@ -56,6 +56,21 @@ mod tests {
         }
         for none in [&b""[..], b"k8s\0\xff", b"forbidden", br#"{"kind":"Pod","message":"x"}"#] {
             assert_eq!(status_message(none), None, "{}", String::from_utf8_lossy(none));
+        }
+    }
+
+    #[test]
+    fn what_has_aliases_is_no_status() {
+        let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
+        let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
+        // Each level has the one before it eight times: 4,096 values, and eight times as many for each line more.
+        let eight = |of: &str| vec![of; 8].join(", ");
+        let (a, b, c) = (eight("x"), eight("*a"), eight("*b"));
+        let nested = format!("a: &a [{a}]\nb: &b [{b}]\nc: &c [{c}]\nd: [{}]\n", eight("*c"));
+        let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");
+        for body in [one, nested] {
+            assert!(Status::from_json(&yaml::to_json(body.as_bytes()).unwrap()).is_some(), "{body}");
+            assert_eq!((status_message(body.as_bytes()), read_status(body.as_bytes())), (None, None), "{body}");
         }
     }
 

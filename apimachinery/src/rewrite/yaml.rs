@@ -5,11 +5,22 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
+use serde_saphyr::options::AliasLimits;
 
 use crate::{Status, json};
 
 /// The body as JSON; the same bytes where it is JSON already.
 pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
+    read(body, AliasLimits::default())
+}
+
+/// As [`to_json`], of what never has an alias: one that has is refused. Aliases of aliases make a million values of a
+/// few hundred bytes, and whoever reads what a member sends does not work that out.
+pub(super) fn without_aliases_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
+    read(body, serde_saphyr::alias_limits! { max_alias_expansions_per_anchor: 0 })
+}
+
+fn read(body: &[u8], aliases: AliasLimits) -> Result<Cow<'_, [u8]>, Status> {
     if body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok() {
         return Ok(Cow::Borrowed(body));
     }
@@ -18,6 +29,7 @@ pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
         duplicate_keys: DuplicateKeyPolicy::LastWins,
+        alias_limits: aliases,
     };
     let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
