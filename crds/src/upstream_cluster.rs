@@ -37,8 +37,8 @@ pub const INDEX_MAX: u16 = 9_999;
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "has(self.kubeconfig) != (has(self.endpoints) && size(self.endpoints) > 0)",
      "message": "give endpoints or kubeconfig, one of the two"},
-    {"rule": "!has(self.kubeconfig) || !(has(self.caData) || has(self.caFile) || has(self.tlsServerName) || has(self.credentials) || (has(self.insecureSkipVerify) && self.insecureSkipVerify))",
-     "message": "a kubeconfig has caData, caFile, tlsServerName, credentials and insecureSkipVerify itself; remove them"},
+    {"rule": "!has(self.kubeconfig) || !(has(self.caData) || has(self.caFile) || has(self.tlsServerName) || has(self.proxyURL) || has(self.credentials) || (has(self.insecureSkipVerify) && self.insecureSkipVerify))",
+     "message": "a kubeconfig has caData, caFile, tlsServerName, proxyURL, credentials and insecureSkipVerify itself; remove them"},
     {"rule": "!has(self.drainedEndpoints) || size(self.drainedEndpoints) == 0 || (has(self.endpoints) && size(self.endpoints) > 0)",
      "message": "drainedEndpoints are some of endpoints, of which there are none"},
     {"rule": "!(has(self.caData) && has(self.caFile))",
@@ -142,7 +142,8 @@ pub struct UpstreamClusterSpec {
     /// When endpoints that fail are sent nothing for a while, and how much may be in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// A proxy on the way to the servers: `http://`, `https://`, `socks5://` or `socks5h://`.
+    /// A proxy on the way to the servers: `http://`, `https://`, `socks5://` or `socks5h://`. Not beside `kubeconfig`,
+    /// which has its own (`proxy-url`).
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = PROXY))]
     pub proxy_url: Option<String>,

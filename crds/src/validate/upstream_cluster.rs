@@ -159,6 +159,7 @@ fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems
         ("caFile", spec.ca_file.is_some()),
         ("insecureSkipVerify", spec.insecure_skip_verify),
         ("tlsServerName", spec.tls_server_name.is_some()),
+        ("proxyURL", spec.proxy_url.is_some()),
         ("credentials", spec.credentials.is_some()),
     ] {
         if given {

@@ -197,6 +197,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         (cluster(&json!({"dispatch": "DenyAll"})), "give endpoints or kubeconfig"),
         (reached(json!({"kubeconfig": {"path": "x"}})), "give endpoints or kubeconfig"),
         (cluster(&json!({"kubeconfig": {"path": "x"}, "tlsServerName": "a"})), "a kubeconfig has caData"),
+        (cluster(&json!({"kubeconfig": {"path": "x"}, "proxyURL": "http://h"})), "a kubeconfig has caData"),
         (
             cluster(&json!({"kubeconfig": {"path": "x"}, "drainedEndpoints": ["https://a"]})),
             "drainedEndpoints are some of",
