@@ -1,5 +1,5 @@
 //! When credential plugins run: a few at a time in the whole process, one run for all users that ask for the same, and
-//! ever more rarely while they fail.
+//! ever more rarely while they fail, unless it is for want of something here.
 //!
 //! A plugin is somebody's program: `aws` takes 100 MB for a second, another one opens a browser or counts wrong
 //! passwords. With two hundred contexts that use one, all of them would start at once,
@@ -21,6 +21,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
+use crate::pool::exhaustion::Exhaustion;
 
 /// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second,
 /// and the largest plugins known take 100 MB each.
@@ -128,6 +129,7 @@ struct PluginState {
     given: Option<Arc<PluginCredentials>>,
     /// Runs that gave credentials.
     runs: u64,
+    /// Runs in a row that failed, but for those for which this machine lacked something.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -146,7 +148,7 @@ impl fmt::Display for PluginTrouble {
         let (error, age) = (&self.error, self.since.elapsed().as_secs());
         let next = self.next.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
         match self.failures {
-            1 => write!(f, "{error}; it may run again in {next} s"),
+            0 | 1 => write!(f, "{error}; it may run again in {next} s"),
             failures => write!(f, "{error}; it failed {failures} times in {age} s and may run again in {next} s"),
         }
     }
@@ -216,7 +218,11 @@ impl Plugin {
                 Ok(given)
             }
             Err(error) => {
-                state.failures = state.failures.saturating_add(1);
+                // What this machine lacks is no reason to run it more rarely: it may be there again in a moment, and
+                // whoever used it up would have members cut off for as long as the longest pause.
+                if Exhaustion::of_text(&error).is_none() {
+                    state.failures = state.failures.saturating_add(1);
+                }
                 let jitter = rand::rng().random_range(0.9..=1.1);
                 let next = Instant::now() + pause(self.retry_interval, state.failures).mul_f64(jitter);
                 state.not_before = Some(next);
@@ -318,6 +324,26 @@ mod tests {
         assert_eq!(pauses, [5, 5, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
         assert_eq!(pause(first, u32::MAX), PAUSE_MAX);
         assert_eq!(pause(Duration::from_secs(3600), 1), Duration::from_secs(3600), "a longer one that is wished for");
+    }
+
+    #[tokio::test]
+    async fn what_this_machine_lacks_makes_no_pause_longer() {
+        const RUNS: u32 = 4;
+        let plugins = Plugins::default();
+        // It may run again at once.
+        let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::ZERO };
+        let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
+        for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {
+            let fails = serde_json::json!({"command": "sh", "args": ["-c", "echo \"$0\" >&2; exit 1", said]});
+            let plugin = plugins.plugin(&serde_json::from_value(fails).unwrap(), times);
+            for _ in 0..RUNS {
+                let error = plugin.credentials(None).await.err().unwrap();
+                assert!(error.contains(said), "{error}");
+            }
+            let (problem, state) = (plugin.problem().unwrap(), plugin.state.lock().await);
+            assert_eq!(state.failures, failures, "{problem}");
+            assert_eq!(problem.contains("it failed"), failures > 1, "{problem}");
+        }
     }
 
     #[test]
