@@ -5,7 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, ReflectorTuning, StaleReason};
+use tributary_cacher::{
+    Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
+};
 
 /// 128 KiB: of those below it is far more than one pod, and less than a hundred.
 const ROOM: u64 = 128 << 10;
@@ -114,4 +116,20 @@ async fn what_comes_first_has_room_where_others_have_none() {
     let _feed = member.sync(&pods(4), 100).await;
     updates.synced().await;
     assert_eq!(room.used(), before + first.stats().object_bytes);
+}
+
+/// The next list waits for what comes first, which is not known for as long as the member is away.
+#[tokio::test(start_paused = true)]
+async fn what_came_of_a_list_that_broke_off_has_no_room_while_the_next_one_waits() {
+    let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());
+    precedence.begin();
+    let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
+    let (_cacher, mut member, _updates) = start_of_config(config);
+    let feed = send_some(&mut member, 60).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(room.used() > 0);
+    feed.cut();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!member.is_asked(), "it waits");
+    assert_eq!(room.used(), 0);
 }

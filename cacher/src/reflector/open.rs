@@ -26,6 +26,11 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
+        if target.begins_list() {
+            // What came of one that broke off is of no use to it, and it may wait for as long as the member is away.
+            self.staging = Staging::default();
+            self.keep_room();
+        }
         if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
             self.let_precede().await?;
         }
@@ -89,7 +94,6 @@ impl Reflector {
     /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.
     fn begin_list(&mut self) {
         self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
-        self.keep_room();
         self.listed = ResourceVersion::default();
         self.progress.forget();
         self.question = self.shared.wanted.next_question();
