@@ -22,9 +22,8 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// Takes so much, if it is there.
     fn take(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back so much of what was taken, at that time. Where time has brought it back meanwhile, it brings no more
-    /// than there may be at most.
-    fn give_back(&mut self, seats: u32, since: Instant);
+    /// Gives back so much of what was taken at that time, without what time has brought back of it meanwhile.
+    fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
 
     /// When time alone will have brought so much; `None` where it never does.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
@@ -66,7 +65,7 @@ impl Allowance for Slots {
         fits
     }
 
-    fn give_back(&mut self, seats: u32, _: Instant) {
+    fn give_back(&mut self, _: Self::Limit, seats: u32, _: Instant, _: Instant) {
         self.taken = self.taken.saturating_sub(seats);
     }
 
@@ -106,10 +105,14 @@ pub(crate) struct Tokens {
 impl Tokens {
     /// What is still spent at this time.
     fn spent(&self, limit: TokenBucket, now: Instant) -> u64 {
-        let elapsed = self.at.map_or(0, |at| now.saturating_duration_since(at).as_nanos());
-        let back = elapsed.saturating_mul(u128::from(limit.qps.get()));
-        self.spent.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX))
+        self.spent.saturating_sub(self.at.map_or(0, |at| brought(limit, at, now)))
     }
+}
+
+/// What time has brought since then, in parts.
+fn brought(limit: TokenBucket, since: Instant, now: Instant) -> u64 {
+    let elapsed = now.saturating_duration_since(since).as_nanos();
+    u64::try_from(elapsed.saturating_mul(u128::from(limit.qps.get()))).unwrap_or(u64::MAX)
 }
 
 fn parts(tokens: u32) -> u64 {
@@ -135,9 +138,11 @@ impl Allowance for Tokens {
         fits
     }
 
-    fn give_back(&mut self, seats: u32, since: Instant) {
-        self.spent = self.spent.saturating_sub(parts(seats));
-        self.rate.uncount(seats, since);
+    /// What time brings is taken to be this one's first: others may have spent it, and it is not there twice.
+    fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant) {
+        let missing = parts(seats).saturating_sub(brought(limit, taken, now));
+        self.spent = self.spent.saturating_sub(missing);
+        self.rate.uncount(seats, taken);
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {

@@ -204,7 +204,7 @@ impl<A: Allowance, W> Limiter<A, W> {
     pub(crate) fn give_back(&mut self, place: Place, now: Instant, granted: &mut Granted<W>) {
         let Place { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
-        account.allowance.give_back(seats, since);
+        account.allowance.give_back(self.limit, seats, since, now);
         if let (Some(turn), Some(queues)) = (turn, &mut account.queues)
             && A::HELD
             && queues.generation == turn.generation

@@ -232,3 +232,26 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     limiter.give_back(wide, now, &mut granted);
     assert_eq!(granted.last().map(|(number, place)| (*number, place.seats)), Some((2, 1)));
 }
+
+#[test]
+fn what_time_has_brought_back_is_not_given_back_once_more() {
+    let one = NonZeroU32::MIN;
+    let mut limiter: Limiter<Tokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, KEYS_MAX);
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    let admit = |limiter: &mut Limiter<Tokens, ()>, now| {
+        let decision = limiter.admit((Key(0), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
+        match decision {
+            Decision::Admitted(place) => Some(place),
+            _ => None,
+        }
+    };
+    let first = admit(&mut limiter, at(0)).unwrap();
+    let second = admit(&mut limiter, at(1_000)).unwrap();
+    limiter.give_back(first, at(1_100), &mut Vec::new());
+    assert_eq!(admit(&mut limiter, at(1_100)), None, "the second has what time brought");
+    // Of this one time has brought a tenth.
+    limiter.give_back(second, at(1_100), &mut Vec::new());
+    assert!(admit(&mut limiter, at(1_100)).is_some());
+    assert_eq!(admit(&mut limiter, at(1_100)), None);
+}
