@@ -353,7 +353,7 @@ impl ClusterClient {
     /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
     /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
     /// bytes both ways. Any other answer to an upgrade is an ordinary response; of those one user may have 64 at once,
-    /// and four a second.
+    /// and four a second, except for what a kube-apiserver switches itself (exec, attach, port-forward and `proxy`).
     ///
     /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body
     /// whose connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that

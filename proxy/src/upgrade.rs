@@ -2,8 +2,8 @@
 //!
 //! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
 //! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
-//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). So many of the latter a user may have
-//! (`in_vain.rs`).
+//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). How many of the latter a user may have is
+//! bounded, where it is not a kube-apiserver itself that switches (`in_vain.rs`).
 
 pub(crate) mod in_vain;
 pub(crate) mod tunnel;
@@ -35,6 +35,7 @@ use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::pool::dial::Dialed;
+use crate::upgrade::in_vain::OfUser;
 use crate::upgrade::tunnel::joined;
 use crate::upgrade::tunnel_end::TunnelEnd;
 
@@ -50,15 +51,15 @@ pub(crate) async fn forward(
     let end = request.extensions_mut().remove::<TunnelEnd>();
     let destination = Destination::of(request.extensions());
     request.extensions_mut().clear();
-    let in_vain = member.upgrades_in_vain.of(identity);
-    if let Some(retry_after) = in_vain.refused_for() {
+    let in_vain = member.upgrades_in_vain.of(identity, request.method(), request.uri());
+    if let Some(retry_after) = in_vain.as_ref().and_then(OfUser::refused_for) {
         return Err(ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after });
     }
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
-    let undecided = in_vain.connected();
+    let undecided = in_vain.map(OfUser::connected);
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let method = request.method().clone();
@@ -74,7 +75,9 @@ pub(crate) async fn forward(
     };
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
-            undecided.taken_up();
+            if let Some(undecided) = undecided {
+                undecided.taken_up();
+            }
             Ok(join(member, endpoint, client, response, protocol, (permit, end)))
         }
         StatusCode::SWITCHING_PROTOCOLS => {

@@ -248,7 +248,11 @@ async fn where_no_place_to_wait_is_left_that_is_the_answer_whatever_is_wrong_wit
 
 /// Asks for an upgrade of what takes none, in this user's name.
 async fn ask_to_switch(client: &ClusterClient, user: &str) -> Result<StatusCode, ForwardError> {
-    let mut request = get("/apis/example.com/v1/widgets");
+    ask_to_switch_at(client, user, "/apis/example.com/v1/widgets").await
+}
+
+async fn ask_to_switch_at(client: &ClusterClient, user: &str, path: &str) -> Result<StatusCode, ForwardError> {
+    let mut request = get(path);
     request.headers_mut().insert("connection", "Upgrade".parse().unwrap());
     request.headers_mut().insert("upgrade", "websocket".parse().unwrap());
     request.extensions_mut().insert(hyper::upgrade::on(Request::new(())));
@@ -256,13 +260,31 @@ async fn ask_to_switch(client: &ClusterClient, user: &str) -> Result<StatusCode,
     client.forward(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
 }
 
-#[tokio::test(start_paused = true)]
-async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else() {
+/// A client of a member that switches nothing, and answers all with 200.
+async fn client_of_one_that_never_switches() -> ClusterClient {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
     let takes = [(); 2].map(|()| Takes::Http1(acceptor.clone(), Duration::ZERO));
-    let client = client("https", &authority, takes, ClientTuning::default()).await;
+    client("https", &authority, takes, ClientTuning::default()).await
+}
+
+/// kubectl asks for each twice where it is denied: by WebSocket, and by SPDY.
+#[tokio::test(start_paused = true)]
+async fn exec_and_what_else_kube_apiserver_switches_may_be_denied_any_number_of_times() {
+    let client = client_of_one_that_never_switches().await;
+    for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {
+        for number in 0..100 {
+            let answered = ask_to_switch_at(&client, "ann", path).await;
+            assert_eq!(answered.unwrap(), StatusCode::OK, "{path} {number}");
+        }
+    }
+    assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "of those none counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else() {
+    let client = client_of_one_that_never_switches().await;
     let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
     let mut answered = 0;
     let refused = loop {
