@@ -64,7 +64,8 @@ pub struct LimitArguments {
     pub max_requests_inflight: usize,
     /// Watches, followed logs, exec and other long-running requests at once, where many users are served. Shared among
     /// users as requests in flight are, over all their connections and all clusters (15,000 of 40,000 for one alone).
-    /// More is answered 429 with Retry-After
+    /// Those that are sent on to clusters also take room of --max-member-unread-bytes, which has less of it on a small
+    /// machine. More is answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_running_requests, value_parser = parse_count)]
     pub max_long_running_requests: usize,
     /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
