@@ -217,7 +217,8 @@ impl Cluster {
     /// What clients share, as large as the connections are known to carry by now.
     fn share(&self, class: RequestClass) -> &Arc<FairShare> {
         let client = self.setup.client.as_ref().ok();
-        let watches = client.and_then(ClusterClient::watches_for_clients);
+        // Each endpoint is looked at for it.
+        let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
             (RequestClass::Watch, Some(watches)) => (&self.watches, Some(watches)),
