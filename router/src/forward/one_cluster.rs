@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use tributary_apimachinery::rewrite::{self, BodyKind, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
-use self::taken_back::{KnownObject, TakenBack};
+use self::taken_back::{KnownObject, TakenBack, query_may_hold};
 use super::answer::note;
 use super::buffered::unreadable;
 use super::media_type::content_type;
@@ -55,8 +55,10 @@ pub(crate) async fn forward(
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
-    // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method.
-    let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
+    // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method. Of a read
+    // nothing is looked up, nor asked, where there is nothing to take back.
+    let may_hold = writes(info.verb) || query.is_some_and(query_may_hold);
+    let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
         return passed(&cluster, caller, request, info, query).await;
     };
     let given = taken_back(router, configuration, caller, name, info.verb, resource).await;

@@ -91,6 +91,22 @@ async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
     assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
 }
 
+/// The member judges what is passed on to it by itself; what holds something of the merged view has it asked whether
+/// its object may be told of.
+#[tokio::test]
+async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_take_back() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let own = format!("/clusters/b{SHOP}/one-b");
+    let asked_for = async |path: &str| {
+        drop(chains[1].reviewed());
+        assert_eq!(ann.get(path).await.code, 200, "{path}");
+        chains[1].reviewed().iter().any(|line| line.starts_with("ann get configmaps "))
+    };
+    assert!(!at_once(asked_for(&own)).await);
+    assert!(asked_for(&format!("{own}?resourceVersion=%30")).await);
+}
+
 /// The match conditions of a webhook may look at the version that a request asks in.
 #[tokio::test]
 async fn a_member_is_asked_in_the_version_of_the_request() {

@@ -59,6 +59,11 @@ enum Origin {
     Other,
 }
 
+/// Whether a query may hold anything of ours. Most do not.
+pub(super) fn query_may_hold(query: &str) -> bool {
+    query.contains('%') || BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin))
+}
+
 impl TakenBack<'_> {
     /// The query for the cluster; `None` for the one that came.
     ///
@@ -66,7 +71,7 @@ impl TakenBack<'_> {
     /// 409 for another cluster's version in a write, 410 in a read; 410 for a continue token of the merged view, after
     /// which clients list from the beginning.
     pub(super) fn query(&self, query: &str) -> Result<Option<String>, Refusal> {
-        if !query.contains('%') && !BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin)) {
+        if !query_may_hold(query) {
             return Ok(None);
         }
         if let Some(token) = Query::parse(Some(query)).get("continue")
