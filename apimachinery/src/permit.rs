@@ -1,5 +1,6 @@
 //! What is occupied for as long as something lasts.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -48,11 +49,18 @@ impl From<Permit> for TunnelPermit {
 /// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has
 /// gone: among the request's extensions, for whoever sends it. Clones are one.
 #[derive(Clone, Debug)]
-pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
+pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
+
+impl RequestPermit {
+    /// Keeps what gives back by itself what it occupies; of a tuple each, in its order. Cost: one allocation.
+    pub fn keeping(kept: impl Send + Sync + 'static) -> Self {
+        Self(Arc::new(kept))
+    }
+}
 
 impl From<Permit> for RequestPermit {
     fn from(permit: Permit) -> Self {
-        Self(Arc::new(Mutex::new(permit)))
+        Self::keeping(Mutex::new(permit))
     }
 }
 

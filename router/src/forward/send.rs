@@ -60,7 +60,7 @@ async fn answered(
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let place = RequestPermit::from(place(cluster, caller, &request, at_cluster)?);
+    let place = place(cluster, caller, &request, at_cluster)?;
     request.extensions_mut().insert(place.clone());
     let mut stage = note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
@@ -207,13 +207,13 @@ fn place(
     caller: &Caller,
     request: &Request<Body>,
     at_cluster: Option<Arc<AdmittedRequest>>,
-) -> Result<Permit, Refusal> {
+) -> Result<RequestPermit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let place = cluster.place(class, caller.holder)?;
     Ok(match (at_cluster, caller.admitted.get()) {
-        (Some(at_cluster), _) => Permit::keeping((place, at_cluster)),
-        (None, Some(held)) => Permit::keeping((place, Arc::clone(held))),
-        (None, None) => place,
+        (Some(at_cluster), _) => RequestPermit::keeping((place, at_cluster)),
+        (None, Some(held)) => RequestPermit::keeping((place, Arc::clone(held))),
+        (None, None) => RequestPermit::keeping(place),
     })
 }
 

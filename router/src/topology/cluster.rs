@@ -26,7 +26,7 @@ use super::setup::ClusterSetup;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
-use crate::flow::fair_share::{FairShare, ShareMetrics};
+use crate::flow::fair_share::{FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::limits::{ANSWER_WINDOW, WATCH_WINDOW};
 use crate::refusal::{Beyond, LimitRefusal, Refusal};
@@ -189,13 +189,14 @@ pub(crate) enum ClusterIdentity {
 }
 
 impl Cluster {
-    /// A place for a client's request, to be kept until its answer has ended. What the connections carry at once, and
-    /// what answers of all members may leave unread, is shared among clients, so that who reads slowly, or not at all,
-    /// leaves room for others; what this process asks for itself takes none of it.
+    /// A place for a client's request, and what its answer may leave unread, both to be kept until that has ended. What
+    /// the connections carry at once, and what answers of all members may leave unread, is shared among clients, so
+    /// that who reads slowly, or not at all, leaves room for others; what this process asks for itself takes none of
+    /// it.
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
-    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Permit, Refusal> {
+    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<[Portion; 2], Refusal> {
         let refused = |exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
@@ -205,7 +206,7 @@ impl Cluster {
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
         let place = share.take(holder, 1).map_err(refused)?;
         let unread = self.unread.0.take(holder, window).map_err(refused)?;
-        Ok(Permit::keeping((place, unread)))
+        Ok([place, unread])
     }
 
     /// How many places clients have of those that there are.
