@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri, header};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
 use tributary_flow_control::AdmittedRequest;
@@ -56,6 +56,7 @@ async fn answered(
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
     let at_cluster = let_in(cluster, caller, &mut request)?;
+    let may_switch = request.headers().contains_key(header::UPGRADE);
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
@@ -72,8 +73,12 @@ async fn answered(
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
-        // The connection is occupied until the answer has ended.
-        _ => answer.map(|body| body::holding(body, Permit::keeping(place))),
+        // It occupies its place until the answer has ended, which the proxy sees to of a request that asks for no
+        // upgrade. Of a refusal the text may have been read already, and is held for the client.
+        status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            answer.map(|body| body::holding(body, Permit::keeping(place)))
+        }
+        _ => answer,
     })
 }
 

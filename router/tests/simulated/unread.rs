@@ -195,9 +195,15 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
 /// Each cluster has room for what its connections carry, and of a fleet that is more than all memory.
 #[tokio::test]
 async fn answers_of_all_clusters_that_nobody_reads_have_one_bound() {
+    for http2 in [false, true] {
+        have_one_bound(http2).await;
+    }
+}
+
+async fn have_one_bound(http2: bool) {
     // Of 32 answers one client has half of three quarters.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
-    let members = ["a", "b"].map(|name| SimulatorConfig { http2: false, ..config(name) });
+    let members = ["a", "b"].map(|name| SimulatorConfig { http2, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
     let paths = ["a", "b"].map(|name| format!("/clusters/{name}{CONFIG_MAPS}"));
     let mut given = Vec::new();
