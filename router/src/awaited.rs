@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tributary_apimachinery::ClusterName;
 
-/// The clusters that have not answered a request yet. Clones are of the same request.
+/// The clusters that have not answered a request yet: of most it is one. Clones are of the same request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Awaited(Arc<Mutex<Vec<ClusterName>>>);
+pub(crate) struct Awaited(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
 
 impl Awaited {
     /// Notes that a cluster is waited for, until the result is dropped.
-    pub(crate) fn wait_for(&self, cluster: &ClusterName) -> Waiting {
+    pub(crate) fn wait_for<'a>(&'a self, cluster: &'a ClusterName) -> Waiting<'a> {
         self.0.lock().push(cluster.clone());
-        Waiting { awaited: self.clone(), cluster: cluster.clone() }
+        Waiting { awaited: self, cluster }
     }
 
     /// The clusters, each once, in order.
     pub(crate) fn clusters(&self) -> Vec<ClusterName> {
-        let mut clusters = self.0.lock().clone();
+        let mut clusters = self.0.lock().to_vec();
         clusters.sort();
         clusters.dedup();
         clusters
@@ -26,15 +27,15 @@ impl Awaited {
 }
 
 /// One question to a cluster that waits for its answer.
-pub(crate) struct Waiting {
-    awaited: Awaited,
-    cluster: ClusterName,
+pub(crate) struct Waiting<'a> {
+    awaited: &'a Awaited,
+    cluster: &'a ClusterName,
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut clusters = self.awaited.0.lock();
-        if let Some(own) = clusters.iter().position(|cluster| *cluster == self.cluster) {
+        if let Some(own) = clusters.iter().position(|cluster| cluster == self.cluster) {
             clusters.swap_remove(own);
         }
     }
@@ -47,12 +48,13 @@ mod tests {
     #[test]
     fn who_has_answered_is_no_longer_named() {
         let awaited = Awaited::default();
+        let again = awaited.clone();
         let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
-        let (first, second) = (awaited.wait_for(&us), awaited.clone().wait_for(&us));
+        let (first, second) = (awaited.wait_for(&us), again.wait_for(&us));
         let third = awaited.wait_for(&eu);
-        assert_eq!(awaited.clusters(), [eu, us.clone()]);
+        assert_eq!(awaited.clusters(), [eu.clone(), us.clone()]);
         drop((first, third));
-        assert_eq!(awaited.clusters(), [us]);
+        assert_eq!(awaited.clusters(), [us.clone()]);
         drop(second);
         assert_eq!(awaited.clusters(), []);
     }
