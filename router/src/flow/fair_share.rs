@@ -9,12 +9,12 @@
 //! twice: as each client, and in the part of all users of that member, which they share by the same rule. Such a part
 //! is as much as it leaves to those of other members, and all of them together leave a quarter of the bound to others.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -56,6 +56,9 @@ pub(crate) struct FairShare {
     state: Mutex<ShareUsage>,
 }
 
+/// What is held. A request takes of three bounds and gives back, and looks for its holder four times in each, under a
+/// lock that is everybody's. So the hash is quick rather than safe against whoever chooses what is looked for: users
+/// are found by a keyed hash of their own ([`Holder::User`]), and connections are those of one person.
 #[derive(Debug, Default)]
 struct ShareUsage {
     held: usize,
