@@ -16,6 +16,7 @@ use tributary_proxy::Transport;
 
 use crate::flow::fair_share::Portion;
 
+pub(crate) use ending::ended_late_by;
 pub use ending::{Ending, ended_by};
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, empty, full};
 

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::WhenWoken;
 
-use super::{Body, BoxError};
+use super::{Body, BoxError, empty};
 
 /// How a body is ended.
 #[derive(Debug)]
@@ -24,6 +25,54 @@ pub enum Ending {
 pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
     let end = Some(WhenWoken::new(end));
     EndedFromOutside { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
+}
+
+/// The same body, which breaks off once `over` is over, where it is still being written `from` then on. What is whole
+/// when it is first looked at, as most short answers are, costs no timer, and nobody asks whether it is over.
+pub(crate) fn ended_late_by<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
+where
+    E: Into<BoxError> + 'static,
+{
+    EndedLate { body, late: Some((from, over)) }.boxed_unsync()
+}
+
+struct EndedLate<E> {
+    /// From the second look on [ended from outside](ended_by), where it was not whole at the first.
+    body: Body,
+    /// From when on it breaks off, and by what; until the first look.
+    late: Option<(Instant, BoxFuture<'static, E>)>,
+}
+
+impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some((from, over)) = self.late.take() else { return polled };
+        if self.body.is_end_stream() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            return polled;
+        }
+        let end = async move {
+            sleep_until(from).await;
+            Ending::AtOnce(over.await.into())
+        };
+        let body = std::mem::replace(&mut self.body, empty());
+        self.body = ended_by(body, false, Box::pin(end));
+        match polled {
+            // What ends it has to wake whoever waits for it, too.
+            Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
+            Poll::Ready(_) => polled,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 struct EndedFromOutside {
@@ -81,21 +130,30 @@ impl http_body::Body for EndedFromOutside {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use futures::future::poll_fn;
     use futures::{FutureExt, StreamExt};
     use http_body_util::{BodyDataStream, StreamBody};
     use tokio::sync::{mpsc, oneshot};
 
+    use super::super::full;
     use super::*;
 
-    /// A body of what is sent, until an end is.
-    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
+    /// A body of what is sent.
+    fn sent() -> (mpsc::UnboundedSender<&'static str>, Body) {
         let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
-        let (end, ended) = oneshot::channel();
         let frames = futures::stream::unfold(receiver, |mut receiver| async {
             let text = receiver.recv().await?;
             Some((Ok(Frame::data(Bytes::from_static(text.as_bytes()))), receiver))
         });
-        let body = StreamBody::new(frames).boxed_unsync();
+        (sender, StreamBody::new(frames).boxed_unsync())
+    }
+
+    /// A body of what is sent, until an end is.
+    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
+        let (sender, body) = sent();
+        let (end, ended) = oneshot::channel();
         (sender, end, BodyDataStream::new(ended_by(body, lines, async { ended.await.unwrap() }.boxed())))
     }
 
@@ -148,5 +206,28 @@ mod tests {
         sender.send("{}\n").unwrap();
         drop(sender);
         assert_eq!([next(&mut stream).await, next(&mut stream).await], ["{}\n", "end"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_what_is_whole_at_once_nobody_asks_whether_it_is_over() {
+        let over = poll_fn(|_| -> Poll<&'static str> { panic!("it is asked") }).boxed();
+        let mut stream = BodyDataStream::new(ended_late_by(full("whole"), Instant::now(), over));
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["whole", "end"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_written_breaks_off_from_then_on_whether_it_has_begun_or_not() {
+        for begun in [None, Some("begun")] {
+            let (sender, body) = sent();
+            let from = Instant::now() + Duration::from_secs(1);
+            let mut stream = BodyDataStream::new(ended_late_by(body, from, async { "over" }.boxed()));
+            if let Some(begun) = begun {
+                sender.send(begun).unwrap();
+                assert_eq!(next(&mut stream).await, begun);
+            }
+            assert_eq!(next(&mut stream).await, "error: over");
+            assert!(Instant::now() >= from, "{begun:?}");
+            assert_eq!(next(&mut stream).await, "end");
+        }
     }
 }

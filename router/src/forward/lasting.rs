@@ -20,12 +20,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Body as _;
-use tokio::time::sleep;
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb, or_never};
 use tributary_proxy::{TunnelEnd, TunnelEnder};
 
 use super::media_type::content_type;
-use crate::body::{Body, Ending, ended_by};
+use crate::body::{Body, Ending, ended_by, ended_late_by};
 use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
 use crate::refusal::{Refusal, RequestRefusal};
@@ -45,8 +45,8 @@ pub(super) struct Lasting {
     class: RequestClass,
     /// Ends once it is over.
     over: BoxFuture<'static, StreamOver>,
-    /// Ends the tunnel, where the request is switched.
-    ender: TunnelEnder,
+    /// Ends the tunnel, where the request is switched; `None` of one that does not ask for it.
+    ender: Option<TunnelEnder>,
 }
 
 impl Lasting {
@@ -58,8 +58,11 @@ impl Lasting {
         info: &RequestInfo,
     ) -> Option<Self> {
         let over = over(caller, cluster, info)?;
-        let (end, ender) = TunnelEnd::new();
-        request.extensions_mut().insert(end);
+        let ender = request.headers().contains_key(header::UPGRADE).then(|| {
+            let (end, ender) = TunnelEnd::new();
+            request.extensions_mut().insert(end);
+            ender
+        });
         Some(Self { class: info.class(), over, ender })
     }
 
@@ -82,19 +85,20 @@ impl Lasting {
     pub(super) fn follow(self, answer: Response<Body>) -> Response<Body> {
         let Self { class, over, ender } = self;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            ender.end_when(over.map(drop).boxed());
+            if let Some(ender) = ender {
+                ender.end_when(over.map(drop).boxed());
+            }
             return answer;
         }
         if answer.body().is_end_stream() {
             return answer;
         }
+        if !class.is_long_running() {
+            let from = Instant::now() + FOLLOWED_AFTER;
+            return answer.map(|body| ended_late_by(body, from, over));
+        }
         let lines = class == RequestClass::Watch && is_lines(&answer);
-        let end = async move {
-            if !class.is_long_running() {
-                sleep(FOLLOWED_AFTER).await;
-            }
-            Ending::AtOnce(over.await.into())
-        };
+        let end = over.map(|why| Ending::AtOnce(why.into()));
         answer.map(|body| ended_by(body, lines, end.boxed()))
     }
 }
