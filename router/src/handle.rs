@@ -58,8 +58,10 @@ impl Router {
         let is_head = message.method() == Method::HEAD;
         let preferences = Preferences::of(message.headers(), query);
         let class = parsed.map_or(RequestClass::Short, RequestInfo::class);
-        // Whoever sends it on to a member goes by this one reading of it.
-        message.extensions_mut().insert(class);
+        // Whoever sends it on to a member goes by this one reading of it; of what is short nothing is said.
+        if class.is_long_running() {
+            message.extensions_mut().insert(class);
+        }
         if parsed.is_ok_and(RequestInfo::is_for_workload) {
             message.extensions_mut().insert(Recipient::Workload);
         }
@@ -90,7 +92,9 @@ impl Router {
             confinement::confine(&mut response);
         }
         // How long its reader may take is judged by the connection.
-        response.extensions_mut().insert(class);
+        if class.is_long_running() {
+            response.extensions_mut().insert(class);
+        }
         self.metrics.observe(&counted, response.status(), started.elapsed());
         response
     }
