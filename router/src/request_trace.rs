@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_policy::LogMode;
@@ -40,7 +40,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Found {
     from_memory: bool,
-    asked: BTreeSet<ClusterName>,
+    /// Each once, in order: of most requests it is one.
+    asked: SmallVec<[ClusterName; 1]>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
     not_let: bool,
@@ -198,12 +199,19 @@ impl RequestTrace {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
         }
-        self.0.found.lock().asked.insert(cluster.clone());
+        self.note_asked(cluster);
         BegunStage(self.context().map(|context| {
             let stage = TracedStage::begin("forward", Some(cluster.clone()));
             stage.tell(context, headers);
             (self.clone(), stage)
         }))
+    }
+
+    fn note_asked(&self, cluster: &ClusterName) {
+        let mut found = self.0.found.lock();
+        if let Err(place) = found.asked.binary_search(cluster) {
+            found.asked.insert(place, cluster.clone());
+        }
     }
 
     /// Which clusters have been asked by now.
