@@ -120,7 +120,7 @@ use flow_control::{FlowMetrics, GovernedPlaces};
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
 use rights::{ReadableCache, RightsMirror};
-use topology::{Cluster, EndpointMetrics, Fleet, MemberLimitMetrics};
+use topology::{Cluster, EndpointMetrics, Fleet, MemberLimitMetrics, MemberUnreadBytes};
 use views::Views;
 use views::held_metrics::HeldMetrics;
 
@@ -192,8 +192,8 @@ impl Router {
         let room = ObjectRoom::new(config.limits.total_collection_bytes, move |bytes| {
             used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         });
-        let shares = metrics.member_shares(config.limits.member_unread_bytes);
-        let fleet = Fleet::within(room, shares, config.last_heard.discovery);
+        let unread = MemberUnreadBytes::new(config.limits.member_unread_bytes, metrics.share(limits::MEMBER_UNREAD));
+        let fleet = Fleet::within(room, unread, metrics.member_shares(), config.last_heard.discovery);
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));

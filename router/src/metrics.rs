@@ -26,8 +26,8 @@ use tributary_apimachinery::Verb;
 
 use crate::flow::fair_share::ShareMetrics;
 use crate::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
-use crate::limits::{Limits, MEMBER_UNREAD};
-use crate::topology::{MemberShareMetrics, MemberUnreadBytes};
+use crate::limits::Limits;
+use crate::topology::MemberShareMetrics;
 use capped::Capped;
 pub use client_class::ClientClass;
 use counted_request::SEVERAL;
@@ -210,10 +210,9 @@ impl Metrics {
         self.questions.get_or_create_owned(&QuestionLabels { about })
     }
 
-    /// What clients' requests to members have in common, whose answers may leave so many bytes unread.
-    pub(crate) fn member_shares(&self, unread_bytes: usize) -> MemberShareMetrics {
+    /// What is counted of clients' requests to members.
+    pub(crate) fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics {
-            unread: MemberUnreadBytes::new(unread_bytes, self.share(MEMBER_UNREAD)),
             lasting: self.share("long_running_to_member"),
             watches: self.share("watches_to_member"),
             short: self.share("short_to_member"),

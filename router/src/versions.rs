@@ -330,7 +330,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics};
+    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
     use crate::{ClusterAuthorization, MemberRules};
 
     /// Versions over the clusters `a`, `b` and `c`.
@@ -346,7 +346,8 @@ pub(crate) mod tests {
                 impersonation: MemberRules::default(),
                 authorization: ClusterAuthorization::Auto,
             };
-            (name, Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default()))
+            let (unread, shares) = (MemberUnreadBytes::default(), MemberShareMetrics::default());
+            (name, Cluster::new(setup, None, &Arc::default(), &unread, &shares))
         });
         Versions::new(Arc::default(), items, Arc::new(clusters.into_iter().collect()))
     }

@@ -20,6 +20,7 @@ use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
 use super::address::ClusterAddress;
 use super::mark::ClusterMark;
+use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
@@ -132,44 +133,15 @@ pub(crate) struct Cluster {
     cancelled: CancellationToken,
 }
 
-/// What clients' requests to all members together have in common: what is counted of them, and what their answers may
-/// leave unread.
+/// What is counted of clients' requests to all members together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberShareMetrics {
-    /// What they may leave unread.
-    pub unread: MemberUnreadBytes,
     /// Of those that last, but for watches.
     pub lasting: ShareMetrics,
     /// Of watches.
     pub watches: ShareMetrics,
     /// Of the others.
     pub short: ShareMetrics,
-}
-
-/// What answers of all members may have that no client has read, in bytes. A member sends as much of an answer as its
-/// stream's window lets it, whether or not somebody reads: so each request has its window of this until its answer has
-/// ended. Each member has as much for itself as its connections carry, and of a fleet that would be a multiple of all
-/// memory. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct MemberUnreadBytes(Arc<FairShare>);
-
-impl MemberUnreadBytes {
-    /// So many bytes.
-    pub(crate) fn new(max: usize, metrics: ShareMetrics) -> Self {
-        Self(FairShare::new("bytes that clusters' answers may leave unread (--max-member-unread-bytes)", max, metrics))
-    }
-
-    /// How many are taken, of how many, and how many requests were refused.
-    pub(crate) fn usage(&self) -> (usize, usize, u64) {
-        (self.0.held(), self.0.max(), self.0.refused())
-    }
-}
-
-/// As much as there is, for tests.
-impl Default for MemberUnreadBytes {
-    fn default() -> Self {
-        Self::new(usize::MAX, ShareMetrics::default())
-    }
 }
 
 /// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a
@@ -205,7 +177,7 @@ impl Cluster {
         let share = self.share(class);
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
         let place = share.take(holder, 1).map_err(refused)?;
-        let unread = self.unread.0.take(holder, window).map_err(refused)?;
+        let unread = self.unread.take(holder, window).map_err(refused)?;
         Ok([place, unread])
     }
 
@@ -253,6 +225,7 @@ impl Cluster {
         setup: ClusterSetup,
         before: Option<Served>,
         documents: &Arc<MemberDocuments>,
+        unread: &MemberUnreadBytes,
         shares: &MemberShareMetrics,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -283,7 +256,7 @@ impl Cluster {
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
             watches: FairShare::new("watches", 0, shares.watches.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
-            unread: shares.unread.clone(),
+            unread: unread.clone(),
             cancelled: CancellationToken::new(),
             setup,
         })

@@ -22,8 +22,9 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
 
-use super::cluster::{Cluster, ClusterChange, MemberShareMetrics, MemberUnreadBytes};
+use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::mark::ClusterMark;
+use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
@@ -64,6 +65,8 @@ pub(crate) struct Fleet {
     shares: MemberShareMetrics,
     /// What the objects of all members may occupy together.
     room: ObjectRoom,
+    /// What answers of all members may leave unread.
+    unread: MemberUnreadBytes,
     /// When all were last asked anew; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set.
@@ -106,16 +109,17 @@ impl Untaken {
 }
 
 impl Fleet {
-    /// A fleet whose objects may occupy whatever there is.
+    /// A fleet whose objects, and unread answers, may occupy whatever there is.
     #[cfg(test)]
     pub(crate) fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
-        Self::within(ObjectRoom::unbounded(), shares, known)
+        Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// A fleet without clusters, whose objects have this room. `known` is what an earlier run knew that they serve.
+    /// A fleet without clusters, whose objects have this room, and whose answers may leave so much unread. `known` is what an earlier run knew that they serve.
     /// Must be called within a tokio runtime.
     pub(crate) fn within(
         room: ObjectRoom,
+        unread: MemberUnreadBytes,
         shares: MemberShareMetrics,
         known: BTreeMap<ClusterName, Served>,
     ) -> Arc<Self> {
@@ -128,6 +132,7 @@ impl Fleet {
             documents: Arc::default(),
             shares,
             room,
+            unread,
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
             known: Mutex::new(known),
@@ -151,7 +156,7 @@ impl Fleet {
 
     /// What answers of all members may leave unread.
     pub(crate) fn unread(&self) -> &MemberUnreadBytes {
-        &self.shares.unread
+        &self.unread
     }
 
     /// What the objects of all members may occupy together.
@@ -239,7 +244,7 @@ impl Fleet {
                 // What was said under this name in this process stands in until the new address has answered, as what
                 // is held of it does; of an earlier process only what the same address said.
                 let served = before.get(&name).and_then(|before| before.served()).or(known);
-                let cluster = Cluster::new(setup, served, &self.documents, &self.shares);
+                let cluster = Cluster::new(setup, served, &self.documents, &self.unread, &self.shares);
                 started.push(Arc::clone(&cluster));
                 cluster
             });

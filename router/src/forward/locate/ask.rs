@@ -139,7 +139,7 @@ mod tests {
     use crate::caller::Caller;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::forward::ask::Patience;
-    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics};
+    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
     use crate::{ClusterAuthorization, MemberRules};
 
     #[tokio::test(start_paused = true)]
@@ -154,7 +154,8 @@ mod tests {
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
         };
-        let cluster = Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default());
+        let cluster =
+            Cluster::new(setup, None, &Arc::default(), &MemberUnreadBytes::default(), &MemberShareMetrics::default());
         let caller =
             Caller::of(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         let within = Duration::from_secs(3);
