@@ -44,6 +44,13 @@ pub(crate) enum LimitRefusal {
         /// Whether it is of what lasts.
         is_lasting: bool,
     },
+    /// The client's share of what clusters' answers may leave unread, all clusters together: 429.
+    MemberUnread {
+        /// The cluster that the request is for.
+        cluster: ClusterName,
+        /// The share.
+        exceeded: Exceeded,
+    },
     /// The client's share of bytes, for what a cluster says of an object: 429.
     ClusterAnswer {
         /// The cluster.
@@ -96,6 +103,7 @@ impl LimitRefusal {
             Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
             Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
             Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
+            Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
                 format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),
                 RETRY_AFTER,
@@ -135,6 +143,13 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) 
         true => format!("end some of them, or watch without /clusters/{cluster}, which needs none of them"),
         false => "read their answers to the end, or send fewer at once".to_owned(),
     };
+    Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
+}
+
+/// Short requests and what lasts fill this bound together, in all clusters: either may be what the client has to end.
+fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
+    let remedy =
+        "read answers of clusters to their end, or end some logs and watches, in whichever cluster, or raise the flag";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 

@@ -161,24 +161,30 @@ pub(crate) enum ClusterIdentity {
 }
 
 impl Cluster {
-    /// A place for a client's request, and what its answer may leave unread, both to be kept until that has ended. What
-    /// the connections carry at once, and what answers of all members may leave unread, is shared among clients, so
-    /// that who reads slowly, or not at all, leaves room for others; what this process asks for itself takes none of
-    /// it.
+    /// A place for a client's request, and what its answer may leave unread if it lasts, both to be kept until that has
+    /// ended. What the connections carry at once, and what lasting answers of all members may leave unread, is shared
+    /// among clients, so that who reads slowly, or not at all, leaves room for others; what this process asks for
+    /// itself takes none of it. A short answer that nobody reads is cut within a minute, and a cluster that answers
+    /// nothing has nothing unread: neither is to keep others' requests from their clusters.
     ///
     /// # Errors
     /// 429 that names the cluster and what to do.
-    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<[Portion; 2], Refusal> {
-        let refused = |exceeded| LimitRefusal::ClusterPlaces {
+    pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<(Portion, Option<Portion>), Refusal> {
+        let share = self.share(class);
+        let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
+        let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
             is_lasting: class.is_long_running(),
+        })?;
+        let unread = match class.is_long_running() {
+            true => Some(self.unread.take(holder, window).map_err(|exceeded| LimitRefusal::MemberUnread {
+                cluster: self.name().clone(),
+                exceeded,
+            })?),
+            false => None,
         };
-        let share = self.share(class);
-        let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
-        let place = share.take(holder, 1).map_err(refused)?;
-        let unread = self.unread.take(holder, window).map_err(refused)?;
-        Ok([place, unread])
+        Ok((place, unread))
     }
 
     /// How many places clients have of those that there are.

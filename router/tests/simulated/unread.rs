@@ -192,6 +192,21 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
     }
 }
 
+/// What answers of clusters may leave unread now, in bytes, as the metrics have it.
+fn unread_bytes(fixture: &Fixture) -> Option<String> {
+    let text = fixture.router.metrics().expose();
+    let value =
+        text.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="member_unread_bytes"} "#));
+    value.map(str::to_owned)
+}
+
+/// The message with which the first connection's request for this path is refused for want of room.
+async fn refused(fixture: &Fixture, path: &str) -> String {
+    let (head, body) = call(fixture, 1, Request::get(path), body::empty()).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429)
+}
+
 /// Each cluster has room for what its connections carry, and of a fleet that is more than all memory.
 #[tokio::test]
 async fn answers_of_all_clusters_that_nobody_reads_have_one_bound() {
@@ -212,19 +227,11 @@ async fn have_one_bound(http2: bool) {
         assert_eq!(answer.status(), 200, "answer {number}");
         given.push(answer);
     }
-    let used = || {
-        let text = fixture.router.metrics().expose();
-        let value =
-            text.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="member_unread_bytes"} "#));
-        value.map(str::to_owned)
-    };
-    assert_eq!(used().as_deref(), Some("3145728"));
+    assert_eq!(unread_bytes(&fixture).as_deref(), Some("3145728"));
     for (name, path) in ["a", "b"].into_iter().zip(&paths) {
-        let (head, body) = call(&fixture, 1, Request::get(path), body::empty()).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        let message = Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429);
+        let message = refused(&fixture, path).await;
         let bound = "too many bytes that clusters' answers may leave unread (--max-member-unread-bytes): of 8388608";
-        for part in [format!("cluster {name}: {bound}").as_str(), "this one holds 3145728", "read their answers"] {
+        for part in [format!("cluster {name}: {bound}").as_str(), "this one holds 3145728", "read answers of clusters to their end"] {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
@@ -234,4 +241,32 @@ async fn have_one_bound(http2: bool) {
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
+}
+
+/// What fills the bound may be logs of another cluster: a watch through the merged view would change nothing.
+#[tokio::test]
+async fn whoever_follows_too_many_logs_is_told_to_end_some_in_whichever_cluster() {
+    let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
+    let members = ["a", "b"].map(|name| SimulatorConfig { http2: false, pods: 1, ..config(name) });
+    let fixture = Fixture::within(limits, members, allow()).await;
+    let [a, b] = ["a", "b"].map(|name| {
+        let pod = fixture.member(name).list("pods").swap_remove(0);
+        let [namespace, pod] = ["namespace", "name"].map(|field| pod["metadata"][field].as_str().unwrap().to_owned());
+        format!("/clusters/{name}/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true")
+    });
+    let mut logs = Vec::new();
+    for number in 0..12 {
+        let log = call(&fixture, 1, Request::get(&a), body::empty()).await;
+        assert_eq!(log.status(), 200, "log {number}");
+        logs.push(log);
+    }
+    for path in [b.as_str(), &format!("/clusters/b{CONFIG_MAPS}")] {
+        let message = refused(&fixture, path).await;
+        for part in ["cluster b: too many bytes", "end some logs and watches, in whichever cluster, or raise the flag"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        assert!(!message.contains("watch without"), "{message}");
+    }
+    logs.pop();
+    assert_eq!(call(&fixture, 1, Request::get(&b), body::empty()).await.status(), 200);
 }
