@@ -56,6 +56,7 @@ pub use pool::line::{BoxIo, Io};
 pub use pool::proofs::ServerProofs;
 pub use pool::received::received;
 pub use pool::tls::system_roots;
+pub use pool::watch_connection::WATCH_STREAM_BYTES;
 pub use target::{Address, without_user_info};
 pub use tick::nearest_tick;
 pub use tuning::{ClientTuning, Windows};

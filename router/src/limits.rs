@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::SelectorBounds;
 use tributary_merge::LogConfig;
-use tributary_proxy::ClientTuning;
+use tributary_proxy::{ClientTuning, WATCH_STREAM_BYTES};
 
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
@@ -74,8 +74,8 @@ const MEMBER_UNREAD_BYTES: usize = 2 << 30;
 /// which is about as much.
 pub(crate) const ANSWER_WINDOW: usize = 256 << 10;
 
-/// The same of a watch on the connections that watches share (`proxy/src/pool/watch_connection.rs`).
-pub(crate) const WATCH_WINDOW: usize = 64 << 10;
+/// The same of a watch on the connections that watches share.
+pub(crate) const WATCH_WINDOW: usize = WATCH_STREAM_BYTES as usize;
 
 /// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
 /// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard

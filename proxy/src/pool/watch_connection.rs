@@ -35,12 +35,12 @@ pub(crate) const STREAMS: usize = 100;
 /// The flow-control window of a watch, in bytes: what the member may send of it before its client has read some. 64
 /// KiB: 2 MB/s at 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that read
 /// nothing hold 6.4 MB.
-const STREAM_BYTES: u32 = 64 << 10;
+pub const WATCH_STREAM_BYTES: u32 = 64 << 10;
 
 /// The windows of such a connection: all that its watches may leave unread has room in it, so that none of them ever
 /// waits for another to be read.
 pub(crate) fn windows() -> Windows {
-    Windows { stream: STREAM_BYTES, connection: STREAM_BYTES }.for_streams(STREAMS)
+    Windows { stream: WATCH_STREAM_BYTES, connection: WATCH_STREAM_BYTES }.for_streams(STREAMS)
 }
 
 /// What small frames may cost h2 before it ends a connection. As much as can be said: what it defends is memory, and

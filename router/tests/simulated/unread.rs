@@ -231,7 +231,11 @@ async fn have_one_bound(http2: bool) {
     for (name, path) in ["a", "b"].into_iter().zip(&paths) {
         let message = refused(&fixture, path).await;
         let bound = "too many bytes that clusters' answers may leave unread (--max-member-unread-bytes): of 8388608";
-        for part in [format!("cluster {name}: {bound}").as_str(), "this one holds 3145728", "read answers of clusters to their end"] {
+        for part in [
+            format!("cluster {name}: {bound}").as_str(),
+            "this one holds 3145728",
+            "read answers of clusters to their end",
+        ] {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
@@ -262,11 +266,23 @@ async fn whoever_follows_too_many_logs_is_told_to_end_some_in_whichever_cluster(
     }
     for path in [b.as_str(), &format!("/clusters/b{CONFIG_MAPS}")] {
         let message = refused(&fixture, path).await;
-        for part in ["cluster b: too many bytes", "end some logs and watches, in whichever cluster, or raise the flag"] {
+        for part in ["cluster b: too many bytes", "end some logs and watches, in whichever cluster, or raise the flag"]
+        {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert!(!message.contains("watch without"), "{message}");
     }
     logs.pop();
     assert_eq!(call(&fixture, 1, Request::get(&b), body::empty()).await.status(), 200);
+}
+
+/// Watches of a cluster's own view share connections whose streams have a smaller window.
+#[tokio::test]
+async fn a_watch_over_http2_counts_with_the_window_of_its_stream() {
+    let fixture = Fixture::start(["a"]).await;
+    assert_eq!(unread_bytes(&fixture).as_deref(), Some("0"));
+    let path = format!("/clusters/a{CONFIG_MAPS}?watch=1");
+    let watch = call(&fixture, 1, Request::get(&path), body::empty()).await;
+    assert_eq!(watch.status(), 200);
+    assert_eq!(unread_bytes(&fixture).as_deref(), Some("65536"));
 }
