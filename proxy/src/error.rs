@@ -320,7 +320,7 @@ pub enum ForwardError {
          Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
          the request was not carried out: try again"
     )]
-    UnknownForNow {
+    UnknownSender {
         /// The cluster.
         cluster: ClusterName,
     },
@@ -356,7 +356,7 @@ impl ForwardError {
             | Self::Redirect { cluster, .. }
             | Self::BadUpgrade { cluster, .. }
             | Self::Unauthorized { cluster, .. }
-            | Self::UnknownForNow { cluster } => cluster,
+            | Self::UnknownSender { cluster } => cluster,
         }
     }
 
@@ -374,7 +374,7 @@ impl ForwardError {
             | Self::Unreachable { .. }
             | Self::Credentials { .. }
             | Self::CredentialsExhausted { .. }
-            | Self::UnknownForNow { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::UnknownSender { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Full { .. } | Self::UpgradesInVain { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,

@@ -121,7 +121,7 @@ pub(crate) async fn forward(
                 }
             }
             None if is_unknown_sender => {
-                return Err(ForwardError::UnknownForNow { cluster: member.name.clone() });
+                return Err(ForwardError::UnknownSender { cluster: member.name.clone() });
             }
             None if about == About::Us => {
                 let (cluster, remedy) = (member.name.clone(), user.credentials.remedy());

@@ -93,7 +93,7 @@ pub(crate) async fn forward(
             let mut response = not_switched(member, endpoint, response, permit)?;
             let may_be_about_us = status == StatusCode::UNAUTHORIZED && !user.is_a_clients;
             if may_be_about_us && is_of_api_server(&method, &path, &mut response).await {
-                return Err(ForwardError::UnknownForNow { cluster: member.name.clone() });
+                return Err(ForwardError::UnknownSender { cluster: member.name.clone() });
             }
             Ok(response)
         }

@@ -300,7 +300,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let client = member::connect(config.clone(), tuning.clone()).await;
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
     let error = client.forward(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
-    assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+    assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
     // Nor is whoever opens an exec meanwhile.
@@ -370,7 +370,7 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     assert_eq!(read.status(), StatusCode::OK, "a read is sent again");
     rejects.store(true, Ordering::SeqCst);
     let error = client.forward(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
-    assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+    assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
     // What admission refuses so is the client's.
     let denied = client.forward(post("denied"), RequestIdentity::Member).await.unwrap();
@@ -407,7 +407,7 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
         match client.forward(get("/api/v1/pods"), RequestIdentity::Member).await {
             Ok(response) => assert_eq!(response.status(), StatusCode::OK),
             Err(error) => {
-                assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+                assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
                 for_now += 1;
             }
         }
@@ -453,7 +453,7 @@ async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
         // For ever.
         rejections.store(u16::MAX, Ordering::SeqCst);
         let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
-        assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{path}: {error}");
+        assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");
     }
     for (method, path) in [
         ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w"),
@@ -462,7 +462,7 @@ async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
     ] {
         rejections.store(1, Ordering::SeqCst);
         let error = ask(method, path).await.map(|answer| answer.status()).unwrap_err();
-        assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{path}: {error}");
+        assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");
         assert!(error.to_string().contains("or the API server behind it") && error.sent() == Sent::No, "{error}");
     }
     assert!(client.reachability().borrow().is_reachable());

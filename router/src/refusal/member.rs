@@ -285,7 +285,7 @@ mod tests {
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
         let unauthorized = || ForwardError::Unauthorized { cluster: eu(), remedy: "renew them" };
         // A 401 is given before anything is carried out.
-        let unknown = || ForwardError::UnknownForNow { cluster: eu() };
+        let unknown = || ForwardError::UnknownSender { cluster: eu() };
         let no_endpoint = |milliseconds| ForwardError::NoEndpoint {
             cluster: eu(),
             is_chosen: true,
