@@ -80,7 +80,10 @@ const REFUSED: [(&str, &str); 28] = [
         "configuration.objects[0].spec.proxyURL=socks5h://key@proxy",
         "by spec.kubeconfig.path, with the user in its proxy-url",
     ),
-    ("configuration.objects[0].spec.endpoints[0]=https://user:pw@eu", "eu has a secret in spec.endpoints[0],"),
+    (
+        "configuration.objects[0].spec.endpoints[0]=https://user:pw@eu",
+        "eu has a user in spec.endpoints[0]; write endpoints without one",
+    ),
     (
         "configuration.objects[0].spec.credentials.token=t,configuration.objects[0].spec.proxyURL=http://u:p@proxy",
         "eu has a secret in spec.credentials.token, spec.proxyURL,",

@@ -103,8 +103,9 @@ secret:
 {{- end -}}
 {{- /* No address without a user has an @: a user that is one by name alone may be a key. */ -}}
 {{- if contains "@" (toString $object.spec.proxyURL) -}}{{- $found = append $found "proxyURL" -}}{{- end -}}
+{{- $withUser := list -}}
 {{- range $number, $endpoint := $object.spec.endpoints -}}
-{{- if contains "@" (toString $endpoint) -}}{{- $found = append $found (printf "endpoints[%d]" $number) -}}{{- end -}}
+{{- if contains "@" (toString $endpoint) -}}{{- $withUser = append $withUser (printf "endpoints[%d]" $number) -}}{{- end -}}
 {{- end -}}
 {{- $remedy := "name a file of a Secret in members or extraVolumes, or give all by existingSecret" -}}
 {{- if has "proxyURL" $found -}}
@@ -112,6 +113,9 @@ secret:
 {{- end -}}
 {{- if $found -}}
 {{- fail (printf "configuration.objects: %s has a secret in spec.%s, and objects stand in a ConfigMap; %s" $object.metadata.name (join ", spec." $found) $remedy) -}}
+{{- end -}}
+{{- if $withUser -}}
+{{- fail (printf "configuration.objects: %s has a user in spec.%s; write endpoints without one, and give credentials by spec.credentials or spec.kubeconfig" $object.metadata.name (join ", spec." $withUser)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.serving.secretName) (not .Values.serving.certificate.create) -}}
