@@ -21,6 +21,7 @@ use tributary_authentication::ClientCertificates;
 use tributary_server::authentication::{Authenticator, RequestedAuthorities, SharedAuthenticator};
 use tributary_server::credentials::certified_key;
 use tributary_server::front::Front;
+use tributary_server::handler::Handler;
 use tributary_server::hosts::{ClusterHosts, HostTable, HostTls, Hosts};
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
 use tributary_server::listener::{self, Bounds, NamedCertificates, ProxyProtocolPeers};
@@ -29,7 +30,7 @@ use crate::StandIn;
 use crate::fixture::text;
 
 /// Somebody who signs certificates.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
@@ -45,7 +46,7 @@ impl Authority {
     }
 
     /// A certificate and its key, PEM: of a server with these names, or of a client with none.
-    fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
+    pub(crate) fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut parameters = CertificateParams::new(names).unwrap();
         parameters.distinguished_name.push(DnType::CommonName, common_name);
@@ -61,14 +62,14 @@ impl Authority {
 
 /// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and authorities of its own, `us.test`
 /// neither.
-struct Endpoint {
+pub(crate) struct Endpoint {
     address: SocketAddr,
     hosts: Arc<Hosts>,
     tls: Arc<TlsSettings>,
     /// Who signs serving certificates.
     servers: Authority,
     /// `--client-ca-file`.
-    people: Authority,
+    pub(crate) people: Authority,
     /// Who vouches for clients at `eu.test`.
     people_of_eu: Authority,
     of_eu: (String, String),
@@ -76,6 +77,11 @@ struct Endpoint {
 
 impl Endpoint {
     async fn start() -> Self {
+        Self::before(StandIn::default()).await
+    }
+
+    /// With this handler.
+    pub(crate) async fn before(handler: impl Handler) -> Self {
         let [servers, people, people_of_eu] = ["servers", "people", "people of eu"].map(Authority::new);
         let (chain, key) = servers.sign("all", &["all.test", "us.test", "localhost"]);
         let serving = ServingCertificate::new(certified_key(chain.as_bytes(), key.as_bytes()).unwrap());
@@ -86,8 +92,7 @@ impl Endpoint {
         tls.ask_for(authenticator.subjects()).unwrap();
         let socket = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        let front =
-            Front::new(Arc::new(StandIn::default()), Authenticator::Shared(authenticator), CancellationToken::new());
+        let front = Front::new(Arc::new(handler), Authenticator::Shared(authenticator), CancellationToken::new());
         let front = Arc::new(front.at(Arc::clone(&hosts)));
         tokio::spawn(listener::serve(
             socket,
@@ -121,7 +126,7 @@ impl Endpoint {
     }
 
     /// A client with a certificate, if with any, that asks for a host; an address asks for none.
-    async fn client(&self, certificate: Option<&(String, String)>, host: &str) -> Connection {
+    pub(crate) async fn client(&self, certificate: Option<&(String, String)>, host: &str) -> Connection {
         self.resuming(&self.config(certificate), host).await
     }
 
@@ -160,8 +165,8 @@ impl Endpoint {
     }
 }
 
-struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+pub(crate) struct Connection {
+    pub(crate) sender: SendRequest<Empty<Bytes>>,
     kind: HandshakeKind,
     /// The certificate that was shown.
     shown: CertificateDer<'static>,

@@ -17,6 +17,7 @@ mod proxy_protocol;
 mod refused;
 mod slow_readers;
 mod spread;
+mod traces;
 mod tunnels;
 mod withheld;
 

@@ -33,22 +33,22 @@ use crate::frames::{self, Frame};
 
 /// A request as a member saw it.
 #[derive(Clone, Debug)]
-struct Seen {
+pub(crate) struct Seen {
     line: String,
-    headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     body: Bytes,
 }
 
 /// A member that speaks HTTP/1.1 and nothing else, so that bytes which two servers could read differently are passed on
 /// in the form in which it would matter. It answers everything with an empty object, but requests to switch protocols:
 /// with 101.
-struct Member {
+pub(crate) struct Member {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Member {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
@@ -65,7 +65,7 @@ impl Member {
     }
 
     /// What it saw of what a client asks of it, in order: nothing that Tributary asks for itself has this in its path.
-    fn asked(&self, part: &str) -> Vec<Seen> {
+    pub(crate) fn asked(&self, part: &str) -> Vec<Seen> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.line.contains(part)).cloned().collect()
     }
@@ -96,6 +96,11 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
 
 /// The endpoint over one member, `one`.
 async fn over(member: &Member) -> Server {
+    start(router_to(member).await).await
+}
+
+/// A router of which this member, `one`, is the only cluster.
+pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
     let client =
@@ -110,7 +115,7 @@ async fn over(member: &Member) -> Server {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,
     }]);
-    start(router).await
+    router
 }
 
 const ASKED: &str = "/api/v1/namespaces/default/configmaps";

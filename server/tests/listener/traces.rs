@@ -1,0 +1,31 @@
+//! What a client says of the trace that its request belongs to: who is told of it.
+
+use http::Request;
+use http_body_util::Empty;
+
+use crate::hosts::Endpoint;
+use crate::precedents::{Member, router_to};
+
+/// Members know the account by which they are asked, and might obey it. A workload reads what the client told it.
+#[tokio::test]
+async fn a_member_is_told_no_trace_of_a_client_whom_nobody_lets_choose_one() {
+    let member = Member::start().await;
+    let endpoint = Endpoint::before(router_to(&member).await).await;
+    let mut ann = endpoint.client(Some(&endpoint.people.sign("ann", &[])), "all.test").await;
+    for (path, is_told) in [
+        ("/api/v1/namespaces/default/configmaps/untold", false),
+        ("/api/v1/namespaces/default/services/told/proxy/", true),
+    ] {
+        let request = Request::get(format!("https://all.test:6443/clusters/one{path}"))
+            .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+            .header("tracestate", "vendor=1");
+        let answer = ann.sender.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        let asked = member.asked(path);
+        let told: Vec<_> = asked
+            .iter()
+            .map(|seen| ["traceparent", "tracestate"].map(|name| seen.headers.contains_key(name)))
+            .collect();
+        assert_eq!(told, [[is_told; 2]], "{path}");
+    }
+}
