@@ -37,13 +37,16 @@ pub(super) fn examine(rule: &Rule, (place, mode): (Place, Mode), denials: &Denia
         let (verbs, non_resource_urls) = (vec![verb.to_owned()], Vec::new());
         accepts(verb) || denials.cover(&Rule { verbs, non_resource_urls, ..rule.clone() }, mode)
     };
-    let makes = [(Verb::Patch, "a server-side apply is"), (Verb::Update, "a PUT is")];
+    let makes = [
+        (Verb::Patch, "a server-side apply (Helm 4, kubectl apply --server-side) is a patch"),
+        (Verb::Update, "a PUT is an update"),
+    ];
     for (verb, what) in makes.into_iter().filter(|(verb, _)| !is_denied(verb.as_str())) {
         findings.warning(
             format!("{place}.{}", Field::Verbs.as_str()),
             format!(
-                "has \"create\" without {:?}, which {what}, and that makes an object that is not there, too; deny {0:?} as \
-                 well, or leave the rights to the cluster, which asks for create then",
+                "denies \"create\" and not {:?}: {what} also where it makes the object, and passes; deny {0:?} as well, \
+                 which denies changes, too, or take the right to create from the user in the cluster",
                 verb.as_str()
             ),
         );

@@ -350,8 +350,9 @@ fn what_makes_objects_beside_a_denied_create_is_told() {
         assert_eq!(told(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
     }
     let lines = found(&[denying("no", vec![creating("create", "pods")])]);
-    assert!(lines[0].contains("\"create\" without \"patch\", which a server-side apply is"), "{lines:?}");
-    assert!(lines[1].contains("\"create\" without \"update\", which a PUT is"), "{lines:?}");
+    let of_patch = "denies \"create\" and not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is a patch also";
+    assert!(lines[0].contains(of_patch), "{lines:?}");
+    assert!(lines[1].contains("denies \"create\" and not \"update\": a PUT is an update also"), "{lines:?}");
     // Another rule, or another policy, may deny it.
     let others = [creating("update", "pods"), creating("patch", "pods services")];
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
