@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_user_whom_one_cluster_alone_vouches_for_chooses_nothing_in_the_merged_view() {
-        let otherwise = "Where many users are served and one cluster alone vouches for \"ann\"";
+        let otherwise =
+            "If one cluster alone vouches for \"ann\" (its ServiceAccounts, tokenReview), the merged view's policies";
         let told = of_merged("--user ann --verb list --resource pods");
         assert!(told.contains("It goes on, as flow-control schema \"fast\" lets it\n"), "{told}");
         assert!(told.contains(otherwise), "{told}");

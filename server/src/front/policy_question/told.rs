@@ -86,8 +86,8 @@ pub(super) fn of_member(
     }
     let by = place.map(|place| format!("{place} takes it. ")).unwrap_or_default();
     format!(
-        "  Where many users are served and one cluster alone vouches for {:?}, a name and groups that do not begin with \
-         \"system:\" choose nothing here: {by}{becomes}\n",
+        "  If one cluster alone vouches for {:?} (its ServiceAccounts, tokenReview), the merged view's policies go by none \
+         of the names and groups that the user would choose: {by}{becomes}\n",
         asked.user
     )
 }
