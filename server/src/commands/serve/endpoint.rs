@@ -212,15 +212,21 @@ fn limits(arguments: &ServeArguments) -> Limits {
     let (total, each, unread) =
         (limits.total_collection_bytes, limits.collection_bytes, limits.member_unread_bytes as u64);
     tracing::info!(
-        memory,
-        memory_is = %bound,
+        memory_bytes = memory,
+        memory_by = %bound,
         max_total_collection_bytes = total,
         max_collection_bytes = each,
         max_member_unread_bytes = unread,
         "what may be held of objects, and of clusters' answers"
     );
-    if total > memory {
-        tracing::warn!(total, memory, "--max-total-collection-bytes is more than the memory there is");
+    if total.saturating_add(unread) > memory {
+        tracing::warn!(
+            max_total_collection_bytes = total,
+            max_member_unread_bytes = unread,
+            memory_bytes = memory,
+            "what may be held is more than the memory there is: the process may be killed for it; give it more memory, \
+             or lower --max-total-collection-bytes or --max-member-unread-bytes"
+        );
     }
     limits
 }
