@@ -147,8 +147,8 @@ impl Dispatch {
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
     /// `Enabled`: all but those of policies with `logMode: Disabled`. `Disabled`: none. If missing: those of policies
-    /// with `logMode: Enabled`, and of others but those with `logMode: Disabled` what fails (5xx, or no answer) and
-    /// what takes longer than 5 s (a list 30 s), unless it lasts by itself.
+    /// with `logMode: Enabled`, and, unless their policy has `logMode: Disabled`, all requests that fail (5xx, or no
+    /// answer), and short ones that take longer than 5 s (a list 30 s).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LogMode")]
     pub mode: Option<LogMode>,
