@@ -275,7 +275,7 @@ impl Announced {
     }
 }
 
-/// Whether nobody but the collection itself says that this is wrong with it.
+/// Whether this is wrong with one collection alone, so that nothing else tells of it.
 fn is_of_one_collection(reason: &StaleReason) -> bool {
     use StaleReason::{Forbidden, NoRoom, NotFound, TooLarge};
     matches!(reason, Forbidden | NotFound | TooLarge(_) | NoRoom { .. })

@@ -1,5 +1,5 @@
 //! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were
-//! renewed.
+//! renewed or replaced, or were not known for a moment.
 
 mod bodiless;
 pub(crate) mod exchange;

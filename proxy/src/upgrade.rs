@@ -2,7 +2,7 @@
 //!
 //! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
 //! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
-//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). How many of the latter a user may have is
+//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). How many of those a user may have is
 //! bounded, where it is not a kube-apiserver itself that switches (`in_vain.rs`).
 
 pub(crate) mod in_vain;

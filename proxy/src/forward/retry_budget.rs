@@ -4,8 +4,9 @@
 //! load that it could not bear. So what is sent again stays a fraction of what comes anyhow, as in Finagle's
 //! `RetryBudget` and Linkerd's; a floor lets a member with little traffic have its few.
 //!
-//! Half of it at most is for what was answered that there is too much to do: priority and fairness says so to one
-//! client as often as that asks, whose requests are not to leave nothing for those whose connection ends.
+//! Half of it at most is for what was answered that there is too much to do, or by an API server that did not know who
+//! asked. One client can have these answers as often as it asks (priority and fairness gives the former), and its
+//! requests are not to leave nothing for those whose connection ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +28,7 @@ const WINDOW: usize = 10;
 pub(crate) enum Cause {
     /// It failed.
     Failed,
-    /// It was answered that there is too much to do.
+    /// It was answered that there is too much to do, or an API server did not know who asked.
     Busy,
 }
 
