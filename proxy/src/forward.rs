@@ -18,6 +18,7 @@ use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
 
+use crate::credentials::Current;
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::unauthorized::About;
 use crate::credentials::user::MemberUser;
@@ -99,15 +100,10 @@ pub(crate) async fn forward(
         // That the credentials were replaced meanwhile says nothing of who has refused: a workload that has acted may
         // wait for it, to be asked once more.
         let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
-        let may_be_known = match about {
-            About::Us => Box::pin(user.credentials.renew_after_unauthorized(&credentials)).await,
-            About::Replaced => true,
-            // It may reject them for good, where it shares its address with one that does not.
-            About::Others => {
-                is_unknown_sender && replay.is_idempotent() && !replayed && member.retries.take(Cause::Busy)
-            }
-        };
-        let again = if replay.is_idempotent() && may_be_known && !replayed { replay.request() } else { None };
+        let may_repeat = replay.is_idempotent() && !replayed;
+        let is_worth_it = is_unknown_sender && may_repeat;
+        let may_be_known = Box::pin(may_be_known(member, about, &user, &credentials, is_worth_it)).await;
+        let again = if may_repeat && may_be_known { replay.request() } else { None };
         match again {
             Some(again) => {
                 replayed = true;
@@ -129,5 +125,23 @@ pub(crate) async fn forward(
             }
             None => return member.finish(response),
         }
+    }
+}
+
+/// Whether the member may know who asks if a request is sent once more. Credentials that it rejects are renewed for the
+/// next request in any case; `is_worth_it` says whether this one would be sent again for an API server that did not
+/// know them though the member does not reject them.
+async fn may_be_known(
+    member: &ClientInner,
+    about: About,
+    user: &MemberUser,
+    used: &Arc<Current>,
+    is_worth_it: bool,
+) -> bool {
+    match about {
+        About::Us => user.credentials.renew_after_unauthorized(used).await,
+        About::Replaced => true,
+        // It may reject them for good, where it shares its address with one that does not.
+        About::Others => is_worth_it && member.retries.take(Cause::Busy),
     }
 }

@@ -135,7 +135,7 @@ impl ClientInner {
             request = match sent {
                 Ok(response) => {
                     let ask_another =
-                        may_retry && self.may_ask_another(&response, &endpoint, (claim, destination), replay);
+                        may_retry && self.take_another(&response, &endpoint, (claim, destination), replay);
                     let again = if ask_another { replay.request() } else { None };
                     let Some(again) = again else { return Ok((response, credentials)) };
                     busy = Some((response, credentials));
@@ -202,9 +202,9 @@ impl ClientInner {
         }
     }
 
-    /// Whether another endpoint is asked in the place of one that has answered so. If it is, that counts among what is
-    /// sent again.
-    fn may_ask_another(
+    /// Whether another endpoint is asked in the place of one that has answered so; it is taken off what may be sent again
+    /// then.
+    fn take_another(
         &self,
         response: &Response<Body>,
         endpoint: &Arc<Endpoint>,
