@@ -26,7 +26,7 @@ pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` 
 ///
 /// # Errors
 /// Which source has changed, and what helps; and where cargo's lists of sources are not beside the program.
-pub(crate) fn is_of_now(program: &Path, workspace: &Path) -> anyhow::Result<()> {
+pub(crate) fn ensure_of_now(program: &Path, workspace: &Path) -> anyhow::Result<()> {
     let built = changed(program).with_context(|| format!("look at {}", program.display()))?;
     let lists = program.with_file_name("deps");
     let sources = sources(&lists).with_context(|| format!("read what {} is made of", program.display()))?;
@@ -93,9 +93,9 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         let program = path("target/debug/tributary");
         write(&program, "", 10);
-        let is_of_now = || is_of_now(&program, folder.path()).map_err(|error| format!("{error:#}"));
+        let ensure_of_now = || ensure_of_now(&program, folder.path()).map_err(|error| format!("{error:#}"));
         write(&path("target/debug/deps/other-1.d"), "/deps/libother-1.rlib: other.rs\n", 0);
-        assert!(is_of_now().unwrap_err().contains("does not say"), "it is not known what it is made of");
+        assert!(ensure_of_now().unwrap_err().contains("does not say"), "it is not known what it is made of");
 
         write(&path("target/debug/deps/tributary-1.d"), "/deps/tributary-1: server/src/main.rs\n", 0);
         write(
@@ -119,13 +119,13 @@ mod tests {
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }
-        assert_eq!(is_of_now(), Ok(()));
+        assert_eq!(ensure_of_now(), Ok(()));
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 11);
-            let said = is_of_now().unwrap_err();
+            let said = ensure_of_now().unwrap_err();
             assert!(said.contains(source) && said.contains("cargo test --workspace --no-run --locked"), "{said}");
             write(&path(source), "", 10);
-            assert_eq!(is_of_now(), Ok(()), "{source} is as old");
+            assert_eq!(ensure_of_now(), Ok(()), "{source} is as old");
         }
     }
 }

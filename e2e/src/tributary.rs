@@ -47,7 +47,7 @@ fn built_binary() -> anyhow::Result<PathBuf> {
         .find(|path| path.is_file())
         .with_context(|| format!("no tributary binary in the target folder: {}", built::REMEDY))?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
-    built::is_of_now(&binary, workspace)?;
+    built::ensure_of_now(&binary, workspace)?;
     Ok(binary)
 }
 
