@@ -72,12 +72,12 @@ struct OwnShare {
     /// Whether there were more since the time before, or somebody waited.
     is_short: bool,
     /// What was last counted.
-    counted: Option<Counted>,
+    counted: Option<UsedMost>,
 }
 
 /// What the key used that used most.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct UsedMost {
     at: Instant,
     used: u32,
     /// How many requests of all keys had begun.
@@ -279,7 +279,7 @@ impl OwnShare {
     fn used_most(&mut self, schema: &GovernedSchema, now: Instant) -> u32 {
         let begun = schema.begun();
         let before = self.counted.filter(|counted| now.saturating_duration_since(counted.at) < COUNTED_FOR);
-        let counted = before.unwrap_or_else(|| Counted { at: now, used: schema.used_most(), begun });
+        let counted = before.unwrap_or_else(|| UsedMost { at: now, used: schema.used_most(), begun });
         self.counted = Some(counted);
         let since = u32::try_from(begun.saturating_sub(counted.begun)).unwrap_or(u32::MAX);
         counted.used.saturating_add(since)

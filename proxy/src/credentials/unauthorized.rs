@@ -26,7 +26,7 @@ use tributary_apimachinery::rewrite::read_status;
 use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
 use crate::credentials::Current;
-use crate::credentials::last_question::LastCheck;
+use crate::credentials::last_question::LastAnswer;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::own_question::{Answered, ask};
@@ -151,14 +151,14 @@ impl ClientInner {
             return About::Replaced;
         }
         let mut last = endpoint.last_question.0.lock().await;
-        let is_recent = |asked: &&LastCheck| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used);
+        let is_recent = |asked: &&LastAnswer| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used);
         let rejected = match last.as_ref().filter(is_recent) {
             Some(asked) => asked.rejected,
             None => {
                 // Without an answer those who wait do not ask again one after the other.
                 let status = timeout(OWN_WITHIN, self.ask_for_ourselves(used, &user, endpoint)).await.ok().flatten();
                 let rejected = status == Some(StatusCode::UNAUTHORIZED);
-                *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), rejected });
+                *last = Some(LastAnswer { at: Instant::now(), with: Arc::clone(used), rejected });
                 rejected
             }
         };

@@ -14,11 +14,11 @@ use crate::listener::Bounds;
 /// while a cluster was away; the changes that are remembered; what clients have not read of other answers, bodies and
 /// heads (256, 128 and 64 MiB); the program and what the allocator keeps. Too little of it ends the process, for
 /// everybody; too few bytes for objects leave out what comes last.
-const MEMORY_FOR_EACH_BYTE: u64 = 2;
+const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 
 /// What objects have at least: 64 MiB, some ten thousand of them. A process that has less than twice that serves a few
 /// small clusters, whose objects it should not be without.
-const FOR_OBJECTS_MIN: u64 = 64 << 20;
+const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
 /// Which part of the memory is for what clients leave unread of clusters' answers: a quarter, of 2 GiB 2,048 answers.
 /// One client has three eighths of these where it is alone, 768: some more than it may have under way at one endpoint,
@@ -26,7 +26,7 @@ const FOR_OBJECTS_MIN: u64 = 64 << 20;
 const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 
 /// What these have at least: 32 MiB, which are 128 answers at once.
-const FOR_MEMBERS_ANSWERS_MIN: u64 = 32 << 20;
+const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
 /// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
@@ -125,7 +125,7 @@ impl Default for LimitArguments {
 impl LimitArguments {
     /// The router's part, where there is so much memory, in bytes.
     pub fn router(&self, memory: u64) -> Limits {
-        let total = self.max_total_collection_bytes.unwrap_or_else(|| for_objects(memory));
+        let total = self.max_total_collection_bytes.unwrap_or_else(|| total_collection_bytes(memory));
         Limits {
             history_bytes: self.history_bytes,
             history_age: self.history_age,
@@ -135,7 +135,7 @@ impl LimitArguments {
             requests_in_flight: self.max_requests_inflight,
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
-            member_unread_bytes: self.max_member_unread_bytes.unwrap_or_else(|| for_members_answers(memory)),
+            member_unread_bytes: self.max_member_unread_bytes.unwrap_or_else(|| member_unread_bytes(memory)),
             collection_bytes: self.max_collection_bytes.unwrap_or(COLLECTION_BYTES.min(total)),
             total_collection_bytes: total,
             namespace_views: self.max_namespace_views,
@@ -145,13 +145,13 @@ impl LimitArguments {
 }
 
 /// What objects may have of so much memory, in bytes.
-fn for_objects(memory: u64) -> u64 {
-    (memory / MEMORY_FOR_EACH_BYTE).max(FOR_OBJECTS_MIN)
+fn total_collection_bytes(memory: u64) -> u64 {
+    (memory / MEMORY_FOR_EACH_COLLECTION_BYTE).max(TOTAL_COLLECTION_BYTES_MIN)
 }
 
 /// What clusters' answers may leave unread of so much memory, in bytes.
-fn for_members_answers(memory: u64) -> usize {
-    let bytes = (memory / MEMORY_FOR_EACH_UNREAD_BYTE).max(FOR_MEMBERS_ANSWERS_MIN);
+fn member_unread_bytes(memory: u64) -> usize {
+    let bytes = (memory / MEMORY_FOR_EACH_UNREAD_BYTE).max(MEMBER_UNREAD_BYTES_MIN);
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
