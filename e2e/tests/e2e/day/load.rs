@@ -3,7 +3,7 @@
 //! looked at: whose it is, and of which cluster.
 
 mod bystander;
-mod common;
+mod merged_maps;
 mod person;
 mod streams;
 

@@ -1,7 +1,7 @@
 //! Somebody who never writes, and reads what the merged view holds in memory: no fault of a cluster may show in what
 //! they are answered, but for a Warning. Who writes waits for their own writes, and so for their cluster.
 
-use super::{BYSTANDER_PACE, Part, Trouble, common::Common};
+use super::{BYSTANDER_PACE, Part, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;
 use crate::day::{
     harm::Needs,
@@ -14,7 +14,7 @@ pub(super) struct Bystander {
     part: Part,
     pub(super) name: String,
     through_front: bool,
-    common: Common,
+    maps: MergedMaps,
 }
 
 impl Bystander {
@@ -22,14 +22,14 @@ impl Bystander {
     pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let name = format!("bystander-{number}");
         let http = part.scene.http(&name, through_front).await?;
-        let common = Common::new(http, &part.scene.places.common);
-        Ok(Self { part: part.clone(), name, through_front, common })
+        let maps = MergedMaps::new(http, &part.scene.places.common);
+        Ok(Self { part: part.clone(), name, through_front, maps })
     }
 
     /// Waits until they may do what they will.
     pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
-            self.common.lists().await.map_err(|trouble| match trouble {
+            self.maps.lists().await.map_err(|trouble| match trouble {
                 Trouble::Lost(error) | Trouble::Wrong(error) => error,
             })
         })
@@ -48,14 +48,14 @@ impl Bystander {
     }
 
     async fn act(&self, what: u32, home: &str, number: usize) {
-        let Self { part, common, through_front, .. } = self;
+        let Self { part, maps, through_front, .. } = self;
         let memory = Needs { cluster: None, is_merged: true, is_write: false, through_front: *through_front };
         match what {
-            0..=2 => part.ask(Kind::BystanderGet, memory, common.gets(home, number)).await,
-            3..=5 => part.ask(Kind::BystanderList, memory, common.lists()).await,
-            6 => part.ask(Kind::BystanderPages, memory, common.pages()).await,
-            7 => part.ask(Kind::BystanderTable, memory, common.table()).await,
-            _ => part.ask(Kind::BystanderWatch, memory, common.watches()).await,
+            0..=2 => part.ask(Kind::BystanderGet, memory, maps.gets(home, number)).await,
+            3..=5 => part.ask(Kind::BystanderList, memory, maps.lists()).await,
+            6 => part.ask(Kind::BystanderPages, memory, maps.pages()).await,
+            7 => part.ask(Kind::BystanderTable, memory, maps.table()).await,
+            _ => part.ask(Kind::BystanderWatch, memory, maps.watches()).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Somebody with one object of their own in one cluster, who may read what all may, and nothing else.
 
-use super::{Outcome, PACE, Part, Trouble, common::Common, due, json_of, must};
+use super::{Outcome, PACE, Part, Trouble, due, json_of, merged_maps::MergedMaps, must};
 use crate::context::eventually;
 use crate::day::harm::Needs;
 use crate::day::kind::Kind;
@@ -18,7 +18,7 @@ pub(super) struct Person {
     home: usize,
     through_front: bool,
     http: HttpClient,
-    common: Common,
+    maps: MergedMaps,
     /// How often they have written.
     round: u64,
 }
@@ -35,8 +35,8 @@ impl Person {
         let http = scene.http(&name, through_front).await?;
         // There is one of each number but this one.
         let neighbour = format!("person-{}", if number < VISITOR { number + VISITOR } else { number - VISITOR });
-        let common = Common::new(http.clone(), &scene.places.common);
-        Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, common, round: 0 })
+        let maps = MergedMaps::new(http.clone(), &scene.places.common);
+        Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, maps, round: 0 })
     }
 
     /// Waits until they may do what they will.
@@ -45,7 +45,7 @@ impl Person {
             let all = async {
                 self.gets("").await?;
                 self.lists().await?;
-                self.common.lists().await
+                self.maps.lists().await
             };
             all.await.map_err(|trouble| match trouble {
                 Trouble::Lost(error) | Trouble::Wrong(error) => error,
@@ -76,11 +76,11 @@ impl Person {
             4..=5 => part.ask(Kind::GetAtCluster, direct, self.gets(&format!("/clusters/{}", CLUSTERS[home]))).await,
             6 => part.ask(Kind::GetOfAnothers, own, self.is_refused()).await,
             7..=8 => part.ask(Kind::List, own, self.lists()).await,
-            9..=10 => part.ask(Kind::ListOfAll, own, self.common.lists()).await,
-            11 => part.ask(Kind::Pages, own, self.common.pages()).await,
-            12 => part.ask(Kind::Table, own, self.common.table()).await,
+            9..=10 => part.ask(Kind::ListOfAll, own, self.maps.lists()).await,
+            11 => part.ask(Kind::Pages, own, self.maps.pages()).await,
+            12 => part.ask(Kind::Table, own, self.maps.table()).await,
             13 => part.ask(Kind::Review, itself, self.says()).await,
-            14..=15 => part.ask(Kind::Watch, own, self.common.watches()).await,
+            14..=15 => part.ask(Kind::Watch, own, self.maps.watches()).await,
             _ => {
                 self.round += 1;
                 part.ask(Kind::Write, Needs { is_write: true, ..own }, self.writes()).await;

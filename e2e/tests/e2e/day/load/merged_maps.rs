@@ -14,13 +14,13 @@ const PAGE: usize = 9;
 const LOOK: Duration = Duration::from_millis(300);
 
 /// Somebody's way to it.
-pub(super) struct Common {
+pub(super) struct MergedMaps {
     http: HttpClient,
     /// Of the collection.
     path: String,
 }
 
-impl Common {
+impl MergedMaps {
     pub(super) fn new(http: HttpClient, namespace: &str) -> Self {
         Self { http, path: format!("/api/v1/namespaces/{namespace}/configmaps") }
     }
