@@ -25,104 +25,74 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
+/// Which part of them may be lost to a fault in a minute, at most: half of the people are at home in the cluster that is
+/// broken, for less than a minute.
+const OF_PEOPLE: f64 = 0.5;
+
+/// The same of those through the front wire: they are fewer, and what is under way breaks when it is cut, twice a
+/// second.
+const OF_THE_FRONT: f64 = 0.25;
+
+/// The same of what needs one cluster, all of it: where that refuses at once there are many more than while it answers;
+/// of watches that last a few end in a minute.
+const OF_ONE_CLUSTER: f64 = 1.0;
+
+/// Each kind in order, its name for people, which part of them may be lost to a fault in a minute, at most, and how many
+/// are answered in one, at least: a tenth of what there are of the rarest, on a machine that has nothing else to do.
+/// Logs and exec take seconds each, and some faults leave a quarter of the minute.
+const TABLE: [(Kind, &str, f64, u64); 19] = [
+    (Kind::Get, "get", OF_PEOPLE, 18),
+    (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),
+    (Kind::GetOfAnothers, "get of another's", OF_PEOPLE, 18),
+    (Kind::List, "list", OF_PEOPLE, 18),
+    (Kind::ListOfAll, "list of all", OF_PEOPLE, 18),
+    (Kind::Pages, "pages", OF_PEOPLE, 18),
+    (Kind::Table, "table", OF_PEOPLE, 18),
+    (Kind::Watch, "watch", OF_PEOPLE, 18),
+    (Kind::Review, "review", OF_THE_FRONT, 18),
+    (Kind::Write, "write", OF_PEOPLE, 18),
+    (Kind::BystanderGet, "bystander's get", OF_THE_FRONT, 6),
+    (Kind::BystanderList, "bystander's list", OF_THE_FRONT, 6),
+    (Kind::BystanderPages, "bystander's pages", OF_THE_FRONT, 6),
+    (Kind::BystanderTable, "bystander's table", OF_THE_FRONT, 6),
+    (Kind::BystanderWatch, "bystander's watch", OF_THE_FRONT, 6),
+    (Kind::Logs, "logs", OF_ONE_CLUSTER, 1),
+    (Kind::Exec, "exec", OF_ONE_CLUSTER, 1),
+    (Kind::BriefClient, "brief client", OF_THE_FRONT, 18),
+    (Kind::IdleWatch, "idle watch", OF_ONE_CLUSTER, 0),
+];
+
+// A kind is found by its place.
+const _: () = {
+    let mut place = 0;
+    while place < TABLE.len() {
+        assert!(TABLE[place].0 as usize == place, "the table is in the order of the kinds");
+        place += 1;
+    }
+    assert!(Kind::IdleWatch as usize + 1 == TABLE.len(), "the last kind is in the table");
+};
+
 impl Kind {
-    pub(super) const ALL: [Self; 19] = [
-        Self::Get,
-        Self::GetAtCluster,
-        Self::GetOfAnothers,
-        Self::List,
-        Self::ListOfAll,
-        Self::Pages,
-        Self::Table,
-        Self::Watch,
-        Self::Review,
-        Self::Write,
-        Self::BystanderGet,
-        Self::BystanderList,
-        Self::BystanderPages,
-        Self::BystanderTable,
-        Self::BystanderWatch,
-        Self::Logs,
-        Self::Exec,
-        Self::BriefClient,
-        Self::IdleWatch,
-    ];
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        TABLE.into_iter().map(|(kind, ..)| kind)
+    }
 
     /// For people.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::GetAtCluster => "get at the cluster",
-            Self::GetOfAnothers => "get of another's",
-            Self::List => "list",
-            Self::ListOfAll => "list of all",
-            Self::Pages => "pages",
-            Self::Table => "table",
-            Self::Watch => "watch",
-            Self::Review => "review",
-            Self::Write => "write",
-            Self::BystanderGet => "bystander's get",
-            Self::BystanderList => "bystander's list",
-            Self::BystanderPages => "bystander's pages",
-            Self::BystanderTable => "bystander's table",
-            Self::BystanderWatch => "bystander's watch",
-            Self::Logs => "logs",
-            Self::Exec => "exec",
-            Self::BriefClient => "brief client",
-            Self::IdleWatch => "idle watch",
-        }
+        self.row().1
     }
 
     /// Which part of them may be lost to a fault in a minute, at most.
     pub(super) fn lost_max(self) -> f64 {
-        match self {
-            // Half of the people are at home in the cluster that is broken, for less than a minute.
-            Self::Get
-            | Self::GetAtCluster
-            | Self::GetOfAnothers
-            | Self::List
-            | Self::ListOfAll
-            | Self::Pages
-            | Self::Table
-            | Self::Watch
-            | Self::Write => 0.5,
-            // Those through the front wire are fewer, and what is under way breaks when it is cut, twice a second.
-            Self::Review
-            | Self::BystanderGet
-            | Self::BystanderList
-            | Self::BystanderPages
-            | Self::BystanderTable
-            | Self::BystanderWatch
-            | Self::BriefClient => 0.25,
-            // All of these need one cluster, and where it refuses at once there are many more than while it answers; of
-            // watches that last a few end in a minute.
-            Self::Logs | Self::Exec | Self::IdleWatch => 1.0,
-        }
+        self.row().2
     }
 
-    /// How many of them are answered in a minute, at least: a tenth of what there are of the rarest, on a machine that
-    /// has nothing else to do.
+    /// How many of them are answered in a minute, at least.
     pub(super) fn answered_min(self) -> u64 {
-        match self {
-            Self::Get
-            | Self::GetAtCluster
-            | Self::GetOfAnothers
-            | Self::List
-            | Self::ListOfAll
-            | Self::Pages
-            | Self::Table
-            | Self::Watch
-            | Self::Review
-            | Self::Write
-            | Self::BriefClient => 18,
-            Self::BystanderGet
-            | Self::BystanderList
-            | Self::BystanderPages
-            | Self::BystanderTable
-            | Self::BystanderWatch => 6,
-            // They take seconds each, and some faults leave a quarter of the minute.
-            Self::Logs | Self::Exec => 1,
-            Self::IdleWatch => 0,
-        }
+        self.row().3
+    }
+
+    fn row(self) -> (Self, &'static str, f64, u64) {
+        TABLE[self as usize]
     }
 }

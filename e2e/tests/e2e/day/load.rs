@@ -217,7 +217,7 @@ impl Met {
         let problems = std::mem::take(&mut *self.problems.lock());
         let told = &problems[..problems.len().min(TOLD)];
         ensure!(problems.is_empty(), "{} problems:\n  {}", problems.len(), told.join("\n  "));
-        for kind in Kind::ALL {
+        for kind in Kind::all() {
             counts.get(&kind).copied().unwrap_or_default().fits(kind)?;
         }
         let (answered, excused) = counts
