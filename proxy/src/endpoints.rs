@@ -351,6 +351,7 @@ impl Endpoints {
     /// A request by which they [are compared](Self::are_compared_by) was answered so by an endpoint after so long;
     /// without a status it broke off there.
     pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
+        debug_assert!(self.are_compared_by(claim.asker), "nobody compares them by what {claim:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
         // What else a watch is refused for, every endpoint would.
         let is_of_server =

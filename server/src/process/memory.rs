@@ -168,5 +168,18 @@ mod tests {
     fn this_process_has_some() {
         let memory = Memory::of_this_process();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
+        // What is assumed is more than that, too.
+        #[cfg(target_os = "linux")]
+        assert_ne!(memory.bound, MemoryBound::Unknown);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_machine_has_what_the_kernel_writes() {
+        assert!(machine_bytes().is_some());
+        let Ok(written) = fs::read_to_string("/proc/meminfo") else { return };
+        let Some(line) = written.lines().find_map(|line| line.strip_prefix("MemTotal:")) else { return };
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        assert_eq!(machine_bytes(), Some(kibibytes << 10));
     }
 }
