@@ -45,8 +45,8 @@ pub struct Limits {
     /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
     /// which is taken before a write is sent.
     pub held_bytes: usize,
-    /// What clusters' answers to clients' requests may have that no client has read, in bytes, all clusters together.
-    /// Each request that is sent on counts with the most that its answer may leave unread.
+    /// What clusters' answers to clients' requests that last may have that no client has read, in bytes, all clusters
+    /// together. Each such request counts with the most that its answer may leave unread.
     pub member_unread_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,

@@ -44,7 +44,7 @@ pub(crate) enum LimitRefusal {
         /// Whether it is of what lasts.
         is_lasting: bool,
     },
-    /// The client's share of what clusters' answers may leave unread, all clusters together: 429.
+    /// The client's share of what clusters' lasting answers may leave unread, all clusters together: 429.
     MemberUnread {
         /// The cluster that the request is for.
         cluster: ClusterName,
@@ -146,10 +146,9 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) 
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
-/// Short requests and what lasts fill this bound together, in all clusters: either may be what the client has to end.
+/// What lasts fills this bound together, in all clusters.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
-    let remedy =
-        "read answers of clusters to their end, or end some logs and watches, in whichever cluster, or raise the flag";
+    let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 

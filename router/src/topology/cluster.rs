@@ -178,10 +178,11 @@ impl Cluster {
             is_lasting: class.is_long_running(),
         })?;
         let unread = match class.is_long_running() {
-            true => Some(self.unread.take(holder, window).map_err(|exceeded| LimitRefusal::MemberUnread {
-                cluster: self.name().clone(),
-                exceeded,
-            })?),
+            true => Some(
+                self.unread
+                    .take(holder, window)
+                    .map_err(|exceeded| LimitRefusal::MemberUnread { cluster: self.name().clone(), exceeded })?,
+            ),
             false => None,
         };
         Ok((place, unread))

@@ -207,9 +207,10 @@ async fn refused(fixture: &Fixture, path: &str) -> String {
     Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429)
 }
 
-/// Each cluster has room for what its connections carry, and of a fleet that is more than all memory.
+/// Each cluster has room for what its connections carry, and of a fleet that is more than all memory. What fills the
+/// bound may be logs of another cluster: a watch through the merged view would change nothing.
 #[tokio::test]
-async fn answers_of_all_clusters_that_nobody_reads_have_one_bound() {
+async fn logs_of_all_clusters_that_nobody_reads_have_one_bound() {
     for http2 in [false, true] {
         have_one_bound(http2).await;
     }
@@ -218,14 +219,18 @@ async fn answers_of_all_clusters_that_nobody_reads_have_one_bound() {
 async fn have_one_bound(http2: bool) {
     // Of 32 answers one client has half of three quarters.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
-    let members = ["a", "b"].map(|name| SimulatorConfig { http2, ..config(name) });
+    let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
-    let paths = ["a", "b"].map(|name| format!("/clusters/{name}{CONFIG_MAPS}"));
-    let mut given = Vec::new();
+    let paths = ["a", "b"].map(|name| {
+        let pod = fixture.member(name).list("pods").swap_remove(0);
+        let [namespace, pod] = ["namespace", "name"].map(|field| pod["metadata"][field].as_str().unwrap().to_owned());
+        format!("/clusters/{name}/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true")
+    });
+    let mut logs = Vec::new();
     for number in 0..12 {
-        let answer = call(&fixture, 1, Request::get(&paths[number % 2]), body::empty()).await;
-        assert_eq!(answer.status(), 200, "answer {number}");
-        given.push(answer);
+        let log = call(&fixture, 1, Request::get(&paths[number % 2]), body::empty()).await;
+        assert_eq!(log.status(), 200, "log {number}");
+        logs.push(log);
     }
     assert_eq!(unread_bytes(&fixture).as_deref(), Some("3145728"));
     for (name, path) in ["a", "b"].into_iter().zip(&paths) {
@@ -234,46 +239,19 @@ async fn have_one_bound(http2: bool) {
         for part in [
             format!("cluster {name}: {bound}").as_str(),
             "this one holds 3145728",
-            "read answers of clusters to their end",
+            "end some logs and watches, in whichever cluster, or raise the flag",
         ] {
-            assert!(message.contains(part), "{part}: {message}");
-        }
-    }
-    // Others are served, and what is read gives its room back.
-    assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
-    for answer in given {
-        answer.into_body().collect().await.unwrap();
-    }
-    assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
-}
-
-/// What fills the bound may be logs of another cluster: a watch through the merged view would change nothing.
-#[tokio::test]
-async fn whoever_follows_too_many_logs_is_told_to_end_some_in_whichever_cluster() {
-    let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
-    let members = ["a", "b"].map(|name| SimulatorConfig { http2: false, pods: 1, ..config(name) });
-    let fixture = Fixture::within(limits, members, allow()).await;
-    let [a, b] = ["a", "b"].map(|name| {
-        let pod = fixture.member(name).list("pods").swap_remove(0);
-        let [namespace, pod] = ["namespace", "name"].map(|field| pod["metadata"][field].as_str().unwrap().to_owned());
-        format!("/clusters/{name}/api/v1/namespaces/{namespace}/pods/{pod}/log?follow=true")
-    });
-    let mut logs = Vec::new();
-    for number in 0..12 {
-        let log = call(&fixture, 1, Request::get(&a), body::empty()).await;
-        assert_eq!(log.status(), 200, "log {number}");
-        logs.push(log);
-    }
-    for path in [b.as_str(), &format!("/clusters/b{CONFIG_MAPS}")] {
-        let message = refused(&fixture, path).await;
-        for part in ["cluster b: too many bytes", "end some logs and watches, in whichever cluster, or raise the flag"]
-        {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert!(!message.contains("watch without"), "{message}");
     }
+    // Others are served, and short requests are nobody's to hold up.
+    assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
+    let short = format!("/clusters/b{CONFIG_MAPS}");
+    let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;
+    assert_eq!(unread.status(), 200);
     logs.pop();
-    assert_eq!(call(&fixture, 1, Request::get(&b), body::empty()).await.status(), 200);
+    assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
 }
 
 /// Watches of a cluster's own view share connections whose streams have a smaller window.

@@ -72,11 +72,11 @@ pub struct LimitArguments {
     /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
     pub max_held_bytes: usize,
-    /// Bytes of clusters' answers that clients have asked for and not read yet, all clusters together;
-    /// --max-unread-bytes is about what is on its way to clients. Each request that is sent on reserves 256 KiB, a
-    /// watch 64 KiB, until its answer has ended. Shared among connections, and users, as requests in flight are; a
-    /// request that finds no room is answered 429 [default: a quarter of the memory: the cgroup's limit, or else the
-    /// machine's; 32 MiB at least]
+    /// Bytes of clusters' answers that last and that clients have not read yet, all clusters together;
+    /// --max-unread-bytes is about what is on its way to clients. Each log, and each request through `proxy`, reserves
+    /// 256 KiB, a watch of a cluster's own view 64 KiB, until its answer has ended. Shared among connections, and
+    /// users, as requests in flight are; a request that finds no room is answered 429 [default: a quarter of the
+    /// memory: the cgroup's limit, or else the machine's; 32 MiB at least]
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
