@@ -46,12 +46,15 @@ pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
-    /// minutes at 20 a second.
+    /// minutes at 20 a second. A change counts with the larger one of the object before it and the one after; a
+    /// boundary with what it replaced. The newest boundary is kept beside them, however large it is: whoever is
+    /// connected is to be told of it, and not to list everything again.
     pub history_bytes_max: usize,
     /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
     /// minutes; etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart.
+    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart,
+    /// of which the older ones have no more than [`history_bytes_max`](Self::history_bytes_max).
     /// Without it a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make every client that lost its
     /// stream relist. kube-apiserver's watch cache never shrinks below 100 either.
     pub history_entries_min: usize,
@@ -183,7 +186,7 @@ impl Log {
         self.entries.is_empty()
     }
 
-    /// How many bytes the objects in the history of all clusters occupy.
+    /// How many bytes the history of all clusters occupies, with the objects that it alone may keep.
     pub fn history_bytes(&self) -> usize {
         self.histories.values().map(|history| history.bytes).sum()
     }
@@ -327,17 +330,13 @@ impl Log {
             component = component.after(&change);
             let others = self.others(cluster, std::slice::from_ref(&change));
             self.index(cluster, &change);
-            let bytes = change.object.size() + size_of::<LogEntry>();
             let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Change(change), others };
-            self.push(entry, Some(component), bytes, now);
+            self.push(entry, Some(component), now);
         }
         let version = snapshot.resource_version().max(component);
         self.set_head(cluster, Some(snapshot));
         self.progress(cluster, version, now);
-        if let Some(history) = self.histories.get_mut(cluster) {
-            forget(&self.config, history, &mut self.entries, now);
-            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
-        }
+        self.forget_surplus(cluster, now);
     }
 
     /// The cluster was listed anew: the differences go out, deletions first. Whoever calls this has seen that revisions
@@ -408,18 +407,23 @@ impl Log {
         self.set_head(cluster, after);
         let boundary = Boundary { kind, before, differences, component_before, component };
         let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
-        self.push(entry, component, size_of::<LogEntry>(), now);
+        self.push(entry, component, now);
+        self.forget_surplus(cluster, now);
     }
 
-    fn push(&mut self, entry: LogEntry, component: Option<CollectionVersion>, bytes: usize, now: Duration) {
+    /// Forgets what is too old, or too large, of one cluster.
+    fn forget_surplus(&mut self, cluster: &ClusterName, now: Duration) {
+        if let Some(history) = self.histories.get_mut(cluster) {
+            forget(&self.config, history, &mut self.entries, now);
+            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
+        }
+    }
+
+    fn push(&mut self, entry: LogEntry, component: Option<CollectionVersion>, now: Duration) {
+        let bytes = entry.bytes();
         let is_boundary = matches!(entry.kind, EntryKind::Boundary(_));
         let mark = Mark { seq: self.next, component, at: now, bytes, is_boundary };
-        let history = self.histories.entry(entry.cluster.clone()).or_default();
-        history.events.queue.push_back(mark);
-        history.bytes += bytes;
-        if is_boundary {
-            history.boundaries.push_back(mark);
-        }
+        self.histories.entry(entry.cluster.clone()).or_default().push_event(mark);
         self.entries.insert(mark.seq, entry);
         self.next += 1;
         self.quiet_since = self.next;
@@ -486,16 +490,16 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
         // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before.
-        let boundary = history.boundaries.front().is_some_and(old);
+        let newest = history.newest_boundary_bytes();
+        let boundary =
+            history.boundaries.front().is_some_and(old) || history.boundary_bytes - newest > config.history_bytes_max;
         let spare = history.events.queue.len() > config.history_entries_min;
-        let large = history.bytes > config.history_bytes_max;
-        let too_large = history.bytes > 2 * config.history_bytes_max;
+        let large = history.bytes - newest > config.history_bytes_max;
+        let too_large = history.bytes - newest > config.history_bytes_max.saturating_mul(2);
         if !(boundary || too_large || spare && (old(&oldest) || large)) {
             break;
         }
-        history.events.pop();
-        history.bytes -= oldest.bytes;
-        history.boundaries.pop_front_if(|boundary| boundary.seq == oldest.seq);
+        history.pop_event();
         entries.remove(&oldest.seq);
     }
     while history.progress.queue.front().is_some_and(old) {

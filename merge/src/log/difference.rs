@@ -12,9 +12,16 @@ pub(crate) struct Differences {
     changes: Vec<Change>,
     /// How many of them come early.
     early: usize,
+    /// What the objects of the state before occupy that are not in the one after, in bytes.
+    replaced_bytes: usize,
 }
 
 impl Differences {
+    /// What the objects of the state before occupy that are not in the one after, in bytes.
+    pub(crate) fn replaced_bytes(&self) -> usize {
+        self.replaced_bytes
+    }
+
     /// All of them, the early ones first.
     pub(crate) fn all(&self) -> &[Change] {
         &self.changes
@@ -47,8 +54,12 @@ impl Differences {
 ///
 /// Cost: a walk over both, and a sort of what differs.
 pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Differences {
-    let mut changes = Vec::new();
+    let (mut changes, mut replaced_bytes) = (Vec::new(), 0);
     for (old, new) in pairs(before, after) {
+        // One that is the same may stand in memory twice: only what is shared is no more than it was.
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| !Arc::ptr_eq(old, new))) {
+            replaced_bytes += old.size();
+        }
         match (old, new) {
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) || same(old, new) => {}
             (Some(old), Some(new)) if old.uid() == new.uid() => changes.push(modification(old, new)),
@@ -67,7 +78,7 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
     let leaving: Vec<_> = changes[deletions..].iter().filter(|change| may_leave_selection(change)).cloned().collect();
     let early = deletions + leaving.len();
     changes.splice(deletions..deletions, leaving);
-    Differences { changes, early }
+    Differences { changes, early, replaced_bytes }
 }
 
 /// Whether an object did not change, where revisions only go up: a version of an object stands for its content.

@@ -77,7 +77,28 @@ pub(crate) enum BoundarySide {
     Gap,
 }
 
+/// What the tree of a snapshot takes for each object, in bytes: a listed collection has a tree of its own, though it
+/// shares the objects that have not changed. About as much as an indexed one takes.
+const BYTES_OF_A_PLACE: usize = 64;
+
 impl LogEntry {
+    /// What it occupies, in bytes, with the objects that nobody else may have any more.
+    ///
+    /// The object after a change is among the cluster's objects, until the next change of it keeps it as the one
+    /// before. So one of the two is counted, the larger one: whoever makes a large object small, or deletes it, has the
+    /// history keep the large one.
+    pub(crate) fn bytes(&self) -> usize {
+        let kept = match &self.kind {
+            EntryKind::Change(change) => {
+                change.object.size().max(change.previous.as_ref().map_or(0, |previous| previous.size()))
+            }
+            EntryKind::Boundary(boundary) => {
+                boundary.differences.replaced_bytes() + boundary.before.len() * BYTES_OF_A_PLACE
+            }
+        };
+        kept + size_of::<Self>()
+    }
+
     /// The changes in their order.
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {

@@ -45,8 +45,10 @@ pub(crate) struct History {
     pub(crate) progress: Marks,
     /// The boundaries among the events.
     pub(crate) boundaries: VecDeque<Mark>,
-    /// What the events' objects occupy.
+    /// What the events occupy with their objects.
     pub(crate) bytes: usize,
+    /// What the boundaries among them do.
+    pub(crate) boundary_bytes: usize,
 }
 
 impl Marks {
@@ -76,6 +78,31 @@ impl Marks {
 }
 
 impl History {
+    /// Puts in the newest event.
+    pub(crate) fn push_event(&mut self, mark: Mark) {
+        self.events.queue.push_back(mark);
+        self.bytes += mark.bytes;
+        if mark.is_boundary {
+            self.boundaries.push_back(mark);
+            self.boundary_bytes += mark.bytes;
+        }
+    }
+
+    /// Forgets the oldest event.
+    pub(crate) fn pop_event(&mut self) {
+        let Some(oldest) = self.events.pop() else { return };
+        self.bytes -= oldest.bytes;
+        if oldest.is_boundary {
+            self.boundaries.pop_front();
+            self.boundary_bytes -= oldest.bytes;
+        }
+    }
+
+    /// What the newest boundary occupies.
+    pub(crate) fn newest_boundary_bytes(&self) -> usize {
+        self.boundaries.back().map_or(0, |boundary| boundary.bytes)
+    }
+
     /// The cluster's component before a position. Exact if no event from there on has been forgotten.
     pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {

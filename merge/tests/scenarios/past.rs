@@ -25,6 +25,66 @@ fn one_clusters_storm_pushes_nobody_elses_history_out() {
     assert!(resume(&log, &format!("a:11 b:{oldest}")).is_ok());
 }
 
+/// An object with so much text.
+fn object_of(key: &str, version: u64, bytes: usize) -> Arc<Object> {
+    let metadata = format!(r#"{{"namespace":"n","name":"{key}","uid":"u","resourceVersion":"{version}"}}"#);
+    let json = format!(r#"{{"metadata":{metadata},"data":"{}"}}"#, "x".repeat(bytes));
+    Arc::new(ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(json.as_bytes()).unwrap())
+}
+
+fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
+    let mut snapshot: Snapshot = objects.iter().cloned().collect();
+    snapshot.set_resource_version(ResourceVersion(version));
+    snapshot
+}
+
+/// Whoever writes can make large objects small, and leave the large ones to the history.
+#[test]
+fn a_change_counts_with_what_it_replaced_and_few_are_not_kept_beyond_twice_the_bound() {
+    const LARGE: usize = 100 << 10;
+    for (bytes, kept) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
+        let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
+        let mut now: Vec<_> = (0..100).map(|number| object_of(&format!("m{number}"), 1, LARGE)).collect();
+        log.join(&name("a"), snapshot_of(100, &now), NOW);
+        log.trim(Duration::from_secs(301));
+        assert!(log.is_empty(), "the join is forgotten");
+        for number in 0..100 {
+            let small = object_of(&format!("m{number}"), 101 + number as u64, 1);
+            let previous = Some(std::mem::replace(&mut now[number], small.clone()));
+            let change = Change { change_type: ChangeType::Modified, object: small, previous };
+            log.append(&name("a"), vec![change], snapshot_of(101 + number as u64, &now), Duration::from_secs(302));
+        }
+        assert_eq!(log.len(), kept, "{bytes}");
+        assert!(log.history_bytes() >= kept * LARGE, "{} of {kept}", log.history_bytes());
+    }
+}
+
+/// A member may be listed anew as often as it likes, with everything changed each time.
+#[test]
+fn of_states_that_were_replaced_no_more_is_kept_than_of_changes_and_the_newest() {
+    let state = |version: u64| {
+        let objects: Vec<_> = (0..10).map(|number| object_of(&format!("m{number}"), version, 10 << 10)).collect();
+        snapshot_of(version, &objects)
+    };
+    // (history in states, how many are kept)
+    for (states, kept) in [(1, 1), (3, 3)] {
+        let one = state(10).iter().map(|object| object.size()).sum::<usize>();
+        let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
+        log.join(&name("a"), state(10), NOW);
+        let mut connected = Watcher::now(&log, everything as Matches);
+        for version in 11..31 {
+            log.relist(&name("a"), state(version), NOW);
+            assert_eq!(read(&log, &mut connected).len(), 10, "who is connected is told each, as of {version}");
+        }
+        assert_eq!(log.len(), kept, "{states}");
+        assert!(log.history_bytes() > kept * one && log.history_bytes() < (kept + 1) * one);
+        assert!(resume(&log, "a:29").is_ok() && resume(&log, "a:11").is_err());
+        // What comes behind it does not push the newest one out.
+        change(&mut log, "a", "m1 31");
+        assert!(resume(&log, "a:29").is_ok());
+    }
+}
+
 #[test]
 fn history_ages_but_the_newest_entries_stay() {
     let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
