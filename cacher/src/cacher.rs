@@ -34,13 +34,30 @@ impl Cacher {
     /// The observer is told every step, the first complete state included; see [`UpdateObserver`] for what it may
     /// rely on.
     pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
+        Self::start_after(None, config, transport, observer)
+    }
+
+    /// As [`start`](Self::start), in the place of one of the same collection, where there is one. What there was room
+    /// for in that one, there is room for in this one, whatever others have taken meanwhile. That one has nothing
+    /// reserved any more, and is to be dropped.
+    pub fn start_after(
+        before: Option<&Self>,
+        config: CacherConfig,
+        transport: Transport,
+        observer: Arc<dyn UpdateObserver>,
+    ) -> Self {
         let span = tracing::info_span!(
             "cacher",
             cluster = %config.cluster,
             resource = %config.resource,
             namespace = config.namespace.as_deref(),
         );
-        let shared = Arc::new(ReflectorShared::new(config));
+        let handed_over = before.and_then(|before| {
+            let mut room = before.shared.room.lock();
+            room.is_of(&config.room).then(|| room.hand_over())
+        });
+        let room = handed_over.unwrap_or_else(|| config.room.of_collection());
+        let shared = Arc::new(ReflectorShared::new(config, room));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }

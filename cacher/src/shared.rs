@@ -1,11 +1,13 @@
 //! What the reflector's task and the handle that readers hold have in common.
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::Snapshot;
 
 use crate::config::CacherConfig;
 use crate::member_health::MemberHealth;
+use crate::object_room::CollectionRoom;
 use crate::state::{CacherState, Continuity};
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
@@ -27,11 +29,14 @@ pub(crate) struct ReflectorShared {
     /// What is known of the member beside what this collection shows.
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
+    /// What the store occupies, or what is being listed where that is more. Both are there while a list comes that is
+    /// to take the place of what is served: what has not changed is in both, and the rest goes soon.
+    pub(crate) room: Mutex<CollectionRoom>,
 }
 
 impl ReflectorShared {
     /// As it is before the first request: nothing is held, and nobody waits.
-    pub(crate) fn new(config: CacherConfig) -> Self {
+    pub(crate) fn new(config: CacherConfig, room: CollectionRoom) -> Self {
         Self {
             published: watch::Sender::new(None),
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
@@ -43,6 +48,7 @@ impl ReflectorShared {
             reopen_at: watch::Sender::new(None),
             member: watch::Sender::default(),
             counts: ReflectorCounters::default(),
+            room: Mutex::new(room),
             config,
         }
     }

@@ -95,7 +95,8 @@ async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_
     is_synced(&late).await;
 }
 
-/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It comes before all else.
+/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It finds room where others find
+/// none.
 #[tokio::test(start_paused = true)]
 async fn what_comes_first_has_room_where_others_have_none() {
     let room = ObjectRoom::new(ROOM, |_| ());
@@ -132,4 +133,37 @@ async fn what_came_of_a_list_that_broke_off_has_no_room_while_the_next_one_waits
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!member.is_asked(), "it waits");
     assert_eq!(room.used(), 0);
+}
+
+/// A rollout, or the drain of a node, makes a collection smaller for a moment; and a cluster whose configuration changes
+/// is followed anew.
+#[tokio::test(start_paused = true)]
+async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&room);
+    let feed = member.sync(&pods(20), 100).await;
+    updates.synced().await;
+    let (greedy, mut large, mut updates_of_greedy) = start_within(&room);
+    let growing = large.sync(&pods(20), 100).await;
+    updates_of_greedy.synced().await;
+    for number in 0..10 {
+        feed.send(event("DELETED", &large_pod(&format!("p{number}"), 101 + number)));
+    }
+    while updates.changes().await.1.len() > 10 {}
+    for number in 0..200 {
+        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
+    }
+    state(&greedy, has_no_room).await;
+    for number in 0..10 {
+        feed.send(event("ADDED", &large_pod(&format!("p{number}"), 201 + number)));
+    }
+    while updates.changes().await.1.len() < 20 {}
+    assert_eq!(served.state(), CacherState::Synced);
+    let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+    let (after, mut member, mut updates) = start_after(Some(&served), config);
+    drop(served);
+    let _feed = member.sync(&pods(20), 300).await;
+    updates.synced().await;
+    assert_eq!(after.state(), CacherState::Synced);
+    assert!(room.used() <= ROOM);
 }

@@ -49,17 +49,22 @@ impl Reflector {
         let reason = if bytes > most {
             StaleReason::TooLarge(most)
         } else {
-            let NoRoom { bytes, max } = self.room.grow_to(bytes).err()?;
+            let NoRoom { bytes, max } = self.shared.room.lock().grow_to(bytes).err()?;
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
-        self.keep_room();
+        self.give_back_room();
         Some(self.failed(reason))
     }
 
-    /// Occupies no more than what is served, once nothing is being listed.
+    /// Occupies no more than what is served, of which there may be less than there was.
     pub(super) fn keep_room(&mut self) {
-        self.room.shrink_to(self.store.as_ref().map_or(0, Store::bytes));
+        self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
+    }
+
+    /// Occupies no more than what is served: what came of a list is let go.
+    pub(super) fn give_back_room(&mut self) {
+        self.shared.room.lock().fall_back_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Tells what one read of the watch brought.

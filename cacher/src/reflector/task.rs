@@ -14,7 +14,6 @@ use crate::health::{Announced, CacherHealth, HealthTransition};
 use crate::list_places::ListPlace;
 use crate::machine::{Action, Machine};
 use crate::member_health::MemberHealth;
-use crate::object_room::CollectionRoom;
 use crate::page::Page;
 use crate::progress::ProgressRequests;
 use crate::shared::ReflectorShared;
@@ -38,9 +37,6 @@ pub(crate) struct Reflector {
     /// `None` until the first complete list.
     pub(super) store: Option<Store>,
     pub(super) staging: Staging,
-    /// What the store occupies, or what is being listed where that is more. Both are there while a list comes that is
-    /// to take the place of what is served: what has not changed is in both, and the rest goes soon.
-    pub(super) room: CollectionRoom,
     /// The version of the pages that have come of the list under way; zero before the first.
     pub(super) listed: ResourceVersion,
     /// How long pages may take.
@@ -87,7 +83,6 @@ impl Reflector {
         let health = CacherHealth::new(Instant::now(), shared.config.tuning.stale_after);
         let page_time = PageTime::new(shared.config.tuning.page_time);
         let resource = shared.config.resource.clone();
-        let room = shared.config.room.of_collection();
         let member = shared.member.subscribe();
         Self {
             shared,
@@ -103,7 +98,6 @@ impl Reflector {
             first: Some(first),
             store: None,
             staging: Staging::default(),
-            room,
             listed: ResourceVersion::default(),
             latest: ResourceVersion::default(),
             page_time,
@@ -198,6 +192,7 @@ impl Reflector {
 impl Drop for Reflector {
     /// A task that ended for whatever cause must not look synced for ever.
     fn drop(&mut self) {
+        drop(self.shared.room.lock().hand_over());
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {

@@ -211,9 +211,14 @@ pub fn start_with(tuning: ReflectorTuning) -> (Cacher, Member, Updates) {
 }
 
 pub fn start_of_config(config: CacherConfig) -> (Cacher, Member, Updates) {
+    start_after(None, config)
+}
+
+/// Starts one in the place of another.
+pub fn start_after(before: Option<&Cacher>, config: CacherConfig) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
-    (Cacher::start(config, transport, Arc::new(Forward(sender))), member, Updates(updates))
+    (Cacher::start_after(before, config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
 /// Waits for a state; paused time moves on.
