@@ -384,15 +384,18 @@ impl RightsMirror {
         name: &ClusterName,
         cluster: &Arc<Cluster>,
     ) {
-        let earlier = match members.get_mut(name) {
+        let (earlier, cachers) = match members.get_mut(name) {
             Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
             // Who it is that is reached in another way is not known yet: it may be the one that was read.
             Some(_) if cluster.discovery().is_none() => return,
-            Some(member) => self.replace(name, member, cluster).map(|earlier| (earlier, member.found())),
-            None => None,
+            Some(member) => match self.replace(name, member, cluster) {
+                Some(earlier) => (Some((earlier, member.found())), member.cachers.clone()),
+                None => (None, Vec::new()),
+            },
+            None => (None, Vec::new()),
         };
         if let Ok(transport) = cluster.transport() {
-            let member = self.begin(cluster, &transport, earlier);
+            let member = self.begin(cluster, &transport, earlier, &cachers);
             members.insert(name.clone(), member);
         } else if members.remove(name).is_some() {
             self.compiled.leave(name);
@@ -429,9 +432,11 @@ impl RightsMirror {
         cluster: &Arc<Cluster>,
         transport: &Transport,
         earlier: Option<(Instant, Decider)>,
+        before: &[Arc<Cacher>],
     ) -> MirroredCluster {
         let _of_members = self.fleet.enter();
         let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
+        let mut before = before.iter().map(AsRef::as_ref);
         let cachers = RbacKind::ALL.into_iter().map(|kind| {
             let resource = GroupVersionResource::new(RbacKind::GROUP, "v1", kind.resource());
             let config = CacherConfig {
@@ -449,7 +454,7 @@ impl RightsMirror {
                     ..ReflectorTuning::default()
                 },
             };
-            let cacher = Arc::new(Cacher::start(config, transport.clone(), feed.of(kind)));
+            let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.of(kind)));
             self.forward_states(cluster, &cacher);
             cacher
         });
@@ -458,11 +463,11 @@ impl RightsMirror {
         let (held, precedence, confirmed) = (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
         let _confirming = AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(held, precedence, confirmed)));
         let (uid, renewals) = (cluster.uid(), cluster.renewals());
-        let (earlier, before) = earlier.unzip();
+        let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
             // What was found of it lately holds until it is asked anew.
-            ClusterAuthorization::Auto => (before.unwrap_or_default(), detector::start(rules, cluster)),
+            ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
             ClusterAuthorization::Live => (Decider::Review(ReviewCause::Configured), None),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
-use tributary_cacher::StaleReason;
+use tributary_cacher::{Cacher, StaleReason};
 
 use super::board::Board;
 use super::leader::{ClusterFeed, WholeViewFeed};
@@ -102,14 +102,14 @@ impl View {
         // collections.
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
-        let Inheritance { goes_on, takes_over } = match (members.by_name.get(name), &leader) {
+        let Inheritance { goes_on, takes_over, cacher } = match (members.by_name.get(name), &leader) {
             (Some(ViewCluster::Cached(before)), _) => self.replace(name, before, cluster),
             (_, Some(leader)) => Inheritance::of_leader(leader),
             (_, None) if is_given_up => Inheritance::default(),
             (_, None) => self.begin_with_held(name).map_or_else(Inheritance::default, Inheritance::of_held),
         };
         let member = match leader {
-            None => self.start_cacher(cluster, transport, goes_on),
+            None => self.start_cacher(cluster, transport, goes_on, cacher.as_deref()),
             Some(leader) => self.follow_leader(cluster, leader, goes_on),
         };
         let takes_over = takes_over.filter(|_| self.version_of(name).is_some());
@@ -212,6 +212,8 @@ struct Inheritance {
     /// Whether the cluster in the log is known to be this one.
     goes_on: bool,
     takes_over: Option<TakenOver>,
+    /// What held it: the new one has its room.
+    cacher: Option<Arc<Cacher>>,
 }
 
 impl Inheritance {
@@ -221,18 +223,20 @@ impl Inheritance {
         let goes_on = is_same || before.uid.is_some() && before.uid == cluster.uid();
         let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = goes_on.then(|| TakenOver { since: before.stale_since(), why });
-        Self { goes_on, takes_over }
+        // One that another view holds goes on there.
+        let cacher = (goes_on && before.leader.is_none()).then(|| Arc::clone(&before.cacher));
+        Self { goes_on, takes_over, cacher }
     }
 
     /// Of the view of all namespaces, which feeds it.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = TakenOver { since: leader.stale_since, why: WhyAnew::Configuration };
-        Self { goes_on: false, takes_over: Some(takes_over) }
+        Self { goes_on: false, takes_over: Some(takes_over), cacher: None }
     }
 
     /// Of what the view of all namespaces still holds, which may be old since then.
     fn of_held(since: Instant) -> Self {
-        Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }) }
+        Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }), cacher: None }
     }
 }
 

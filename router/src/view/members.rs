@@ -41,11 +41,13 @@ impl View {
         }
     }
 
+    /// Holds a cluster's objects by a cacher of its own, which may take the place of another one of the same objects.
     pub(super) fn start_cacher(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
         transport: Transport,
         goes_on: bool,
+        before: Option<&Cacher>,
     ) -> CachedMember {
         self.board.changed();
         let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on);
@@ -60,7 +62,7 @@ impl View {
             held: HeldObjects::WhileThere,
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
-        let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
+        let cacher = Arc::new(Cacher::start_after(before, config, transport, feed.clone()));
         self.forward_states(cluster, &cacher);
         CachedMember {
             cluster: Arc::clone(cluster),
