@@ -51,11 +51,16 @@ const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 /// cluster's rights unknown.
 const COLLECTION_BYTES_MAX: u64 = 64 << 20;
 
+/// The same as a part of what all objects may occupy: a 64th, 16 MiB of 1 GiB, some thirty thousand objects. So the
+/// roles and bindings of one cluster, of four kinds, have no more than a 16th, whatever somebody creates there.
+const PART_OF_ALL: u64 = 64;
+
 /// The mirror of all clusters' roles and bindings.
 pub(crate) struct RightsMirror {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    collection_bytes: u64,
+    /// What each kind of a cluster may occupy.
+    kind_bytes: u64,
     compiled: Arc<CompiledRights>,
     reviews: Arc<Reviews>,
     members: Mutex<MirroredClusters>,
@@ -166,7 +171,7 @@ impl RightsMirror {
             reviews: Reviews::new(Arc::clone(&fleet), mode.clone()),
             fleet,
             mode,
-            collection_bytes: limits.collection_bytes,
+            kind_bytes: kind_bytes(limits),
             compiled: Arc::default(),
             members: Mutex::default(),
             mirrors: ArcSwap::default(),
@@ -449,10 +454,7 @@ impl RightsMirror {
                 room: self.fleet.room().for_what_comes_first(),
                 precedence: Precedence::default(),
                 held: HeldObjects::UntilTold,
-                tuning: ReflectorTuning {
-                    collection_size_max: self.collection_bytes.min(COLLECTION_BYTES_MAX),
-                    ..ReflectorTuning::default()
-                },
+                tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },
             };
             let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.of(kind)));
             self.forward_states(cluster, &cacher);
@@ -609,5 +611,32 @@ fn is_live(cluster: &Cluster) -> bool {
     match cluster.setup.authorization {
         ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
         ClusterAuthorization::Live => true,
+    }
+}
+
+/// What the roles, or the bindings, of one cluster may occupy, in bytes.
+fn kind_bytes(limits: &Limits) -> u64 {
+    limits.collection_bytes.min(limits.total_collection_bytes / PART_OF_ALL).min(COLLECTION_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_of_one_cluster_are_a_small_part_of_what_all_may_occupy() {
+        const MIB: u64 = 1 << 20;
+        // (of one collection, of all) → of each kind
+        let rows = [
+            ((1024 * MIB, 4096 * MIB), 64 * MIB),
+            ((8192 * MIB, 32768 * MIB), 64 * MIB),
+            ((256 * MIB, 1024 * MIB), 16 * MIB),
+            ((16 * MIB, 64 * MIB), MIB),
+            ((1000, 64 * MIB), 1000),
+        ];
+        for ((collection_bytes, total_collection_bytes), expected) in rows {
+            let limits = Limits { collection_bytes, total_collection_bytes, ..Limits::default() };
+            assert_eq!(kind_bytes(&limits), expected, "{collection_bytes} of {total_collection_bytes}");
+        }
     }
 }
