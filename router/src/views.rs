@@ -485,7 +485,7 @@ impl Used {
 
     /// Whether the client may use one more.
     fn leave_room_in(self, max: usize) -> bool {
-        fair_share::has_room(max, self.all, self.own, 1)
+        fair_share::has_room(max, 1, self.all, self.own, 1)
     }
 }
 

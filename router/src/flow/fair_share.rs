@@ -52,6 +52,8 @@ pub(crate) struct FairShare {
     /// What it is of, as a client is told: `requests in flight (--max-requests-inflight)`.
     what: &'static str,
     max: AtomicUsize,
+    /// What is taken at once. Whoever holds little may have one of these, however small the bound is.
+    piece: usize,
     metrics: ShareMetrics,
     state: Mutex<ShareUsage>,
 }
@@ -91,24 +93,24 @@ pub(crate) struct Exceeded {
     others: usize,
 }
 
-/// Whether somebody who holds `own` of what all hold may hold so much more.
-pub(crate) fn has_room(max: usize, held: usize, own: usize, by: usize) -> bool {
+/// Whether somebody who holds `own` of what all hold may hold so much more, where a piece is what is taken at once.
+pub(crate) fn has_room(max: usize, piece: usize, held: usize, own: usize, by: usize) -> bool {
     let wanted = own.saturating_add(by);
     let kept_for_small = max / 4;
     let left = (max - kept_for_small).saturating_sub(held).saturating_sub(by);
-    wanted <= left || (wanted <= small(max) && held.saturating_add(by) <= max)
+    wanted <= left || (wanted <= small(max, piece) && held.saturating_add(by) <= max)
 }
 
-/// How much of a bound is little: one at least.
-fn small(max: usize) -> usize {
-    (max / SMALL).max(1)
+/// How much of a bound is little: one piece at least.
+fn small(max: usize, piece: usize) -> usize {
+    (max / SMALL).max(piece)
 }
 
 /// How much of a bound all users of one member may hold together while those of other members hold so much: as much as
 /// they leave to these, and little in any case while there is some.
-fn members_part(max: usize, others: usize) -> usize {
+fn members_part(max: usize, piece: usize, others: usize) -> usize {
     let left = (max - max.div_ceil(KEPT_FOR_CONFIGURED)).saturating_sub(others);
-    (left / 2).max(small(max).min(left))
+    (left / 2).max(small(max, piece).min(left))
 }
 
 /// Lowers a count, and forgets one of nothing.
@@ -124,7 +126,12 @@ fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, by: usize) {
 impl FairShare {
     /// A bound of `max`, at least 2: a client alone has half of three quarters of it.
     pub(crate) fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Arc::new(Self { what, max: AtomicUsize::new(max.max(2)), metrics, state: Mutex::default() })
+        Self::of_pieces(what, max, 1, metrics)
+    }
+
+    /// The same of something that is taken in pieces of several at once: one of these is little, and not one.
+    pub(crate) fn of_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
+        Arc::new(Self { what, max: AtomicUsize::new(max.max(2)), piece, metrics, state: Mutex::default() })
     }
 
     /// Changes the bound, for those who come from now on. Nobody is made to give back.
@@ -159,19 +166,20 @@ impl FairShare {
 }
 
 impl ShareUsage {
-    /// Whether somebody may hold so much more of a bound of `max`.
+    /// Whether somebody may hold so much more of a bound.
     ///
     /// # Errors
     /// [`Exceeded`].
-    fn admits(&self, what: &'static str, max: usize, holder: Holder, by: usize) -> Result<(), Exceeded> {
+    fn admits(&self, share: &FairShare, holder: Holder, by: usize) -> Result<(), Exceeded> {
+        let (what, max, piece) = (share.what, share.max(), share.piece);
         let own = self.by_holder.get(&holder).copied().unwrap_or(0);
-        if !has_room(max, self.held, own, by) {
+        if !has_room(max, piece, self.held, own, by) {
             return Err(Exceeded { what, max, whose: "", own, others: self.held - own });
         }
         let Some(member) = holder.member() else { return Ok(()) };
         let of_member = self.by_member.get(&member).copied().unwrap_or(0);
-        let part = members_part(max, self.vouched - of_member);
-        if !has_room(part, of_member, own, by) {
+        let part = members_part(max, piece, self.vouched - of_member);
+        if !has_room(part, piece, of_member, own, by) {
             return Err(Exceeded { what, max: part, whose: OF_ONE_MEMBER, own, others: of_member - own });
         }
         Ok(())
@@ -222,7 +230,7 @@ impl Portion {
         }
         let share = Arc::clone(&self.share);
         let mut state = share.state.lock();
-        state.admits(share.what, share.max(), self.holder, by)?;
+        state.admits(&share, self.holder, by)?;
         state.add(self.holder, by);
         self.amount += by;
         share.metrics.used.inc_by(counted(by));
@@ -323,10 +331,24 @@ mod tests {
     fn dozens_of_greedy_clients_leave_something_to_who_wants_little() {
         let share = share(4_000);
         let greedy: Vec<_> = (1..=64).map(|port| greedy(&share, peer(port))).collect();
-        assert!(greedy.iter().all(|portions| portions.len() >= small(share.max())));
+        assert!(greedy.iter().all(|portions| portions.len() >= small(share.max(), 1)));
         let modest = std::iter::from_fn(|| share.take(peer(65), 1).ok()).take(8);
         assert_eq!(modest.collect::<Vec<_>>().len(), 8);
         assert!(share.state.lock().held < 4_000);
+    }
+
+    /// As of the answers of clusters on a machine with little memory: 128 pieces of 256 KiB.
+    #[test]
+    fn of_what_is_taken_in_large_pieces_one_is_little() {
+        const PIECE: usize = 256 << 10;
+        let share = FairShare::of_pieces("bytes", 128 * PIECE, PIECE, ShareMetrics::default());
+        let pieces = |holder| -> Vec<_> { std::iter::from_fn(|| share.take(holder, PIECE).ok()).collect() };
+        let greedy: Vec<_> = (1..=16).map(|port| pieces(peer(port))).collect();
+        assert!(greedy.iter().map(Vec::len).sum::<usize>() >= 96);
+        let modest: Vec<_> = (17..=32).map(|port| pieces(peer(port)).into_iter().next()).collect();
+        assert!(modest.iter().all(Option::is_some), "whoever holds nothing finds one");
+        let programs = pieces(Holder::OfMember { member: 1, user: 0 });
+        assert_eq!(programs.len(), 1, "and so does a program of a member");
     }
 
     /// What so many accounts of one member get that take one after the other until they are refused.
@@ -369,7 +391,7 @@ mod tests {
         let configured: Vec<_> = (0..32).map(|user| greedy(&share, Holder::User(user))).collect();
         assert!(configured.iter().map(Vec::len).sum::<usize>() >= 3_000);
         let programs: Vec<_> = (0..8).map(|user| greedy(&share, Holder::OfMember { member: 1, user })).collect();
-        assert!(programs.iter().all(|portions| portions.len() == small(4_000)));
+        assert!(programs.iter().all(|portions| portions.len() == small(4_000, 1)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
+use crate::limits::ANSWER_WINDOW;
 
 /// What answers of all members that last may have that no client has read, in bytes. A member sends as much of an answer as its
 /// stream's window lets it, whether or not somebody reads: so each request that lasts has its window of this until its
@@ -15,7 +16,8 @@ pub(crate) struct MemberUnreadBytes(Arc<FairShare>);
 impl MemberUnreadBytes {
     /// So many bytes.
     pub(crate) fn new(max: usize, metrics: ShareMetrics) -> Self {
-        Self(FairShare::new("bytes that clusters' answers may leave unread (--max-member-unread-bytes)", max, metrics))
+        let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
+        Self(FairShare::of_pieces(what, max, ANSWER_WINDOW, metrics))
     }
 
     /// So many for one request, until they are dropped.
