@@ -60,7 +60,8 @@ pub struct Limits {
     pub namespace_views: usize,
 }
 
-/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have.
+/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have. Less where all objects
+/// together have less than four times that.
 pub const COLLECTION_BYTES: u64 = 4 << 30;
 
 /// 4 GiB, for whoever does not say how much memory there is: half of a laptop's 8 GiB.
@@ -198,7 +199,7 @@ impl Default for Limits {
             held_bytes: HELD_BYTES,
             member_unread_bytes: MEMBER_UNREAD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
-            collection_bytes: COLLECTION_BYTES,
+            collection_bytes: COLLECTION_BYTES.min(TOTAL_COLLECTION_BYTES / 4),
             total_collection_bytes: TOTAL_COLLECTION_BYTES,
             namespace_views: NAMESPACE_VIEWS,
         }

@@ -20,6 +20,10 @@ const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 /// small clusters, whose objects it should not be without.
 const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
+/// Which part of what all objects may occupy one collection may, a quarter: after a restart who is listed first is not
+/// to take what those have that were there before.
+const COLLECTIONS_OF_ALL: u64 = 4;
+
 /// Which part of the memory is for what clients leave unread of clusters' answers: a quarter, of 2 GiB 2,048 answers.
 /// One client has three eighths of these where it is alone, 768: some more than it may have under way at one endpoint,
 /// and not as many again at each.
@@ -80,7 +84,7 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
-    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or
+    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or a quarter of
     /// --max-total-collection-bytes where that is less]
     #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
     pub max_collection_bytes: Option<u64>,
@@ -136,7 +140,7 @@ impl LimitArguments {
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
             member_unread_bytes: self.max_member_unread_bytes.unwrap_or_else(|| member_unread_bytes(memory)),
-            collection_bytes: self.max_collection_bytes.unwrap_or(COLLECTION_BYTES.min(total)),
+            collection_bytes: self.max_collection_bytes.unwrap_or_else(|| of_one_collection(total)),
             total_collection_bytes: total,
             namespace_views: self.max_namespace_views,
             request_timeout: self.request_timeout,
@@ -147,6 +151,11 @@ impl LimitArguments {
 /// What objects may have of so much memory, in bytes.
 fn total_collection_bytes(memory: u64) -> u64 {
     (memory / MEMORY_FOR_EACH_COLLECTION_BYTE).max(TOTAL_COLLECTION_BYTES_MIN)
+}
+
+/// What one collection may have of so much for all, in bytes.
+fn of_one_collection(total: u64) -> u64 {
+    (total / COLLECTIONS_OF_ALL).clamp(1, COLLECTION_BYTES)
 }
 
 /// What clusters' answers may leave unread of so much memory, in bytes.
@@ -203,13 +212,14 @@ mod tests {
         const GIB: u64 = 1 << 30;
         // (flags, memory) → of one collection, of all, of answers that are not read
         let rows = [
-            ("", 16 * GIB, (4 * GIB, 8 * GIB, 4 << 30)),
-            ("", 2 * GIB, (GIB, GIB, 512 << 20)),
-            ("", 100 << 20, (64 << 20, 64 << 20, 32 << 20)),
-            ("--max-total-collection-bytes 1000", 2 * GIB, (1000, 1000, 512 << 20)),
-            ("--max-total-collection-bytes 8589934592", 2 * GIB, (4 * GIB, 8 * GIB, 512 << 20)),
+            ("", 64 * GIB, (4 * GIB, 32 * GIB, 16 << 30)),
+            ("", 16 * GIB, (2 * GIB, 8 * GIB, 4 << 30)),
+            ("", 2 * GIB, (GIB / 4, GIB, 512 << 20)),
+            ("", 100 << 20, (16 << 20, 64 << 20, 32 << 20)),
+            ("--max-total-collection-bytes 1000", 2 * GIB, (250, 1000, 512 << 20)),
+            ("--max-total-collection-bytes 8589934592", 2 * GIB, (2 * GIB, 8 * GIB, 512 << 20)),
             ("--max-collection-bytes 1000", 2 * GIB, (1000, GIB, 512 << 20)),
-            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB, GIB, 1000)),
+            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB / 4, GIB, 1000)),
         ];
         for (flags, memory, expected) in rows {
             let line = format!("tributary serve {flags}");
