@@ -44,8 +44,8 @@ const SMALL: u64 = 256;
 /// By which part of its reservation a collection grows a little: an eighth, a day's growth and more.
 const LITTLE_GROWTH: u64 = 8;
 
-/// How long a collection that became smaller may become as large again. 10 minutes: longer than a rollout takes, and
-/// than the watch of a collection is out between two attempts.
+/// How long a collection that became smaller may become as large again, at least; at most twice as long. 10 minutes:
+/// longer than a rollout takes, or the drain of a node.
 const RESERVED_FOR: Duration = Duration::from_secs(600);
 
 /// Is told how much is occupied, whenever that changes.
@@ -178,7 +178,7 @@ impl CollectionRoom {
     }
 
     /// Occupies no more than so many bytes, which are what is served of the collection now. It may be as large as it
-    /// was for some minutes. Costs a comparison where it neither is nor was larger.
+    /// was for some minutes, and until this is called again. Costs a comparison where it neither is nor was larger.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let before = self.served.max(self.held.min(self.reserved));
         (self.served, self.low) = match self.low {

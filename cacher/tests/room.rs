@@ -167,3 +167,24 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     assert_eq!(after.state(), CacherState::Synced);
     assert!(room.used() <= ROOM);
 }
+
+/// Though nothing changes: a member's bookmarks are enough.
+#[tokio::test(start_paused = true)]
+async fn what_became_smaller_long_ago_leaves_its_room_to_others() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&room);
+    let feed = member.sync(&pods(60), 100).await;
+    updates.synced().await;
+    for number in 0..50 {
+        feed.send(event("DELETED", &large_pod(&format!("p{number}"), 101 + number)));
+    }
+    while updates.changes().await.1.len() > 10 {}
+    for minute in 0..30 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        feed.send(bookmark(200 + minute));
+    }
+    let (other, mut large, _updates) = start_within(&room);
+    let _feed = large.sync(&pods(50), 300).await;
+    is_synced(&other).await;
+    assert_eq!(served.state(), CacherState::Synced);
+}

@@ -138,6 +138,8 @@ impl Reflector {
             return Err(Input::Suspect);
         }
         store.advance(version.into());
+        // What became smaller long ago has its room no longer, though nothing changes.
+        self.keep_room();
         Ok(())
     }
 }
