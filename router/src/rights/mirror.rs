@@ -441,7 +441,7 @@ impl RightsMirror {
     ) -> MirroredCluster {
         let _of_members = self.fleet.enter();
         let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
-        let mut before = before.iter().map(AsRef::as_ref);
+        let mut before = before.iter().map(|cacher| &**cacher);
         let cachers = RbacKind::ALL.into_iter().map(|kind| {
             let resource = GroupVersionResource::new(RbacKind::GROUP, "v1", kind.resource());
             let config = CacherConfig {
