@@ -199,7 +199,7 @@ impl Default for Limits {
             held_bytes: HELD_BYTES,
             member_unread_bytes: MEMBER_UNREAD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
-            collection_bytes: COLLECTION_BYTES.min(TOTAL_COLLECTION_BYTES / 4),
+            collection_bytes: COLLECTION_BYTES.min(TOTAL_COLLECTION_BYTES / 2),
             total_collection_bytes: TOTAL_COLLECTION_BYTES,
             namespace_views: NAMESPACE_VIEWS,
         }

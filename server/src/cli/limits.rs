@@ -20,9 +20,9 @@ const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 /// small clusters, whose objects it should not be without.
 const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
-/// Which part of what all objects may occupy one collection may, a quarter: after a restart who is listed first is not
-/// to take what those have that were there before.
-const COLLECTIONS_OF_ALL: u64 = 4;
+/// Which part of what all objects may occupy one collection may, half: after a restart who is listed first is not to
+/// take what those have that were there before, and the pods of one large cluster are most of what many hold.
+const COLLECTIONS_OF_ALL: u64 = 2;
 
 /// Which part of the memory is for what clients leave unread of clusters' answers: a quarter, of 2 GiB 2,048 answers.
 /// One client has three eighths of these where it is alone, 768: some more than it may have under way at one endpoint,
@@ -84,7 +84,7 @@ pub struct LimitArguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
-    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or a quarter of
+    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or half of
     /// --max-total-collection-bytes where that is less]
     #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
     pub max_collection_bytes: Option<u64>,
@@ -213,13 +213,14 @@ mod tests {
         // (flags, memory) → of one collection, of all, of answers that are not read
         let rows = [
             ("", 64 * GIB, (4 * GIB, 32 * GIB, 16 << 30)),
-            ("", 16 * GIB, (2 * GIB, 8 * GIB, 4 << 30)),
-            ("", 2 * GIB, (GIB / 4, GIB, 512 << 20)),
-            ("", 100 << 20, (16 << 20, 64 << 20, 32 << 20)),
-            ("--max-total-collection-bytes 1000", 2 * GIB, (250, 1000, 512 << 20)),
-            ("--max-total-collection-bytes 8589934592", 2 * GIB, (2 * GIB, 8 * GIB, 512 << 20)),
+            ("", 8 * GIB, (2 * GIB, 4 * GIB, 2 << 30)),
+            ("", 16 * GIB, (4 * GIB, 8 * GIB, 4 << 30)),
+            ("", 2 * GIB, (GIB / 2, GIB, 512 << 20)),
+            ("", 100 << 20, (32 << 20, 64 << 20, 32 << 20)),
+            ("--max-total-collection-bytes 1000", 2 * GIB, (500, 1000, 512 << 20)),
+            ("--max-total-collection-bytes 8589934592", 2 * GIB, (4 * GIB, 8 * GIB, 512 << 20)),
             ("--max-collection-bytes 1000", 2 * GIB, (1000, GIB, 512 << 20)),
-            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB / 4, GIB, 1000)),
+            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB / 2, GIB, 1000)),
         ];
         for (flags, memory, expected) in rows {
             let line = format!("tributary serve {flags}");
