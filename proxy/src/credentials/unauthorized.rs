@@ -121,9 +121,10 @@ fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
     is_of_pod && request.subresource.as_deref() != Some("proxy")
 }
 
-/// Whether a body is kube-apiserver's own 401 (`Unauthorized` in apiserver's `pkg/endpoints/filters/authentication.go`):
-/// that and nothing else, in whichever encoding. What admission refuses with 401 says so in its message, and may have
-/// details; what a kube-apiserver tells of others has them (`NewGenericServerResponse` in apimachinery's `errors.go`).
+/// Whether a body is kube-apiserver's own 401 (`Unauthorized` in apiserver's
+/// `pkg/endpoints/filters/authentication.go`): that and nothing else, in whichever encoding. What admission refuses
+/// with 401 says so in its message, and may have details; what a kube-apiserver tells of others has them
+/// (`NewGenericServerResponse` in apimachinery's `errors.go`).
 fn is_in_own_words(body: &[u8]) -> bool {
     read_status(body).is_some_and(|said| said == Status::unauthorized())
 }

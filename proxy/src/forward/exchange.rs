@@ -202,8 +202,8 @@ impl ClientInner {
         }
     }
 
-    /// Whether another endpoint is asked in the place of one that has answered so; it is taken off what may be sent again
-    /// then.
+    /// Whether another endpoint is asked in the place of one that has answered so; if it is, that is taken off what may
+    /// be sent again.
     fn take_another(
         &self,
         response: &Response<Body>,

@@ -311,8 +311,8 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// A workload that has acted may wait until our token was replaced before it answers 401: whoever asked is not told that
-/// nothing was carried out, and to come again.
+/// A workload that has acted may wait until our token was replaced before it answers 401: whoever asked is not told
+/// that nothing was carried out, and to come again.
 #[tokio::test]
 async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile() {
     let folder = tempfile::tempdir().unwrap();

@@ -115,8 +115,8 @@ impl Fleet {
         Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// A fleet without clusters, whose objects have this room, and whose answers may leave so much unread. `known` is what an earlier run knew that they serve.
-    /// Must be called within a tokio runtime.
+    /// A fleet without clusters, whose objects have this room, and whose answers may leave so much unread. `known` is
+    /// what an earlier run knew that they serve. Must be called within a tokio runtime.
     pub(crate) fn within(
         room: ObjectRoom,
         unread: MemberUnreadBytes,

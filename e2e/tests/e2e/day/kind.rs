@@ -25,8 +25,8 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
-/// Which part of them may be lost to a fault in a minute, at most: half of the people are at home in the cluster that is
-/// broken, for less than a minute.
+/// Which part of them may be lost to a fault in a minute, at most: half of the people are at home in the cluster that
+/// is broken, for less than a minute.
 const OF_PEOPLE: f64 = 0.5;
 
 /// The same of those through the front wire: they are fewer, and what is under way breaks when it is cut, twice a
@@ -37,9 +37,9 @@ const OF_THE_FRONT: f64 = 0.25;
 /// of watches that last a few end in a minute.
 const OF_ONE_CLUSTER: f64 = 1.0;
 
-/// Each kind in order, its name for people, which part of them may be lost to a fault in a minute, at most, and how many
-/// are answered in one, at least: a tenth of what there are of the rarest, on a machine that has nothing else to do.
-/// Logs and exec take seconds each, and some faults leave a quarter of the minute.
+/// Each kind in order, its name for people, which part of them may be lost to a fault in a minute, at most, and how
+/// many are answered in one, at least: a tenth of what there are of the rarest, on a machine that has nothing else to
+/// do. Logs and exec take seconds each, and some faults leave a quarter of the minute.
 const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::Get, "get", OF_PEOPLE, 18),
     (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),
