@@ -130,8 +130,8 @@ impl fmt::Display for Host {
     }
 }
 
-/// The host of a URL as sockets and TLS take it: an address of IPv6 without the brackets that it has in a URL (RFC 3986,
-/// 3.2.2), everything else as it is.
+/// The host of a URL as sockets and TLS take it: an address of IPv6 without the brackets that it has in a URL (RFC
+/// 3986, 3.2.2), everything else as it is.
 pub fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(host)
 }

@@ -78,8 +78,8 @@ pub struct MaxRequestsInflight {
     /// How many; 0 refuses all, those that last, too.
     #[schemars(with = "i32", range(min = 0, max = 1_000_000))]
     pub max: u32,
-    /// Whether what lasts (watches, exec, attach, port-forward, logs, what is proxied) takes a place like any other request,
-    /// as long as it lasts. Otherwise it is let in, and counted apart.
+    /// Whether what lasts (watches, exec, attach, port-forward, logs, what is proxied) takes a place like any other
+    /// request, as long as it lasts. Otherwise it is let in, and counted apart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.

@@ -52,8 +52,8 @@ pub(crate) const SERVER_NAME: &str = concat!(
     r"))$"
 );
 
-/// How long a request may be let wait: durations as Go writes them, of `ms`, `s` and `m` alone. A rule of the definition
-/// reads them, too, and hours would be out of its range in any case.
+/// How long a request may be let wait: durations as Go writes them, of `ms`, `s` and `m` alone. A rule of the
+/// definition reads them, too, and hours would be out of its range in any case.
 pub(crate) const WAIT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
 
 /// Whether a text has the form that one of these patterns says.

@@ -160,8 +160,8 @@ impl<A: Allowance, W> Limiter<A, W> {
         Decision::Waits { ticket: Ticket { account: id, generation: queues.generation, queue, number }, is_first }
     }
 
-    /// Lets one request in at each of these keys, or at none: nobody waits. What was taken before a key refuses is given
-    /// back in the same moment, as if it had never been taken.
+    /// Lets one request in at each of these keys, or at none: nobody waits. What was taken before a key refuses is
+    /// given back in the same moment, as if it had never been taken.
     ///
     /// # Errors
     /// The number of the first key that has no room, and why.

@@ -57,8 +57,8 @@ pub(crate) struct UsualTime {
 }
 
 impl UsualTime {
-    /// Such a request took so long, of which no more than a second counts. Of two that end at the same moment one may be
-    /// forgotten.
+    /// Such a request took so long, of which no more than a second counts. Of two that end at the same moment one may
+    /// be forgotten.
     pub(crate) fn note(&self, took: Duration) {
         let took = u64::try_from(took.min(LONGEST_USUAL).as_nanos()).unwrap_or(u64::MAX).max(1);
         let mean = match self.mean.load(Ordering::Relaxed) {
