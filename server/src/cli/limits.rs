@@ -146,6 +146,12 @@ impl LimitArguments {
             request_timeout: self.request_timeout,
         }
     }
+
+    /// Whether what objects may occupy, and what clusters' answers may leave unread, is together more than so much
+    /// memory, in bytes.
+    pub fn exceed(limits: &Limits, memory: u64) -> bool {
+        limits.total_collection_bytes.saturating_add(limits.member_unread_bytes as u64) > memory
+    }
 }
 
 /// What objects may have of so much memory, in bytes.
@@ -228,6 +234,24 @@ mod tests {
             let limits = serve.limits.router(memory);
             let found = (limits.collection_bytes, limits.total_collection_bytes, limits.member_unread_bytes);
             assert_eq!(found, expected, "{flags} of {memory}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_held_is_compared_with_memory_as_a_whole() {
+        for (flags, memory, expected) in [
+            ("", 2 << 30, false),
+            // The least that both have, 96 MiB.
+            ("", 96 << 20, false),
+            ("", 95 << 20, true),
+            ("--max-total-collection-bytes 1610612736", 2 << 30, false),
+            ("--max-total-collection-bytes 1610612737", 2 << 30, true),
+            ("--max-member-unread-bytes 1073741825", 2 << 30, true),
+            ("--max-total-collection-bytes 18446744073709551615", 2 << 30, true),
+        ] {
+            let line = format!("tributary serve {flags}");
+            let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
+            assert_eq!(LimitArguments::exceed(&serve.limits.router(memory), memory), expected, "{flags} of {memory}");
         }
     }
 }

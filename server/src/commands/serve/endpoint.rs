@@ -18,7 +18,7 @@ use super::running::Running;
 use super::unserved::Unserved;
 use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
-use crate::cli::ServeArguments;
+use crate::cli::{LimitArguments, ServeArguments};
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
 use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
@@ -219,7 +219,7 @@ fn limits(arguments: &ServeArguments) -> Limits {
         max_member_unread_bytes = unread,
         "what may be held of objects, and of clusters' answers"
     );
-    if total.saturating_add(unread) > memory {
+    if LimitArguments::exceed(&limits, memory) {
         tracing::warn!(
             max_total_collection_bytes = total,
             max_member_unread_bytes = unread,
