@@ -116,7 +116,7 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
         "{warnings}"
     );
     let text = bounded.router.metrics().expose();
-    let held = text.lines().find(|line| line.starts_with("tributary_limit{") && line.contains("collection_bytes"));
+    let held = text.lines().find(|line| line.starts_with(r#"tributary_limit{limit="collection_bytes"}"#));
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
 }
 
