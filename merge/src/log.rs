@@ -47,8 +47,9 @@ pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 pub struct LogConfig {
     /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
     /// minutes at 20 a second. A change counts with the larger one of the object before it and the one after; a
-    /// boundary with what it replaced. The newest boundary is kept beside them, however large it is: whoever is
-    /// connected is to be told of it, and not to list everything again.
+    /// boundary with what it replaced. The largest boundary that is kept is not counted: whoever is connected is to be
+    /// told of it, and not to list everything again, though small ones come behind it, as a cluster's return does. So
+    /// the newest one is kept, too, however large it is.
     pub history_bytes_max: usize,
     /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
     /// minutes; etcd's default compaction interval is five minutes too.
@@ -489,13 +490,14 @@ impl Log {
 fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
-        // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before.
-        let newest = history.newest_boundary_bytes();
+        // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before. The
+        // largest is not counted, and not the newest: of a cluster that left and is back that is a join, of nothing.
+        let largest = history.largest_boundary_bytes();
         let boundary =
-            history.boundaries.front().is_some_and(old) || history.boundary_bytes - newest > config.history_bytes_max;
+            history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;
         let spare = history.events.queue.len() > config.history_entries_min;
-        let large = history.bytes - newest > config.history_bytes_max;
-        let too_large = history.bytes - newest > config.history_bytes_max.saturating_mul(2);
+        let large = history.bytes - largest > config.history_bytes_max;
+        let too_large = history.bytes - largest > config.history_bytes_max.saturating_mul(2);
         if !(boundary || too_large || spare && (old(&oldest) || large)) {
             break;
         }

@@ -49,6 +49,8 @@ pub(crate) struct History {
     pub(crate) bytes: usize,
     /// What the boundaries among them do.
     pub(crate) boundary_bytes: usize,
+    /// What those boundaries occupy behind which none occupies more, in their order: the first is the largest of all.
+    largest_boundaries: VecDeque<usize>,
 }
 
 impl Marks {
@@ -85,6 +87,8 @@ impl History {
         if mark.is_boundary {
             self.boundaries.push_back(mark);
             self.boundary_bytes += mark.bytes;
+            while self.largest_boundaries.pop_back_if(|bytes| *bytes < mark.bytes).is_some() {}
+            self.largest_boundaries.push_back(mark.bytes);
         }
     }
 
@@ -95,12 +99,13 @@ impl History {
         if oldest.is_boundary {
             self.boundaries.pop_front();
             self.boundary_bytes -= oldest.bytes;
+            self.largest_boundaries.pop_front_if(|bytes| *bytes == oldest.bytes);
         }
     }
 
-    /// What the newest boundary occupies.
-    pub(crate) fn newest_boundary_bytes(&self) -> usize {
-        self.boundaries.back().map_or(0, |boundary| boundary.bytes)
+    /// What the largest boundary occupies. Costs the same however many there are.
+    pub(crate) fn largest_boundary_bytes(&self) -> usize {
+        self.largest_boundaries.front().copied().unwrap_or(0)
     }
 
     /// The cluster's component before a position. Exact if no event from there on has been forgotten.

@@ -62,18 +62,14 @@ fn a_change_counts_with_what_it_replaced_and_few_are_not_kept_beyond_twice_the_b
 /// A member may be listed anew as often as it likes, with everything changed each time.
 #[test]
 fn of_states_that_were_replaced_no_more_is_kept_than_of_changes_and_the_newest() {
-    let state = |version: u64| {
-        let objects: Vec<_> = (0..10).map(|number| object_of(&format!("m{number}"), version, 10 << 10)).collect();
-        snapshot_of(version, &objects)
-    };
     // (history in states, how many are kept)
     for (states, kept) in [(1, 1), (3, 3)] {
-        let one = state(10).iter().map(|object| object.size()).sum::<usize>();
+        let one = state_of_ten(10).iter().map(|object| object.size()).sum::<usize>();
         let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
-        log.join(&name("a"), state(10), NOW);
+        log.join(&name("a"), state_of_ten(10), NOW);
         let mut connected = Watcher::now(&log, everything as Matches);
         for version in 11..31 {
-            log.relist(&name("a"), state(version), NOW);
+            log.relist(&name("a"), state_of_ten(version), NOW);
             assert_eq!(read(&log, &mut connected).len(), 10, "who is connected is told each, as of {version}");
         }
         assert_eq!(log.len(), kept, "{states}");
@@ -83,6 +79,33 @@ fn of_states_that_were_replaced_no_more_is_kept_than_of_changes_and_the_newest()
         change(&mut log, "a", "m1 31");
         assert!(resume(&log, "a:29").is_ok());
     }
+}
+
+/// Ten objects of 10 KiB.
+fn state_of_ten(version: u64) -> Snapshot {
+    let objects: Vec<_> = (0..10).map(|number| object_of(&format!("m{number}"), version, 10 << 10)).collect();
+    snapshot_of(version, &objects)
+}
+
+/// A cluster that was removed and is back a moment later, or is listed anew with little changed, pushes out nothing of
+/// what connected watches are still to be told.
+#[test]
+fn a_small_boundary_behind_a_large_one_does_not_push_it_out() {
+    let one = state_of_ten(10).iter().map(|object| object.size()).sum::<usize>();
+    let mut log = Log::new(LogConfig { history_bytes_max: one / 2, ..LogConfig::default() });
+    log.join(&name("a"), state_of_ten(10), NOW);
+    let mut connected = Watcher::now(&log, everything as Matches);
+    log.leave(&name("a"), NOW);
+    log.join(&name("a"), state_of_ten(11), NOW);
+    let again = log.snapshot(&name("a")).unwrap().clone();
+    log.relist(&name("a"), again, NOW);
+    let told = read(&log, &mut connected);
+    let of_type = |change_type: &str| told.iter().filter(|line| line.starts_with(change_type)).count();
+    assert_eq!((of_type("DELETED"), of_type("ADDED"), told.len()), (10, 10, 20), "{told:?}");
+    // One that is large takes its place.
+    log.relist(&name("a"), state_of_ten(12), NOW);
+    assert_eq!(read(&log, &mut connected).len(), 10);
+    assert!(log.history_bytes() < 2 * one, "{} of {one}", log.history_bytes());
 }
 
 #[test]
