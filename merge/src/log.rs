@@ -34,7 +34,7 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, LogEntry};
-use entry::{EntryKind, Left, Others};
+use entry::{EntryKind, Left, OtherObject, Others};
 use history::{DeletionCountScope, History, Mark};
 use names::Names;
 pub use past::Past;
@@ -319,7 +319,8 @@ impl Log {
     }
 
     /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down;
-    /// deletions may share one.
+    /// deletions may share one. The object before a change is the very one that the head has, or the change before it
+    /// of the same object: what stood there is kept by that alone.
     ///
     /// A snapshot that is newer than the last change is progress as well:
     /// behind a deletion, that all of its revision is known.
@@ -463,9 +464,16 @@ impl Log {
 
     /// The other clusters' objects of the names that may go away with these changes.
     fn others(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
-        let keys = changes.iter().filter(|change| difference::may_leave_selection(change));
-        let objects = keys.flat_map(|change| self.find(change.object.key().as_str()));
-        Others::new(objects.filter(|(other, _)| other != cluster).collect())
+        let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
+        let objects = leaving.flat_map(|change| {
+            let found = self.find(change.object.key().as_str()).into_iter().filter(move |(other, _)| other != cluster);
+            found.map(move |(other, object)| OtherObject {
+                named: change.object.clone(),
+                cluster: other,
+                object: Arc::downgrade(&object),
+            })
+        });
+        Others::new(objects.collect())
     }
 
     /// Drops the clusters that left and of which nothing is kept. Whoever was reading before they left is told so

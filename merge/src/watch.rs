@@ -120,7 +120,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
         let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
         let is_told_again = |(seq, entry): (u64, &LogEntry)| {
-            entry.others.of(key).any(|(_, other, object)| is_named(other, object))
+            entry.others.of(key).any(|(_, other, object)| object.upgrade().is_some_and(|it| is_named(other, &it)))
                 && watcher.told_with(log, seq, entry, key).is_some_and(|(other, object)| is_named(&other, &object))
         };
         (!log.entries_from(seq + 1).any(is_told_again) && !watcher.lags(log)).then_some(watcher)
@@ -348,13 +348,13 @@ impl<F: ObjectFilter> Watcher<F> {
     /// whoever still reads here came after that, and would never be told that the object is gone.
     fn other(&self, log: &Log, at: &At<'_>) -> Other {
         let key = at.change.object.key().as_str();
-        let mut here = at.entry.others.of(key).filter(|(_, cluster, object)| {
-            !self.pending.skips(cluster, at.seq)
-                && log.component_before(cluster, at.seq).is_some()
-                && self.filter.matches(cluster, object)
+        let mut here = at.entry.others.of(key).filter_map(|(index, cluster, object)| {
+            let is_here = !self.pending.skips(cluster, at.seq) && log.component_before(cluster, at.seq).is_some();
+            let object = if is_here { object.upgrade() } else { None };
+            object.filter(|object| self.filter.matches(cluster, object)).map(|object| (index, cluster, object))
         });
         if let Some((index, cluster, object)) = here.next() {
-            return Other::Told(index, cluster.clone(), object.clone());
+            return Other::Told(index, cluster.clone(), object);
         }
         let mut unknown = Other::None;
         for Further { cluster, component, has, is_midway } in self.pending.further(at.seq) {

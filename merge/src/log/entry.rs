@@ -1,6 +1,6 @@
 //! What stands at one place in the log.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
@@ -96,7 +96,7 @@ impl LogEntry {
                 boundary.differences.replaced_bytes() + boundary.before.len() * BYTES_OF_A_PLACE
             }
         };
-        kept + size_of::<Self>()
+        kept + self.others.bytes() + size_of::<Self>()
     }
 
     /// The changes in their order.
@@ -190,20 +190,40 @@ impl Boundary {
 
 /// Objects of other clusters, by key and then by cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Others(Box<[(ClusterName, Arc<Object>)]>);
+pub(crate) struct Others(Box<[OtherObject]>);
+
+/// Another cluster's object of a name that may go away.
+#[derive(Debug)]
+pub(crate) struct OtherObject {
+    /// The object of that name that may go away, which the entry has.
+    pub(crate) named: Arc<Object>,
+    /// The other cluster.
+    pub(crate) cluster: ClusterName,
+    /// Its object, as it is at this place. That cluster's part of the log keeps it: its head, until the next change of
+    /// it or the next boundary, and then that entry, as what was before. Once that entry is forgotten, nobody who reads
+    /// here is still to be told of that cluster's part: a watcher lags, or has more of that cluster than this place.
+    /// So it is not kept, and not counted, a second time here, where it may be as large as that cluster likes.
+    pub(crate) object: Weak<Object>,
+}
 
 impl Others {
-    pub(crate) fn new(mut objects: Vec<(ClusterName, Arc<Object>)>) -> Self {
-        objects.sort_by(|(a_cluster, a), (b_cluster, b)| a.key().cmp(b.key()).then_with(|| a_cluster.cmp(b_cluster)));
+    pub(crate) fn new(mut objects: Vec<OtherObject>) -> Self {
+        objects.sort_by(|a, b| a.named.key().cmp(b.named.key()).then_with(|| a.cluster.cmp(&b.cluster)));
         Self(objects.into())
     }
 
-    /// The objects of one key with their indices, in the order of their clusters' names.
-    pub(crate) fn of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (usize, &'a ClusterName, &'a Arc<Object>)> {
-        let start = self.0.partition_point(|(_, object)| object.key().as_str() < key);
+    /// What they occupy, in bytes: of each object that is let go elsewhere, what is not its text.
+    fn bytes(&self) -> usize {
+        self.0.len() * (size_of::<OtherObject>() + size_of::<Object>())
+    }
+
+    /// The objects of one key with their indices, in the order of their clusters' names. One that is not kept any more
+    /// is for nobody who reads here ([`OtherObject::object`]).
+    pub(crate) fn of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (usize, &'a ClusterName, &'a Weak<Object>)> {
+        let start = self.0.partition_point(|other| other.named.key().as_str() < key);
         let objects = self.0.iter().enumerate().skip(start);
         objects
-            .take_while(move |(_, (_, object))| object.key().as_str() == key)
-            .map(|(index, (cluster, object))| (index, cluster, object))
+            .take_while(move |(_, other)| other.named.key().as_str() == key)
+            .map(|(index, other)| (index, &other.cluster, &other.object))
     }
 }

@@ -59,6 +59,63 @@ fn a_change_counts_with_what_it_replaced_and_few_are_not_kept_beyond_twice_the_b
     }
 }
 
+/// Whoever has an object of the same name in two clusters may make one large, and have the other one named often: its
+/// history names the large ones, and does not keep what the other cluster's has forgotten.
+#[test]
+fn what_another_clusters_history_has_forgotten_is_not_kept_by_one_that_names_it() {
+    const LARGE: usize = 100 << 10;
+    const BOUND: usize = 1 << 20;
+    let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
+    log.join(&name("a"), snapshot(10, &["m 9 red"]), NOW);
+    log.join(&name("b"), snapshot_of(10, &[object_of("m", 9, LARGE)]), NOW);
+    let mut slow = Watcher::now(&log, everything as Matches);
+    let mut objects = Vec::new();
+    for version in 11..1011 {
+        let large = object_of("m", version, LARGE);
+        objects.push(Arc::downgrade(&large));
+        let mut after = log.snapshot(&name("b")).unwrap().clone();
+        let previous = after.insert(large.clone());
+        after.set_resource_version(ResourceVersion(version));
+        log.append(&name("b"), vec![Change { change_type: ChangeType::Modified, object: large, previous }], after, NOW);
+        let color = if version % 2 == 0 { "red" } else { "blue" };
+        change(&mut log, "a", &format!("m {version} {color}"));
+    }
+    let kept = objects.iter().filter(|object| object.upgrade().is_some()).count();
+    assert!(kept <= 2 * BOUND / LARGE + 2, "{kept} are kept");
+    assert_eq!(read(&log, &mut slow), ["Lagged"]);
+}
+
+/// What is left of an object whose text is let go of is counted.
+#[test]
+fn the_other_objects_of_a_name_count_a_little() {
+    let added_by_a_change = |others: &[&str]| {
+        let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, others)]);
+        let before = log.history_bytes();
+        change(&mut log, "a", "m 11 blue");
+        log.history_bytes() - before
+    };
+    let (alone, named) = (added_by_a_change(&[]), added_by_a_change(&["m 9 red"]));
+    assert!(named >= alone + size_of::<Object>(), "{named} and {alone}");
+}
+
+/// Who reads on is told the other cluster's object as it was when the one of that name went, though it is another one
+/// now.
+#[test]
+fn the_other_object_of_a_name_is_told_as_it_was() {
+    let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
+    let mut slow = Watcher::now(&log, red as Matches);
+    change(&mut log, "a", "m 11 blue");
+    change(&mut log, "b", "m 12 red");
+    change(&mut log, "b", "-m 13");
+    log.leave(&name("b"), NOW);
+    let told: Vec<_> = read(&log, &mut slow);
+    let expected = ["DELETED a/m@9 ", "ADDED b/m@9 ", "MODIFIED b/m@12 ", "DELETED b/m@13 "];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (line, expected) in told.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{told:?}");
+    }
+}
+
 /// A member may be listed anew as often as it likes, with everything changed each time.
 #[test]
 fn of_states_that_were_replaced_no_more_is_kept_than_of_changes_and_the_newest() {
