@@ -106,6 +106,11 @@ fn small(max: usize, piece: usize) -> usize {
     (max / SMALL).max(piece)
 }
 
+/// A bound with room for two pieces: for one of users for whom a member alone vouches, and for one of others.
+fn at_least_two(max: usize, piece: usize) -> usize {
+    max.max(piece.saturating_mul(2))
+}
+
 /// How much of a bound all users of one member may hold together while those of other members hold so much: as much as
 /// they leave to these, and little in any case while there is some.
 fn members_part(max: usize, piece: usize, others: usize) -> usize {
@@ -129,14 +134,16 @@ impl FairShare {
         Self::of_pieces(what, max, 1, metrics)
     }
 
-    /// The same of something that is taken in pieces of several at once: one of these is little, and not one.
+    /// The same of something that is taken in pieces of several at once: one of these is little, and not one. There are
+    /// two of them at least: of less, one that is taken would be refused for ever.
     pub(crate) fn of_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Arc::new(Self { what, max: AtomicUsize::new(max.max(2)), piece, metrics, state: Mutex::default() })
+        let max = AtomicUsize::new(at_least_two(max, piece));
+        Arc::new(Self { what, max, piece, metrics, state: Mutex::default() })
     }
 
     /// Changes the bound, for those who come from now on. Nobody is made to give back.
     pub(crate) fn resize(&self, max: usize) {
-        self.max.store(max.max(2), Ordering::Relaxed);
+        self.max.store(at_least_two(max, self.piece), Ordering::Relaxed);
     }
 
     /// How much there is for all together.
@@ -349,6 +356,21 @@ mod tests {
         assert!(modest.iter().all(Option::is_some), "whoever holds nothing finds one");
         let programs = pieces(Holder::OfMember { member: 1, user: 0 });
         assert_eq!(programs.len(), 1, "and so does a program of a member");
+    }
+
+    #[test]
+    fn however_small_the_bound_there_is_room_for_a_piece_of_each_sort() {
+        const PIECE: usize = 256 << 10;
+        for max in [0, 1_000, PIECE - 1, PIECE, 2 * PIECE, 3 * PIECE] {
+            let share = FairShare::of_pieces("bytes", max, PIECE, ShareMetrics::default());
+            for _ in 0..2 {
+                let program = share.take(Holder::OfMember { member: 1, user: 0 }, PIECE);
+                assert!(program.is_ok(), "of {max}");
+                assert!(share.take(Holder::User(1), PIECE).is_ok(), "of {max}");
+                drop(program);
+                share.resize(max);
+            }
+        }
     }
 
     /// What so many accounts of one member get that take one after the other until they are refused.

@@ -32,6 +32,9 @@ const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 /// What these have at least: 32 MiB, which are 128 answers at once.
 const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
+/// The least that the flag sets: 1 MiB, which are four answers at once. Of less, hardly one finds room.
+const MEMBER_UNREAD_BYTES_TO_SET_MIN: usize = 1 << 20;
+
 /// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
@@ -79,9 +82,9 @@ pub struct LimitArguments {
     /// Bytes of clusters' answers that last and that clients have not read yet, all clusters together;
     /// --max-unread-bytes is about what is on its way to clients. Each log, and each request through `proxy`, reserves
     /// 256 KiB, a watch of a cluster's own view 64 KiB, until its answer has ended. Shared among connections, and
-    /// users, as requests in flight are; a request that finds no room is answered 429 [default: a quarter of the
-    /// memory: the cgroup's limit, or else the machine's; 32 MiB at least]
-    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    /// users, as requests in flight are; a request that finds no room is answered 429. Less than 1 MiB is refused
+    /// [default: a quarter of the memory: the cgroup's limit, or else the machine's; 32 MiB at least]
+    #[arg(long, value_name = "BYTES", value_parser = parse_member_unread_bytes)]
     pub max_member_unread_bytes: Option<usize>,
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
     /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or half of
@@ -177,6 +180,15 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
+fn parse_member_unread_bytes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes) if bytes >= MEMBER_UNREAD_BYTES_TO_SET_MIN => Ok(bytes),
+        _ => Err(format!(
+            "must be a whole number of at least {MEMBER_UNREAD_BYTES_TO_SET_MIN} (1 MiB): each log reserves 256 KiB"
+        )),
+    }
+}
+
 fn parse_collection_bytes(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(bytes) if bytes > 0 => Ok(bytes),
@@ -226,7 +238,7 @@ mod tests {
             ("--max-total-collection-bytes 1000", 2 * GIB, (500, 1000, 512 << 20)),
             ("--max-total-collection-bytes 8589934592", 2 * GIB, (4 * GIB, 8 * GIB, 512 << 20)),
             ("--max-collection-bytes 1000", 2 * GIB, (1000, GIB, 512 << 20)),
-            ("--max-member-unread-bytes 1000", 2 * GIB, (GIB / 2, GIB, 1000)),
+            ("--max-member-unread-bytes 1048576", 2 * GIB, (GIB / 2, GIB, 1 << 20)),
         ];
         for (flags, memory, expected) in rows {
             let line = format!("tributary serve {flags}");
@@ -234,6 +246,17 @@ mod tests {
             let limits = serve.limits.router(memory);
             let found = (limits.collection_bytes, limits.total_collection_bytes, limits.member_unread_bytes);
             assert_eq!(found, expected, "{flags} of {memory}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_for_answers_is_refused() {
+        for bytes in ["0", "1000", "1048575", "1MiB"] {
+            let line = ["tributary", "serve", "--max-member-unread-bytes", bytes];
+            let refused = Cli::try_parse_from(line).unwrap_err().to_string();
+            for part in ["--max-member-unread-bytes", bytes, "at least 1048576 (1 MiB)", "256 KiB"] {
+                assert!(refused.contains(part), "{refused}");
+            }
         }
     }
 
