@@ -102,7 +102,7 @@ impl ObjectRoom {
 
     /// What one more collection has of it: nothing yet.
     pub(crate) fn of_collection(&self) -> CollectionRoom {
-        CollectionRoom { room: self.clone(), held: 0, reserved: 0, served: 0, low: None }
+        CollectionRoom { room: self.clone(), held: 0, reserved: 0, served: 0, low: None, handed_over: false }
     }
 
     /// Whether a collection may have so many bytes reserved, where all have so many after that.
@@ -143,6 +143,9 @@ pub(crate) struct CollectionRoom {
     served: u64,
     /// Since when less is served.
     low: Option<LowServed>,
+    /// Whether another one has what this one had. Whose it was goes on until it is dropped: what it has then is what
+    /// the other one has reserved, so it takes nothing, and is refused nothing.
+    handed_over: bool,
 }
 
 /// That less is served of a collection than there was.
@@ -154,12 +157,13 @@ struct LowServed {
 }
 
 impl CollectionRoom {
-    /// Occupies so many bytes in all, if that is more than now. Costs a comparison where it is not.
+    /// Occupies so many bytes in all, if that is more than now. Costs a comparison where it is not. Does nothing once it
+    /// was [handed over](Self::hand_over).
     ///
     /// # Errors
     /// [`NoRoom`]; then it occupies what it did.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), NoRoom> {
-        if bytes <= self.held {
+        if bytes <= self.held || self.handed_over {
             return Ok(());
         }
         let room = &self.room;
@@ -180,6 +184,9 @@ impl CollectionRoom {
     /// Occupies no more than so many bytes, which are what is served of the collection now. It may be as large as it
     /// was for some minutes, and until this is called again. Costs a comparison where it neither is nor was larger.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        if self.handed_over {
+            return;
+        }
         let before = self.served.max(self.held.min(self.reserved));
         (self.served, self.low) = match self.low {
             _ if bytes >= before => (bytes, None),
@@ -210,9 +217,14 @@ impl CollectionRoom {
         told(usage.held);
     }
 
-    /// What was served is followed by another cacher from now on: gives what this one has, and leaves nothing.
+    /// What was served is followed by another cacher from now on: gives what this one has, and leaves what takes nothing
+    /// any more. Handed over once more it gives nothing: one that is to be counted as any other.
     pub(crate) fn hand_over(&mut self) -> Self {
-        let nothing = self.room.of_collection();
+        let mut nothing = self.room.of_collection();
+        if self.handed_over {
+            return nothing;
+        }
+        nothing.handed_over = true;
         std::mem::replace(self, nothing)
     }
 
@@ -365,6 +377,11 @@ mod tests {
         pods.shrink_to(800);
         let mut after = pods.hand_over();
         assert!(after.is_of(&room) && !after.is_of(&room.for_what_comes_first()));
+        // Whose it was goes on for a while: that is held by the other one, and all is taken.
+        assert_eq!((pods.grow_to(900), room.used()), (Ok(()), 800 + 2272));
+        pods.shrink_to(700);
+        assert_eq!(room.used(), 800 + 2272);
+        assert!(pods.hand_over().grow_to(800).is_err(), "only one has what there was");
         drop(pods);
         assert_eq!(room.used(), 800 + 2272);
         // Its list begins with nothing.

@@ -168,6 +168,31 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     assert!(room.used() <= ROOM);
 }
 
+/// It may be read for as long as somebody has it: it goes on, beside the one that has its room.
+#[tokio::test(start_paused = true)]
+async fn whose_place_was_taken_goes_on_and_has_no_room_a_second_time() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&room);
+    let feed = member.sync(&pods(20), 100).await;
+    updates.synced().await;
+    let (greedy, mut large, _updates) = start_within(&room);
+    let growing = large.sync(&pods(20), 100).await;
+    is_synced(&greedy).await;
+    for number in 0..200 {
+        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
+    }
+    state(&greedy, has_no_room).await;
+    let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+    let (_after, _next, _updates) = start_after(Some(&served), config);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let used = room.used();
+    feed.send(event("ADDED", &large_pod("late", 101)));
+    assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 101)]);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!((served.state(), room.used()), (CacherState::Synced, used));
+    assert!(!member.is_asked(), "it is not listed anew");
+}
+
 /// Though nothing changes: a member's bookmarks are enough.
 #[tokio::test(start_paused = true)]
 async fn what_became_smaller_long_ago_leaves_its_room_to_others() {
