@@ -39,7 +39,9 @@ impl Cacher {
 
     /// As [`start`](Self::start), in the place of one of the same collection, where there is one. What there was room
     /// for in that one, there is room for in this one, whatever others have taken meanwhile. That one has nothing
-    /// reserved any more, and is to be dropped.
+    /// reserved any more, and is to be dropped. Objects that are the same in it are shared with it, so that nothing is
+    /// held twice, nor taken for replaced. The observer is told that this one is [`Synced`](crate::Update::Synced) all
+    /// the same.
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -57,8 +59,10 @@ impl Cacher {
             room.is_of(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.of_collection());
+        // What another decoder made of the same text is another object.
+        let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::snapshot);
         let shared = Arc::new(ReflectorShared::new(config, room));
-        let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
+        let reflector = Reflector::new(shared.clone(), transport.clone(), observer, earlier);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }
     }

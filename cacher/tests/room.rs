@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
+use tributary_apimachinery::{ObjectDecoder, SelectableField};
 use tributary_cacher::{
     Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
 };
@@ -166,6 +168,26 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     updates.synced().await;
     assert_eq!(after.state(), CacherState::Synced);
     assert!(room.used() <= ROOM);
+}
+
+/// Whoever compares the two by pointers finds what differs; and memory has no more than that twice.
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_place_of_another_shares_what_is_the_same_in_both() {
+    let (served, mut member, mut updates) = start();
+    let _feed = member.sync(&pods(3), 100).await;
+    let before = updates.synced().await;
+    let same = config(ReflectorTuning::default());
+    let fields = [SelectableField::dotted("spec.nodeName")].into();
+    let other = CacherConfig { decoder: ObjectDecoder::new("v1", "Pod", fields), ..same.clone() };
+    for (config, expected) in [(same, [true, true, false]), (other, [false; 3])] {
+        let (_after, mut member, mut updates) = start_after(Some(&served), config);
+        let mut objects = pods(2);
+        objects.push(large_pod("p2", 200));
+        let _feed = member.sync(&objects, 300).await;
+        let after = updates.synced().await;
+        let is_shared = |key| Arc::ptr_eq(before.get(key).unwrap(), after.get(key).unwrap());
+        assert_eq!(["ns/p0", "ns/p1", "ns/p2"].map(is_shared), expected);
+    }
 }
 
 /// It may be read for as long as somebody has it: it goes on, beside the one that has its room.

@@ -15,7 +15,7 @@ use crate::ResourceVersion;
 use crate::json;
 
 /// Makes [`Object`]s of one resource from a member's text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDecoder {
     type_meta: Box<str>,
     fields: Arc<[SelectableField]>,

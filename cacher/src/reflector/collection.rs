@@ -20,6 +20,7 @@ impl Reflector {
         let was_planned = self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
+        self.earlier = None;
         let after = store.snapshot();
         let before = self.store.replace(store);
         self.keep_room();
@@ -53,6 +54,7 @@ impl Reflector {
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
+        self.earlier = None;
         self.give_back_room();
         Some(self.failed(reason))
     }

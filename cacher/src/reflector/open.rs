@@ -93,7 +93,8 @@ impl Reflector {
 
     /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.
     fn begin_list(&mut self) {
-        self.staging = Staging::new(self.shared.config.decoder.fields(), self.store.as_ref().map(Store::snapshot));
+        let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.earlier.clone());
+        self.staging = Staging::new(self.shared.config.decoder.fields(), before);
         self.listed = ResourceVersion::default();
         self.progress.forget();
         self.question = self.shared.wanted.next_question();
