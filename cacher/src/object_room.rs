@@ -157,8 +157,8 @@ struct LowServed {
 }
 
 impl CollectionRoom {
-    /// Occupies so many bytes in all, if that is more than now. Costs a comparison where it is not. Does nothing once it
-    /// was [handed over](Self::hand_over).
+    /// Occupies so many bytes in all, if that is more than now. Costs a comparison where it is not. Does nothing
+    /// once it was [handed over](Self::hand_over).
     ///
     /// # Errors
     /// [`NoRoom`]; then it occupies what it did.
@@ -217,8 +217,8 @@ impl CollectionRoom {
         told(usage.held);
     }
 
-    /// What was served is followed by another cacher from now on: gives what this one has, and leaves what takes nothing
-    /// any more. Handed over once more it gives nothing: one that is to be counted as any other.
+    /// What was served is followed by another cacher from now on: gives what this one has, and leaves what takes
+    /// nothing any more. Handed over once more it gives nothing: one that is to be counted as any other.
     pub(crate) fn hand_over(&mut self) -> Self {
         let mut nothing = self.room.of_collection();
         if self.handed_over {
