@@ -317,8 +317,8 @@ fn what_makes_objects_beside_a_denied_create_is_told() {
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let told = |policies: &[Policy]| {
         let lines = found(policies);
-        let lines = lines.iter().filter(|line| line.contains("makes an object that is not there"));
-        lines.map(|line| line.split(": has ").next().unwrap().to_owned()).collect::<Vec<_>>()
+        let lines = lines.iter().filter(|line| line.contains("where it makes the object"));
+        lines.map(|line| line.split(": denies ").next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let none: &[&str] = &[];
     let twice = ["W spec.dispatchPolicies[0].rules[0].verbs"; 2];

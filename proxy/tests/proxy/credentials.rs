@@ -298,6 +298,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     // A body is not sent twice. The client is not told that nobody knows it, for it is not meant: it is to come again.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
+    assert_eq!(client.forward(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
     let error = client.forward(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
@@ -306,6 +307,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     // Nor is whoever opens an exec meanwhile.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
+    assert_eq!(client.forward(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     let (_tcp, head) = ask(front(client.clone()).await, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert!(client.reachability().borrow().is_reachable());
