@@ -27,6 +27,7 @@ use crate::negotiate::ResponseKind;
 use crate::received::Received;
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::response::watch::error;
+use crate::rights::CallerRights;
 use crate::topology::Cluster;
 use crate::{asked, openapi, response};
 
@@ -56,8 +57,10 @@ pub(crate) async fn forward(
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
     // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method. Of a read
-    // nothing is looked up, nor asked, where there is nothing to take back.
-    let may_hold = writes(info.verb) || query.is_some_and(query_may_hold);
+    // nothing is looked up, nor asked, where there is nothing to take back; but whether a cluster lets its user be
+    // another is waited for with what is asked here, as long as a cluster needs that has just joined.
+    let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
+    let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
         return passed(&cluster, caller, request, info, query).await;
     };

@@ -202,6 +202,11 @@ impl CallerRights {
         self.mirror.changes()
     }
 
+    /// Whether they ask to be somebody else, whom a cluster has to let them be.
+    pub(crate) fn act_as_another(&self) -> bool {
+        self.actor.given().is_some()
+    }
+
     /// As whom they act.
     pub(crate) fn acting_name(&self) -> &str {
         self.actor.name(Whom::Acting)
