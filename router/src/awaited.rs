@@ -54,7 +54,7 @@ mod tests {
         let third = awaited.wait_for(&eu);
         assert_eq!(awaited.clusters(), [eu.clone(), us.clone()]);
         drop((first, third));
-        assert_eq!(awaited.clusters(), [us.clone()]);
+        assert_eq!(awaited.clusters(), std::slice::from_ref(&us));
         drop(second);
         assert_eq!(awaited.clusters(), []);
     }
