@@ -97,8 +97,8 @@ async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_
     is_synced(&late).await;
 }
 
-/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It finds room where others find
-/// none.
+/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It finds room where others
+/// find none.
 #[tokio::test(start_paused = true)]
 async fn what_comes_first_has_room_where_others_have_none() {
     let room = ObjectRoom::new(ROOM, |_| ());
@@ -137,8 +137,8 @@ async fn what_came_of_a_list_that_broke_off_has_no_room_while_the_next_one_waits
     assert_eq!(room.used(), 0);
 }
 
-/// A rollout, or the drain of a node, makes a collection smaller for a moment; and a cluster whose configuration changes
-/// is followed anew.
+/// A rollout, or the drain of a node, makes a collection smaller for a moment; and a cluster whose configuration
+/// changes is followed anew.
 #[tokio::test(start_paused = true)]
 async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     let room = ObjectRoom::new(ROOM, |_| ());

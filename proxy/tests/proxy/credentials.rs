@@ -415,7 +415,8 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
         }
     }
     assert!(for_now > 0);
-    // Half of a fifth, and of 20 more: `retry_budget.rs`. What is sent again counts as sent, too. Without a bound it is 150.
+    // Half of a fifth, and of 20 more: `retry_budget.rs`. What is sent again counts as sent, too. Without a bound it is
+    // 150.
     let again = requests.load(Ordering::SeqCst) - 300;
     assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }

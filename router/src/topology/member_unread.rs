@@ -6,10 +6,10 @@ use crate::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::limits::ANSWER_WINDOW;
 
-/// What answers of all members that last may have that no client has read, in bytes. A member sends as much of an answer as its
-/// stream's window lets it, whether or not somebody reads: so each request that lasts has its window of this until its
-/// answer has ended. Each member has as much for itself as its connections carry, and of a fleet that would be a multiple of all
-/// memory. Clones share it.
+/// What answers of all members that last may have that no client has read, in bytes. A member sends as much of an
+/// answer as its stream's window lets it, whether or not somebody reads: so each request that lasts has its window of
+/// this until its answer has ended. Each member has as much for itself as its connections carry, and of a fleet that
+/// would be a multiple of all memory. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberUnreadBytes(Arc<FairShare>);
 
