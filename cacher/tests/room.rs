@@ -27,6 +27,18 @@ fn start_within(room: &ObjectRoom) -> (Cacher, Member, Updates) {
     start_of_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
 }
 
+/// A collection that has grown until it found no room, how it stands, and what keeps it going.
+async fn greedy(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Feed)) {
+    let (cacher, mut member, updates) = start_within(room);
+    let feed = member.sync(&pods(20), 100).await;
+    is_synced(&cacher).await;
+    for number in 0..200 {
+        feed.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
+    }
+    let stale = state(&cacher, has_no_room).await;
+    (cacher, stale, (member, updates, feed))
+}
+
 /// Begins to send so many pods as the first list, and not its end.
 async fn send_some(member: &mut Member, count: u64) -> Feed {
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
@@ -73,13 +85,7 @@ async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let (greedy, mut large, _updates) = start_within(&room);
-    let growing = large.sync(&pods(20), 100).await;
-    is_synced(&greedy).await;
-    for number in 0..200 {
-        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
-    }
-    let stale = state(&greedy, has_no_room).await;
+    let (greedy, stale, _goes_on) = greedy(&room).await;
     assert!(matches!(stale, CacherState::Stale { .. }), "{stale:?}");
     let held = greedy.snapshot().unwrap().len();
     assert!((40..120).contains(&held), "{held} objects are served, as of when there was room");
@@ -102,13 +108,7 @@ async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_
 #[tokio::test(start_paused = true)]
 async fn what_comes_first_has_room_where_others_have_none() {
     let room = ObjectRoom::new(ROOM, |_| ());
-    let (greedy, mut large, mut updates) = start_within(&room);
-    let growing = large.sync(&pods(60), 100).await;
-    updates.synced().await;
-    for number in 0..100 {
-        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
-    }
-    state(&greedy, has_no_room).await;
+    let _goes_on = greedy(&room).await;
     let before = room.used();
     let config = CacherConfig {
         room: room.for_what_comes_first(),
@@ -145,17 +145,11 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let (greedy, mut large, mut updates_of_greedy) = start_within(&room);
-    let growing = large.sync(&pods(20), 100).await;
-    updates_of_greedy.synced().await;
     for number in 0..10 {
         feed.send(event("DELETED", &large_pod(&format!("p{number}"), 101 + number)));
     }
     while updates.changes().await.1.len() > 10 {}
-    for number in 0..200 {
-        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
-    }
-    state(&greedy, has_no_room).await;
+    let _goes_on = greedy(&room).await;
     for number in 0..10 {
         feed.send(event("ADDED", &large_pod(&format!("p{number}"), 201 + number)));
     }
@@ -197,13 +191,7 @@ async fn whose_place_was_taken_goes_on_and_has_no_room_a_second_time() {
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let (greedy, mut large, _updates) = start_within(&room);
-    let growing = large.sync(&pods(20), 100).await;
-    is_synced(&greedy).await;
-    for number in 0..200 {
-        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
-    }
-    state(&greedy, has_no_room).await;
+    let _goes_on = greedy(&room).await;
     let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
     let (_after, _next, _updates) = start_after(Some(&served), config);
     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -278,6 +278,18 @@ mod tests {
         control.schema("one").unwrap().clone()
     }
 
+    /// One token a second for each cluster, and none saved up.
+    fn a_token_a_second() -> GovernedSchema {
+        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+        schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }))
+    }
+
+    /// So many places at each cluster.
+    fn places(max: u32) -> GovernedSchema {
+        let limit = MaxRequestsInflight { max, count_long_running: true };
+        schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }))
+    }
+
     fn request(schema: &GovernedSchema) -> PlacesAtClusters {
         let user = User::named("test", "ann");
         let info = RequestInfo::parse("DELETE", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
@@ -288,8 +300,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_one_cluster_refuses_a_request_for_several_nothing_is_spent_at_the_others() {
-        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
-        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let schema = a_token_a_second();
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let (one, other) = (request(&schema), request(&schema));
         drop(one.admit(&b).unwrap());
@@ -303,8 +314,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_clusters_are_asked_for_counts_before_they_are_asked_and_once() {
-        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
-        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let schema = a_token_a_second();
         let a = ClusterName::new("a").unwrap();
         let [one, other, third] = [(); 3].map(|()| request(&schema));
         one.admit_lookup().unwrap();
@@ -329,11 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lookup_holds_no_place_and_is_refused_where_there_is_none() {
-        let schema = |max| {
-            let limit = MaxRequestsInflight { max, count_long_running: true };
-            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }))
-        };
-        let (one, none) = (schema(1), schema(0));
+        let (one, none) = (places(1), places(0));
         let (first, second, closed) = (request(&one), request(&one), request(&none));
         first.admit_lookup().unwrap();
         second.admit_lookup().unwrap();
@@ -347,9 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_holds_places_and_no_tokens_takes_none_before_it_is_sent() {
-        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
-        let schema =
-            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let schema = places(1);
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let (one, other) = (request(&schema), request(&schema));
         assert!(one.spend_at_all([&a, &b]).unwrap().is_empty());
@@ -362,8 +366,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_spent_once_for_each_cluster_that_a_request_is_sent_to() {
-        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
-        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let schema = a_token_a_second();
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let (one, other) = (request(&schema), request(&schema));
         assert!(one.is_nowhere());
@@ -382,9 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_held_for_as_long_as_something_is_sent_and_taken_anew_for_the_next() {
-        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
-        let schema =
-            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let schema = places(1);
         let a = ClusterName::new("a").unwrap();
         let (one, other) = (request(&schema), request(&schema));
         let first = one.admit(&a).unwrap().unwrap();

@@ -12,6 +12,8 @@ use super::{
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
+#[cfg(test)]
+pub(super) use status::of_kind;
 pub(super) use status::status;
 
 /// What every protobuf body begins with.

@@ -43,14 +43,10 @@ mod tests {
         let json =
             serde_json::json!({"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": "y"}});
         let yaml = "apiVersion: v1\ndetails:\n  name: y\nkind: Status\nmessage: 'pods \"x\" is forbidden'\n";
-        let (mut meta, mut status, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        put_field(&mut meta, 1, b"v1");
-        put_field(&mut meta, 2, b"Status");
+        let mut status = Vec::new();
         put_field(&mut status, 3, message.as_bytes());
         put_field(&mut status, 5, b"\x0a\x01y");
-        put_field(&mut unknown, 1, &meta);
-        put_field(&mut unknown, 2, &status);
-        let protobuf = [b"k8s\0", &*unknown].concat();
+        let protobuf = protobuf::of_kind("Status", &status);
         for body in [json.to_string().as_bytes(), yaml.as_bytes(), &protobuf] {
             assert_eq!(status_message(body).as_deref(), Some(message), "{}", String::from_utf8_lossy(body));
         }
@@ -80,17 +76,14 @@ mod tests {
         let pretty = serde_json::to_string_pretty(&status).unwrap();
         let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \
                     Unauthorized\nstatus: Failure\n";
-        let (mut meta, mut raw, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        put_field(&mut meta, 1, b"v1");
-        put_field(&mut meta, 2, b"Status");
+        let mut raw = Vec::new();
         put_field(&mut raw, 1, b"");
         put_field(&mut raw, 2, b"Failure");
         put_field(&mut raw, 3, b"Unauthorized");
         put_field(&mut raw, 4, b"Unauthorized");
+        // `code`, a number of two bytes.
         raw.extend([6 << 3, 0x91, 0x03]);
-        put_field(&mut unknown, 1, &meta);
-        put_field(&mut unknown, 2, &raw);
-        let protobuf = [b"k8s\0", &*unknown].concat();
+        let protobuf = protobuf::of_kind("Status", &raw);
         for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {
             assert_eq!(read_status(body).as_ref(), Some(&status), "{}", String::from_utf8_lossy(body));
         }

@@ -182,8 +182,6 @@ impl ClientInner {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::wire::put_field;
-
     use super::*;
 
     /// A 401 of this length; of its body nothing is known here.
@@ -200,22 +198,6 @@ mod tests {
         let is_own = is_of_api_server(&method, &path.parse().unwrap(), &mut response).await;
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), text);
         is_own
-    }
-
-    /// The words in protobuf.
-    fn protobuf() -> Vec<u8> {
-        let (mut meta, mut status, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        put_field(&mut meta, 1, b"v1");
-        put_field(&mut meta, 2, b"Status");
-        put_field(&mut status, 1, b"");
-        put_field(&mut status, 2, b"Failure");
-        put_field(&mut status, 3, b"Unauthorized");
-        put_field(&mut status, 4, b"Unauthorized");
-        // `code`, a number of two bytes.
-        status.extend([6 << 3, 0x91, 0x03]);
-        put_field(&mut unknown, 1, &meta);
-        put_field(&mut unknown, 2, &status);
-        [b"k8s\0", &*unknown].concat()
     }
 
     const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
@@ -235,7 +217,6 @@ mod tests {
             &Status::unauthorized().to_json(),
             serde_json::to_string_pretty(&own).unwrap().as_bytes(),
             yaml.as_bytes(),
-            &protobuf(),
         ] {
             assert!(is_own(Method::POST, CONFIG_MAPS, text).await, "{}", String::from_utf8_lossy(text));
         }

@@ -385,14 +385,11 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
-/// Two kube-apiservers behind one address, one of which rejects our credentials for good: what it is asked is not sent
-/// again without end.
-#[tokio::test]
-async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
-    let requests = Arc::new(AtomicU16::new(0));
-    let count = requests.clone();
+/// A member that rejects a request of a client's in kube-apiserver's words whenever this says so, and never our own
+/// question; and a client of it.
+async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (Member, ClusterClient) {
     let member = Member::start(Options::default(), move |seen, _| {
-        let is_rejected = seen.uri.path() != "/api" && count.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+        let is_rejected = seen.uri.path() != "/api" && is_rejected();
         async move {
             match is_rejected {
                 true => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
@@ -404,6 +401,16 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
     let mut config = member.config();
     config.auth_info.token = Some("mine".to_owned().into());
     let client = member::connect(config, quick()).await;
+    (member, client)
+}
+
+/// Two kube-apiservers behind one address, one of which rejects our credentials for good: what it is asked is not sent
+/// again without end.
+#[tokio::test]
+async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
+    let requests = Arc::new(AtomicU16::new(0));
+    let count = requests.clone();
+    let (_member, client) = rejecting(move || count.fetch_add(1, Ordering::SeqCst) % 2 == 1).await;
     let mut for_now = 0_u16;
     for _ in 0..300 {
         match client.forward(get("/api/v1/pods"), RequestIdentity::Member).await {
@@ -427,21 +434,9 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
 async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
     let rejections = Arc::new(AtomicU16::new(0));
     let left = rejections.clone();
-    let member = Member::start(Options::default(), move |seen, _| {
-        let take = |left: u16| left.checked_sub(1);
-        let is_own_question = seen.uri.path() == "/api";
-        let is_rejected = !is_own_question && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok();
-        async move {
-            match is_rejected {
-                true => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
-                false => text(StatusCode::OK, "welcome".to_owned()),
-            }
-        }
-    })
-    .await;
-    let mut config = member.config();
-    config.auth_info.token = Some("mine".to_owned().into());
-    let client = member::connect(config, quick()).await;
+    let take = |left: u16| left.checked_sub(1);
+    let (_member, client) =
+        rejecting(move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()).await;
     let ask = async |method: &str, path: &str| {
         let mut request = get(path);
         *request.method_mut() = method.parse().unwrap();

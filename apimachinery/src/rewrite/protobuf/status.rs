@@ -81,6 +81,17 @@ fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, 
     Ok(I::try_from(value).unwrap_or_default())
 }
 
+/// A message of a kind, as it is sent, for tests.
+#[cfg(test)]
+pub(in crate::rewrite) fn of_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
+    let (mut meta, mut unknown) = (Vec::new(), Vec::new());
+    wire::put_field(&mut meta, 1, b"v1");
+    wire::put_field(&mut meta, 2, kind.as_bytes());
+    wire::put_field(&mut unknown, 1, &meta);
+    wire::put_field(&mut unknown, 2, raw);
+    [b"k8s\0", &*unknown].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,15 +100,6 @@ mod tests {
     fn put_integer(out: &mut Vec<u8>, number: usize, value: usize) {
         put_varint(out, number << 3);
         put_varint(out, value);
-    }
-
-    fn of_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
-        let (mut meta, mut unknown) = (Vec::new(), Vec::new());
-        put_field(&mut meta, 1, b"v1");
-        put_field(&mut meta, 2, kind.as_bytes());
-        put_field(&mut unknown, 1, &meta);
-        put_field(&mut unknown, 2, raw);
-        [b"k8s\0", &*unknown].concat()
     }
 
     #[test]
