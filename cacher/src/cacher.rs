@@ -40,8 +40,8 @@ impl Cacher {
     /// As [`start`](Self::start), in the place of one of the same collection, where there is one. What there was room
     /// for in that one, there is room for in this one, whatever others have taken meanwhile. That one has nothing
     /// reserved any more, and is to be dropped. Objects that are the same in it are shared with it, so that nothing is
-    /// held twice, nor taken for replaced. The observer is told that this one is [`Synced`](crate::Update::Synced) all
-    /// the same.
+    /// held twice, nor taken for replaced; where it has not been complete itself, with the one before it. The observer
+    /// is told that this one is [`Synced`](crate::Update::Synced) all the same.
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -60,9 +60,9 @@ impl Cacher {
         });
         let room = handed_over.unwrap_or_else(|| config.room.of_collection());
         // What another decoder made of the same text is another object.
-        let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::snapshot);
-        let shared = Arc::new(ReflectorShared::new(config, room));
-        let reflector = Reflector::new(shared.clone(), transport.clone(), observer, earlier);
+        let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
+        let shared = Arc::new(ReflectorShared::new(config, room, earlier));
+        let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }
     }
@@ -75,6 +75,14 @@ impl Cacher {
     /// The collection as of now, or `None` until it was first complete. Cost: O(1), never waits for the writer's work.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.published.borrow().clone()
+    }
+
+    /// What is served of the collection: what this cacher holds, and until its first complete list what was held before
+    /// it.
+    fn served(&self) -> Option<Snapshot> {
+        // In this order: that goes once the list is published.
+        let earlier = self.shared.earlier.lock().clone();
+        self.snapshot().or(earlier)
     }
 
     /// How far this cacher is.

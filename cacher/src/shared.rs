@@ -32,11 +32,15 @@ pub(crate) struct ReflectorShared {
     /// What the store occupies, or what is being listed where that is more. Both are there while a list comes that is
     /// to take the place of what is served: what has not changed is in both, and the rest goes soon.
     pub(crate) room: Mutex<CollectionRoom>,
+    /// What was served of the collection before this one, until the first complete list is published, which shares with
+    /// it what is the same. Whoever takes the place of this one before that begins with it, too: it is served on. As
+    /// much is reserved meanwhile, as it was for that, also where a list found no room.
+    pub(crate) earlier: Mutex<Option<Snapshot>>,
 }
 
 impl ReflectorShared {
-    /// As it is before the first request: nothing is held, and nobody waits.
-    pub(crate) fn new(config: CacherConfig, room: CollectionRoom) -> Self {
+    /// As it is before the first request: nothing is held but what was served `earlier`, and nobody waits.
+    pub(crate) fn new(config: CacherConfig, room: CollectionRoom, earlier: Option<Snapshot>) -> Self {
         Self {
             published: watch::Sender::new(None),
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
@@ -49,6 +53,7 @@ impl ReflectorShared {
             member: watch::Sender::default(),
             counts: ReflectorCounters::default(),
             room: Mutex::new(room),
+            earlier: Mutex::new(earlier),
             config,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use tributary_apimachinery::{ObjectDecoder, SelectableField};
+use tributary_apimachinery::{Object, ObjectDecoder, SelectableField};
 use tributary_cacher::{
     Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
 };
@@ -181,6 +181,41 @@ async fn who_takes_the_place_of_another_shares_what_is_the_same_in_both() {
         let after = updates.synced().await;
         let is_shared = |key| Arc::ptr_eq(before.get(key).unwrap(), after.get(key).unwrap());
         assert_eq!(["ns/p0", "ns/p1", "ns/p2"].map(is_shared), expected);
+    }
+}
+
+/// A cluster may be reconfigured once more while it is listed, or while there is no room for what it has by now. What
+/// was held of it before both is served all the time.
+#[tokio::test(start_paused = true)]
+async fn who_comes_third_shares_with_the_first_where_the_second_was_never_complete() {
+    for (sent, is_refused) in [(10, false), (200, true)] {
+        let room = ObjectRoom::new(ROOM, |_| ());
+        let (first, mut member, mut updates) = start_within(&room);
+        let _feed = member.sync(&pods(20), 100).await;
+        let before = updates.synced().await;
+        let own = first.stats().object_bytes;
+        let same = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
+        let (second, mut member, _updates) = start_after(Some(&first), same.clone());
+        drop(first);
+        let _listed = send_some(&mut member, sent).await;
+        if is_refused {
+            state(&second, has_no_room).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(room.used() <= own, "{} of {own}", room.used());
+        let (third, mut member, mut updates) = start_after(Some(&second), same);
+        drop(second);
+        let mut objects = pods(19);
+        objects.push(large_pod("p19", 21));
+        let _feed = member.sync(&objects, 300).await;
+        let after = updates.synced().await;
+        let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
+        assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
+        // It is counted once, and what was replaced is held no longer than by those who read it.
+        assert_eq!((third.state(), room.used()), (CacherState::Synced, own), "{sent}");
+        let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
+        drop(before);
+        assert!(replaced.upgrade().is_none(), "{sent}");
     }
 }
 

@@ -20,7 +20,6 @@ impl Reflector {
         let was_planned = self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
-        self.earlier = None;
         let after = store.snapshot();
         let before = self.store.replace(store);
         self.keep_room();
@@ -41,6 +40,10 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
+        // Only now: whoever takes the place of this one finds one of the two. And not with the lock held: it may be the
+        // last that has those objects.
+        let earlier = self.shared.earlier.lock().take();
+        drop(earlier);
         self.show_state();
     }
 
@@ -54,7 +57,6 @@ impl Reflector {
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
-        self.earlier = None;
         self.give_back_room();
         Some(self.failed(reason))
     }

@@ -93,7 +93,7 @@ impl Reflector {
 
     /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.
     fn begin_list(&mut self) {
-        let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.earlier.clone());
+        let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.earlier.lock().clone());
         self.staging = Staging::new(self.shared.config.decoder.fields(), before);
         self.listed = ResourceVersion::default();
         self.progress.forget();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
-use tributary_apimachinery::{CollectionVersion, ResourceVersion, Snapshot};
+use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use crate::Transport;
 use crate::amount::PageTime;
@@ -36,9 +36,6 @@ pub(crate) struct Reflector {
     pub(super) first: Option<Action>,
     /// `None` until the first complete list.
     pub(super) store: Option<Store>,
-    /// What was served of the collection before this one, until the first complete list, which shares with it what is
-    /// the same. As much is reserved meanwhile, as it was for that.
-    pub(super) earlier: Option<Snapshot>,
     pub(super) staging: Staging,
     /// The version of the pages that have come of the list under way; zero before the first.
     pub(super) listed: ResourceVersion,
@@ -81,13 +78,7 @@ pub(super) enum ReflectorStream {
 pub(super) struct ResetAsked;
 
 impl Reflector {
-    /// `earlier` is what another one served of the collection before this one.
-    pub(crate) fn new(
-        shared: Arc<ReflectorShared>,
-        transport: Transport,
-        observer: Arc<dyn UpdateObserver>,
-        earlier: Option<Snapshot>,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<ReflectorShared>, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         let (machine, first) = Machine::start(shared.config.tuning.page_size);
         let health = CacherHealth::new(Instant::now(), shared.config.tuning.stale_after);
         let page_time = PageTime::new(shared.config.tuning.page_time);
@@ -106,7 +97,6 @@ impl Reflector {
             machine,
             first: Some(first),
             store: None,
-            earlier,
             staging: Staging::default(),
             listed: ResourceVersion::default(),
             latest: ResourceVersion::default(),
