@@ -1,10 +1,11 @@
 //! How much of what a client sends is looked at: a row for each bound, at it and above it.
 
 use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR};
-use tributary_router::{Limits, RouterConfig};
+use tributary_router::{ClusterAddress, ClusterSetup, Limits, RouterConfig};
 use tributary_simulator::SimulatorConfig;
 
-use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, setup, until};
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, allow, config, items, setup, until};
+use crate::renewal::lists;
 
 fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between: &str) -> String {
     (0..count).map(|number| text(number).to_string()).collect::<Vec<_>>().join(between)
@@ -105,7 +106,7 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
     let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
     let router = tributary_router::Router::new(RouterConfig { policies: allow(), limits, ..RouterConfig::default() });
     router.set_clusters(vec![setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await]);
-    router.asked_once(crate::harness::SOON).await;
+    router.asked_once(SOON).await;
     let bounded = Fixture { members: Vec::new(), router };
     let list = bounded.get("/api/v1/pods").await;
     let listed = items(&list.ok());
@@ -148,4 +149,41 @@ async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_st
     assert!((1..400 << 10).contains(&value("tributary_limit_used")), "{text}");
     let report = fixture.router.report().await;
     assert!(report.limits.iter().any(|own| own.limit == "total_collection_bytes" && own.max == 400 << 10));
+}
+
+/// What is held of a cluster is served on while it is followed anew: what it occupies is not free for others.
+#[tokio::test]
+async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others_take_meanwhile() {
+    let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
+    let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
+    // A quarter of all: where others have taken what they could, nobody finds room for so much.
+    fixture.put_and_see("a", "x", &"x".repeat(100 << 10)).await;
+    fixture.put_and_see("greedy", "y", "").await;
+    let (a, greedy) = (fixture.member("a"), fixture.member("greedy"));
+    a.control().hold_lists(true);
+    // Twice: the second time what is replaced has not listed anything itself.
+    for address in ["another address", "a third address"] {
+        a.control().reset_counters();
+        let changed = ClusterSetup { address: ClusterAddress::of(address), ..setup(a, "a").await };
+        let kept = ClusterSetup { index: Some(1), ..setup(greedy, "greedy").await };
+        fixture.router.set_clusters(vec![changed, kept]);
+        fixture.router.asked_once(SOON).await;
+        until(async || !lists(a).is_empty()).await;
+    }
+    greedy.control().reset_counters();
+    for number in 0..40 {
+        fixture.put("greedy", &format!("y{number}"), &"y".repeat(10 << 10));
+    }
+    // Whoever grows until there is no room is listed anew.
+    until(async || !lists(greedy).is_empty()).await;
+    let history = async || fixture.router.report().await.resources.iter().map(|own| own.history_bytes).sum::<u64>();
+    let before = history().await;
+    fixture.put("a", "later", "");
+    a.control().hold_lists(false);
+    until(async || !fixture.get(CONFIG_MAPS).await.warnings().join("").contains("cluster a: ")).await;
+    let listed = items(&fixture.get(CONFIG_MAPS).await.ok());
+    assert!(listed.contains(&"a/x".to_owned()) && listed.contains(&"a/later".to_owned()), "{listed:?}");
+    // What has not changed is the same in memory, so the history has nothing of it alone.
+    let after = history().await;
+    assert!(after < before + (50 << 10), "{before}, then {after}");
 }

@@ -75,8 +75,8 @@ async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     client.set_user(&config).await.unwrap();
 }
 
-/// The requests that took the collection anew.
-fn lists(member: &SimulatedCluster) -> Vec<String> {
+/// The requests that took a collection of ConfigMaps anew.
+pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
     let taken_anew = |line: &String| {
         line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
     };
