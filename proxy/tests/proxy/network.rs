@@ -14,6 +14,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, ReachabilityState, RequestIdentity};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, channel, eventually, get, text};
+use crate::proxies::{connect_proxy, socks_proxy};
 
 #[tokio::test]
 async fn a_wrong_authority_is_a_tls_error_that_says_so() {
@@ -222,28 +223,6 @@ async fn a_half_open_connection_is_noticed() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// An HTTP proxy that knows CONNECT only; the heads of its requests go to the channel.
-pub(crate) async fn connect_proxy() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(near.read_u8().await.unwrap());
-            }
-            let head = String::from_utf8(head).unwrap();
-            let to = head.split(' ').nth(1).unwrap().to_owned();
-            let _ = sender.send(head);
-            let mut far = TcpStream::connect(to).await.unwrap();
-            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
-        }
-    });
-    (address, receiver)
-}
-
 #[tokio::test]
 async fn proxies_tunnel_tls() {
     let member = Member::echo().await;
@@ -259,37 +238,12 @@ async fn proxies_tunnel_tls() {
     assert!(!member.last().headers.contains_key("proxy-authorization"));
 }
 
-/// A SOCKS5 proxy that wants a user and password and knows CONNECT to an IPv4 address only.
-async fn socks_proxy() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            let mut methods = vec![0; 2];
-            near.read_exact(&mut methods).await.unwrap();
-            near.read_exact(&mut vec![0; usize::from(methods[1])]).await.unwrap();
-            near.write_all(&[5, 2]).await.unwrap();
-            let mut login = [0; 12];
-            near.read_exact(&mut login).await.unwrap();
-            assert_eq!(&login, b"\x01\x04user\x05p@ss!");
-            near.write_all(&[1, 0]).await.unwrap();
-            let mut connect = [0; 10];
-            near.read_exact(&mut connect).await.unwrap();
-            assert_eq!(&connect[..4], [5, 1, 0, 1]);
-            let ip = std::net::Ipv4Addr::new(connect[4], connect[5], connect[6], connect[7]);
-            let mut far = TcpStream::connect((ip, u16::from_be_bytes([connect[8], connect[9]]))).await.unwrap();
-            near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
-            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
-        }
-    });
-    address
-}
-
 #[tokio::test]
 async fn socks5_proxies_carry_tls() {
     let member = Member::echo().await;
+    let (proxy, _asked) = socks_proxy().await;
     let mut config = member.config();
-    config.proxy_url = Some(format!("socks5://user:p%40ss!@{}", socks_proxy().await).parse().unwrap());
+    config.proxy_url = Some(format!("socks5://user:p%40ss!@{proxy}").parse().unwrap());
     let client = member::connect(config, ClientTuning::default()).await;
     let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/api");

@@ -16,6 +16,7 @@ use tributary_proxy::{
 
 use crate::credentials::plugin;
 use crate::member::{self, Port, get};
+use crate::own_process;
 use crate::plugins::TOKEN;
 
 /// Says in the environment that this is that process.
@@ -50,15 +51,10 @@ fn take_descriptors() -> Vec<File> {
 
 /// Runs a test of this module in a process of its own that may have few files open.
 fn run_short(test: &str) {
-    let output = Command::new("sh")
-        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("shortages::{test}"), "--nocapture"])
-        .env(IS_SHORT, "1")
-        .output()
-        .unwrap();
-    let [told, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    assert!(output.status.success() && told.contains("1 passed"), "{told}\n{errors}");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]);
+    command.arg(std::env::current_exe().unwrap()).env(IS_SHORT, "1");
+    own_process::run(&mut command, &format!("shortages::{test}"));
 }
 
 /// Whether this is the process that is to run short.

@@ -1,0 +1,73 @@
+//! Small proxies on the way to a member.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::upgrades::read_head;
+
+/// An HTTP proxy that knows CONNECT only; the heads of its requests go to the channel.
+pub(crate) async fn connect_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
+    let (sender, receiver) = unbounded_channel();
+    let address = listen(move |near| connect(near, sender.clone())).await;
+    (address, receiver)
+}
+
+/// A SOCKS5 proxy that wants a user and password and knows CONNECT to an IPv4 address only; those that it is asked for
+/// go to the channel.
+pub(crate) async fn socks_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
+    let (sender, receiver) = unbounded_channel();
+    let address = listen(move |near| socks(near, sender.clone())).await;
+    (address, receiver)
+}
+
+/// Serves each connection by itself, on a free port.
+async fn listen<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            tokio::spawn(serve(near));
+        }
+    });
+    address
+}
+
+async fn connect(mut near: impl AsyncRead + AsyncWrite + Unpin, asked: UnboundedSender<String>) {
+    let head = read_head(&mut near).await;
+    let to = head.split(' ').nth(1).unwrap().to_owned();
+    let _nobody_may_care = asked.send(head);
+    let far = TcpStream::connect(to).await.unwrap();
+    near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    join(near, far).await;
+}
+
+async fn socks(mut near: TcpStream, asked: UnboundedSender<String>) {
+    let mut methods = [0; 2];
+    near.read_exact(&mut methods).await.unwrap();
+    near.read_exact(&mut vec![0; usize::from(methods[1])]).await.unwrap();
+    near.write_all(&[5, 2]).await.unwrap();
+    let mut login = [0; 12];
+    near.read_exact(&mut login).await.unwrap();
+    assert_eq!(&login, b"\x01\x04user\x05p@ss!");
+    near.write_all(&[1, 0]).await.unwrap();
+    let mut connect = [0; 10];
+    near.read_exact(&mut connect).await.unwrap();
+    assert_eq!(&connect[..4], [5, 1, 0, 1]);
+    let ip = Ipv4Addr::new(connect[4], connect[5], connect[6], connect[7]);
+    let to = SocketAddr::from((ip, u16::from_be_bytes([connect[8], connect[9]])));
+    let _nobody_may_care = asked.send(to.to_string());
+    let far = TcpStream::connect(to).await.unwrap();
+    near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    join(near, far).await;
+}
+
+/// Copies both ways. What has ended in one ends there alone.
+async fn join(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: TcpStream) {
+    let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+}
