@@ -17,6 +17,7 @@ mod plugins;
 mod pool;
 mod precedents;
 mod probes;
+mod proxied_tunnels;
 mod proxies;
 mod readers;
 mod refusals;

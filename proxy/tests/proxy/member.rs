@@ -55,6 +55,7 @@ impl Port {
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) der: CertificateDer<'static>,
+    pub(crate) pem: String,
 }
 
 /// A certificate with its key.
@@ -72,8 +73,9 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "test authority");
         let key = KeyPair::generate().unwrap();
-        let der = params.self_signed(&key).unwrap().der().clone();
-        Self { issuer: Issuer::new(params, key), der }
+        let certificate = params.self_signed(&key).unwrap();
+        let (der, pem) = (certificate.der().clone(), certificate.pem());
+        Self { issuer: Issuer::new(params, key), der, pem }
     }
 
     pub(crate) fn leaf(&self, name: &str) -> Leaf {

@@ -1,18 +1,44 @@
-//! Small proxies on the way to a member.
+//! Small proxies on the way to a member, one of each kind.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_rustls::TlsAcceptor;
 
+use crate::member::{Authority, Options, server_config};
 use crate::upgrades::read_head;
+
+/// The URL of a proxy of each kind, and what each was asked for. The authority vouches for the one over TLS.
+pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedReceiver<String>); 3] {
+    let (http, asked_of_http) = connect_proxy().await;
+    let (https, asked_of_https) = connect_proxy_over_tls(authority).await;
+    let (socks, asked_of_socks) = socks_proxy().await;
+    [
+        (format!("http://{http}"), asked_of_http),
+        (format!("https://{https}"), asked_of_https),
+        (format!("socks5://user:p%40ss!@{socks}"), asked_of_socks),
+    ]
+}
 
 /// An HTTP proxy that knows CONNECT only; the heads of its requests go to the channel.
 pub(crate) async fn connect_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     let (sender, receiver) = unbounded_channel();
     let address = listen(move |near| connect(near, sender.clone())).await;
     (address, receiver)
+}
+
+/// The same, over TLS.
+async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, UnboundedReceiver<String>) {
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let acceptor = TlsAcceptor::from(server_config(authority, &options));
+    let (sender, receiver) = unbounded_channel();
+    let address = listen(move |near| {
+        let (acceptor, sender) = (acceptor.clone(), sender.clone());
+        async move { connect(acceptor.accept(near).await.unwrap(), sender).await }
+    });
+    (address.await, receiver)
 }
 
 /// A SOCKS5 proxy that wants a user and password and knows CONNECT to an IPv4 address only; those that it is asked for

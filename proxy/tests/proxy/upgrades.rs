@@ -225,7 +225,9 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
 }
 
 /// The configuration of a member that takes one connection, switches it, and does this on it.
-async fn member_that_switches<F>(does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static) -> kube::Config
+pub(crate) async fn member_that_switches<F>(
+    does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static,
+) -> kube::Config
 where
     F: Future<Output = ()> + Send + 'static,
 {
