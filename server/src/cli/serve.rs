@@ -147,6 +147,10 @@ pub struct ServeArguments {
     /// the OpenTelemetry collector that spans are sent to (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
+    /// Whether it is `demo` that serves, for somebody who has a first look: the log leaves out what a machine is sized
+    /// by.
+    #[arg(skip)]
+    pub is_demo: bool,
 }
 
 impl ServeArguments {

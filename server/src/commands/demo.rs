@@ -57,6 +57,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         audit: AuditArguments::default(),
         access_log: AccessLogArguments::default(),
         tracing_config_file: None,
+        is_demo: true,
     };
     let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
     // After a second signal nothing is waited for; the files still go.

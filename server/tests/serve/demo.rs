@@ -23,6 +23,8 @@ async fn the_demo_cleans_up() {
     assert!(!printed.contains(&token), "the token is in files alone");
     program.signal("INT");
     assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert!(!log.contains("what may be held of objects"), "that is for whoever sizes a machine: {log}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

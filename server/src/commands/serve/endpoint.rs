@@ -205,20 +205,23 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     }
 }
 
-/// What is held at most. What of it follows from the memory there is, the log says.
+/// What is held at most. What of it follows from the memory there is, the log says; of the demo only where that is too
+/// little.
 fn limits(arguments: &ServeArguments) -> Limits {
     let Memory { bytes: memory, bound } = Memory::of_this_process();
     let limits = arguments.limits.router(memory);
     let (total, each, unread) =
         (limits.total_collection_bytes, limits.collection_bytes, limits.member_unread_bytes as u64);
-    tracing::info!(
-        memory_bytes = memory,
-        memory_by = %bound,
-        max_total_collection_bytes = total,
-        max_collection_bytes = each,
-        max_member_unread_bytes = unread,
-        "what may be held of objects, and of clusters' answers"
-    );
+    if !arguments.is_demo {
+        tracing::info!(
+            memory_bytes = memory,
+            memory_by = %bound,
+            max_total_collection_bytes = total,
+            max_collection_bytes = each,
+            max_member_unread_bytes = unread,
+            "what may be held of objects, and of clusters' answers"
+        );
+    }
     if LimitArguments::exceed(&limits, memory) {
         tracing::warn!(
             max_total_collection_bytes = total,
