@@ -80,6 +80,16 @@ pub(crate) async fn client_of(
     takes: &Arc<Mutex<[Takes; 2]>>,
     tuning: ClientTuning,
 ) -> ClusterClient {
+    client_at(ENDPOINTS.map(|host| format!("{scheme}://{host}")), authority, takes, tuning).await
+}
+
+/// As [`client_of`], of endpoints with these addresses, whose hosts are [`ENDPOINTS`].
+async fn client_at(
+    addresses: [String; 2],
+    authority: &Authority,
+    takes: &Arc<Mutex<[Takes; 2]>>,
+    tuning: ClientTuning,
+) -> ClusterClient {
     let takes = Arc::clone(takes);
     let connector = tower::service_fn(move |uri: Uri| {
         let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
@@ -96,7 +106,7 @@ pub(crate) async fn client_of(
             Ok::<BoxIo, BoxError>(Box::new(near))
         }
     });
-    let [first, second] = ENDPOINTS.map(|host| format!("{scheme}://{host}").parse::<Uri>().unwrap());
+    let [first, second] = addresses.map(|address| address.parse::<Uri>().unwrap());
     let mut config = kube::Config::new(first);
     config.root_cert = Some(vec![authority.der.to_vec()]);
     // The servers' certificate is for it.
@@ -260,31 +270,35 @@ async fn ask_to_switch_at(client: &ClusterClient, user: &str, path: &str) -> Res
     client.forward(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
 }
 
-/// A client of a member that switches nothing, and answers all with 200.
-async fn client_of_one_that_never_switches() -> ClusterClient {
+/// A client of a member that switches nothing, and answers all with 200. Its addresses have this path.
+async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
-    let takes = [(); 2].map(|()| Takes::Http1(acceptor.clone(), Duration::ZERO));
-    client("https", &authority, takes, ClientTuning::default()).await
+    let takes = Arc::new(Mutex::new([(); 2].map(|()| Takes::Http1(acceptor.clone(), Duration::ZERO))));
+    let addresses = ENDPOINTS.map(|host| format!("https://{host}{path}"));
+    client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }
 
 /// kubectl asks for each twice where it is denied: by WebSocket, and by SPDY.
 #[tokio::test(start_paused = true)]
 async fn exec_and_what_else_kube_apiserver_switches_may_be_denied_any_number_of_times() {
-    let client = client_of_one_that_never_switches().await;
-    for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {
-        for number in 0..100 {
-            let answered = ask_to_switch_at(&client, "ann", path).await;
-            assert_eq!(answered.unwrap(), StatusCode::OK, "{path} {number}");
+    // Behind Rancher a cluster's address has a path, which its clients do not ask for.
+    for below in ["", "/k8s/clusters/c-1"] {
+        let client = client_of_one_that_never_switches(below).await;
+        for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {
+            for number in 0..100 {
+                let answered = ask_to_switch_at(&client, "ann", path).await;
+                assert_eq!(answered.unwrap(), StatusCode::OK, "{below}{path} {number}");
+            }
         }
+        assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "of those none counts");
     }
-    assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "of those none counts");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else() {
-    let client = client_of_one_that_never_switches().await;
+    let client = client_of_one_that_never_switches("").await;
     let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
     let mut answered = 0;
     let refused = loop {
