@@ -13,6 +13,7 @@ use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, Impersonation, 
 
 use crate::identity::names;
 use crate::member::{self, Member, Options, SOON, empty, get, text};
+use crate::proxies::connect_proxy;
 use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 
 /// Asks for an upgrade that the member answers with `answer`, and goes on with another request as if bytes were joined.
