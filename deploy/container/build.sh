@@ -3,13 +3,16 @@
 #
 #   build.sh FOLDER     FOLDER/tributary, and FOLDER/etc with its user and the authorities that this machine believes
 #
-# The Containerfile runs it, and so may you, where static programs are wanted outside of containers. It needs Rust and a
-# C compiler. The program is linked with the C library of this machine: a glibc of 2.34 or later (older ones look for
+# The Containerfile runs it, and so may you, where static programs are wanted outside of containers. It needs Rust, a C
+# compiler and xz. The program is linked with the C library of this machine: a glibc of 2.34 or later (older ones look for
 # parts of themselves at run time when they resolve names), or musl where TARGET says so:
 #
 #   TARGET=x86_64-unknown-linux-musl build.sh FOLDER     after `rustup target add x86_64-unknown-linux-musl`
 #
 # PROFILE=dev builds faster and runs slower.
+#
+# The compiler is told by `profile/` what runs often, if that has a file for this compiler and this target: a request that
+# is passed on costs a third less then (bench/RESULTS.md). profile.sh makes that file anew. UNGUIDED=1 does without.
 set -euo pipefail
 
 folder=${1:?usage: build.sh FOLDER}
@@ -17,13 +20,29 @@ mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-target=${TARGET:-$(rustc -vV | sed -n 's/^host: //p')}
+about_compiler() { rustc -vV | sed -n "s/^$1: //p"; }
+target=${TARGET:-$(about_compiler host)}
 profile=${PROFILE:-release}
 # Apart from the other builds: all is compiled anew for a static program. With --target the flags are not those of
 # build scripts and macros, which are loaded by the compiler and cannot be static.
 objects=${CARGO_TARGET_DIR:-target}/static
-RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
-  cargo build --locked --package tributary-server --bin tributary --no-default-features \
+flags="${RUSTFLAGS:-} -C target-feature=+crt-static"
+# By the name of the compiler and the target: what one has counted, another does not understand.
+counted=$PWD/deploy/container/profile/$(about_compiler release)-$target.profdata.xz
+if [ "$profile" = release ] && [ -z "${UNGUIDED:-}" ] && [ -f "$counted" ]; then
+  command -v xz >/dev/null || {
+    echo "build.sh: xz is missing, which unpacks ${counted#"$PWD"/}: install xz-utils, or build with UNGUIDED=1" >&2
+    exit 1
+  }
+  mkdir -p "$objects"
+  # By its contents, so that what an earlier one has guided is compiled anew.
+  used=$(cd "$objects" && pwd)/$(sha256sum "$counted" | cut -c1-16).profdata
+  xz --decompress --stdout "$counted" >"$used"
+  # Functions that have changed since are compiled as without it, which need not be told of each.
+  flags+=" -C profile-use=$used -C llvm-args=-no-pgo-warn-mismatch"
+  echo "build.sh: guided by deploy/container/profile/$(basename "$counted")" >&2
+fi
+RUSTFLAGS=$flags cargo build --locked --package tributary-server --bin tributary --no-default-features \
   --target "$target" --target-dir "$objects" --profile "$profile"
 
 built=$objects/$target/${profile/#dev/debug}/tributary

@@ -39,6 +39,16 @@ fn tables_of_flags_and_fields_are_the_codes() {
     );
 }
 
+/// What guides the compiler counts for one compiler alone: with another one the released program would be slower, and
+/// nobody would notice.
+#[test]
+fn the_profile_is_of_the_compiler_that_builds_the_released_program() {
+    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
+    let profile = format!("deploy/container/profile/{channel}-x86_64-unknown-linux-gnu.profdata.xz");
+    assert!(root().join(&profile).exists(), "{profile} is missing: deploy/container/profile.sh makes it");
+}
+
 /// Where the manifests of accounts in clusters are, by impersonation and profile.
 const MEMBERS: &str = "deploy/members";
 
