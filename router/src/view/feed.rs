@@ -20,6 +20,8 @@ pub(super) struct Feed {
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
+    /// Whether the log has the cluster as it was before it became another one, which is being listed.
+    is_another: AtomicBool,
     live: AtomicBool,
     /// The views of one namespace that are fed from here. Locked before the log.
     followers: Mutex<Followers>,
@@ -68,8 +70,19 @@ impl Followers {
 
 impl Feed {
     pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
-        let (view, live, followers) = (Arc::downgrade(contents), AtomicBool::new(true), Mutex::default());
-        Arc::new(Self { view, cluster, goes_on, live, followers })
+        let (view, followers) = (Arc::downgrade(contents), Mutex::default());
+        let (is_another, live) = (AtomicBool::new(false), AtomicBool::new(true));
+        Arc::new(Self { view, cluster, goes_on, is_another, live, followers })
+    }
+
+    /// The cluster is another one, and is listed from now on: what the log has of it is no earlier state of that.
+    pub(super) fn begin_anew(&self) {
+        self.is_another.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the log has nothing yet of what the cluster is by now.
+    pub(super) fn is_another(&self) -> bool {
+        self.is_another.load(Ordering::Relaxed)
     }
 
     /// Feeds a view of one namespace from now on, with the state that there is and each step from there.
@@ -196,11 +209,14 @@ impl Feed {
             }
             _ => News::Anything,
         };
+        // A complete state that is no step from the one before it is of the cluster as it is by now.
+        let is_first = matches!(update, Update::Synced { .. } | Update::Reset { .. });
+        let is_another = is_first && self.is_another.swap(false, Ordering::Relaxed);
         let mut taken = Taken::Step;
         match update {
             // A new cacher for a cluster that is known already, because its configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
-                match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
+                match log.snapshot(&self.cluster).is_some_and(|before| is_another || snapshot.undoes(before)) {
                     true => {
                         taken = Taken::Reset;
                         reset(view, &mut log, &self.cluster, snapshot, now);

@@ -156,6 +156,7 @@ impl View {
             tracing::debug!(cluster = %cluster.name(), resource = %self.kind.resource, "listing another incarnation");
             // What is held is of another cluster.
             member.takes_over = None;
+            member.feed.begin_anew();
             member.cacher.reset();
         }
         member.uid = uid.or(member.uid.take());
@@ -220,7 +221,9 @@ impl Inheritance {
     /// Of the member before it, which may have been of another cluster of that name.
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_same = Arc::ptr_eq(&before.cluster, cluster);
-        let goes_on = is_same || before.uid.is_some() && before.uid == cluster.uid();
+        // By its uid it may be known already as another one than the log has.
+        let is_in_log = !before.feed.is_another();
+        let goes_on = is_in_log && (is_same || before.uid.is_some() && before.uid == cluster.uid());
         let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = goes_on.then(|| TakenOver { since: before.stale_since(), why });
         // One that another view holds goes on there.

@@ -12,6 +12,7 @@ use crate::harness::{
     ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, config, config_map, items, name, pass,
     setup, setup_through, until, vector, version,
 };
+use crate::renewal::lists;
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -262,6 +263,49 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     events.nothing().await;
     fixture.put("a", "z", "");
     assert_eq!(events.brief().await, "ADDED a/z");
+}
+
+/// Makes a cluster anew while it is listed for a configuration that is another one; and, while it is listed for that,
+/// exchanges the configuration `once_more`.
+async fn made_anew_while_reconfigured(once_more: bool) {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let a = fixture.member("a");
+    let is_listed_anew = async || until(async || !lists(a).is_empty()).await;
+    let reconfigure = async |address: &str| {
+        a.control().reset_counters();
+        fixture.router.set_clusters(vec![ClusterSetup { address: ClusterAddress::of(address), ..setup(a, "a").await }]);
+        fixture.router.asked_once(SOON).await;
+        is_listed_anew().await;
+    };
+    a.control().hold_lists(true);
+    reconfigure("another address").await;
+    a.control().reset_counters();
+    a.control().new_incarnation();
+    refresh(&fixture).await;
+    is_listed_anew().await;
+    if once_more {
+        reconfigure("a third address").await;
+        let list = fixture.get(&made()).await;
+        assert!(!items(&list.ok()).contains(&"a/x".to_owned()), "that is of a cluster that is no more");
+    }
+    // Its revisions are above those of the first one: they alone do not tell.
+    fixture.put("a", "y", "");
+    a.control().hold_lists(false);
+    until(async || items(&fixture.get(&made()).await.ok()) == ["a/x", "a/y"]).await;
+    let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(old.soon().await["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_while_it_is_reconfigured_is_another_one() {
+    made_anew_while_reconfigured(false).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_between_two_configurations_is_another_one() {
+    made_anew_while_reconfigured(true).await;
 }
 
 /// A cluster made anew, or another behind the same load balancer, is met by a new connection without ever having been
