@@ -11,8 +11,8 @@
 #
 # PROFILE=dev builds faster and runs slower.
 #
-# The compiler is told by `profile/` what runs often, if that has a file for this compiler and this target: a request that
-# is passed on costs a third less then (bench/RESULTS.md). profile.sh makes that file anew. UNGUIDED=1 does without.
+# The compiler is told what runs often by `profile/`, if that has a file for this compiler and this target: a request that
+# is passed on takes a third less CPU then (bench/RESULTS.md). profile.sh makes that file anew. UNGUIDED=1 does without.
 set -euo pipefail
 
 folder=${1:?usage: build.sh FOLDER}
@@ -26,23 +26,30 @@ profile=${PROFILE:-release}
 # Apart from the other builds: all is compiled anew for a static program. With --target the flags are not those of
 # build scripts and macros, which are loaded by the compiler and cannot be static.
 objects=${CARGO_TARGET_DIR:-target}/static
-flags="${RUSTFLAGS:-} -C target-feature=+crt-static"
+read -ra flags <<<"${RUSTFLAGS:-}"
+flags+=(-C target-feature=+crt-static)
+
 # By the name of the compiler and the target: what one has counted, another does not understand.
-counted=$PWD/deploy/container/profile/$(about_compiler release)-$target.profdata.xz
-if [ "$profile" = release ] && [ -z "${UNGUIDED:-}" ] && [ -f "$counted" ]; then
+counted=deploy/container/profile/$(about_compiler release)-$target.profdata.xz
+used=
+if [ -n "${UNGUIDED:-}" ] || [ "$profile" != release ] || [ ! -f "$counted" ]; then
+  echo "build.sh: not guided by a profile, so the program is slower than it may be" >&2
+else
   command -v xz >/dev/null || {
-    echo "build.sh: xz is missing, which unpacks ${counted#"$PWD"/}: install xz-utils, or build with UNGUIDED=1" >&2
+    echo "build.sh: xz is missing, which unpacks $counted: install xz-utils, or build with UNGUIDED=1" >&2
     exit 1
   }
   mkdir -p "$objects"
-  # By its contents, so that what an earlier one has guided is compiled anew.
+  # By its contents, so that what an earlier one has guided is compiled anew, and nothing else is.
   used=$(cd "$objects" && pwd)/$(sha256sum "$counted" | cut -c1-16).profdata
-  xz --decompress --stdout "$counted" >"$used"
+  [ -s "$used" ] || { xz --decompress --stdout "$counted" >"$used.$$" && mv "$used.$$" "$used"; }
   # Functions that have changed since are compiled as without it, which need not be told of each.
-  flags+=" -C profile-use=$used -C llvm-args=-no-pgo-warn-mismatch"
-  echo "build.sh: guided by deploy/container/profile/$(basename "$counted")" >&2
+  flags+=(-C "profile-use=$used" -C llvm-args=-no-pgo-warn-mismatch)
+  echo "build.sh: guided by $counted" >&2
 fi
-RUSTFLAGS=$flags cargo build --locked --package tributary-server --bin tributary --no-default-features \
+# A path among them may have blanks.
+CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
+  cargo build --locked --package tributary-server --bin tributary --no-default-features \
   --target "$target" --target-dir "$objects" --profile "$profile"
 
 built=$objects/$target/${profile/#dev/debug}/tributary
@@ -50,6 +57,17 @@ built=$objects/$target/${profile/#dev/debug}/tributary
 if LC_ALL=C readelf --program-headers "$built" | grep -q INTERP; then
   echo "build.sh: $built needs a dynamic linker: $target does not link statically on this machine" >&2
   exit 1
+fi
+# The names of functions have the versions of their packages in them: what was counted of others guides nothing, and the
+# compiler does not say so.
+if [ -n "$used" ]; then
+  names() { grep -aoE '_(ZN|R)[A-Za-z0-9_.$]{6,}' | LC_ALL=C sort -u; }
+  known=$(comm -12 <(names <"$used") <(nm "$built" | names) | wc -l)
+  if [ "$known" -lt "$KNOWN_MIN" ]; then
+    echo "build.sh: only $known functions of $counted are in the program: it is of other versions. Make it anew by" \
+      "deploy/container/profile.sh, or build with UNGUIDED=1" >&2
+    exit 1
+  fi
 fi
 install -m 0755 "$built" "$folder/tributary"
 strip --strip-debug "$folder/tributary"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Counts anew what of the program runs how often, for build.sh: builds it so that it counts, asks it by the load program of
 # bench/, and writes profile/COMPILER-TARGET.profdata.xz. That is due when the compiler of rust-toolchain.toml is another
-# one, before a release, and after a change of what answers requests. It takes 30 minutes on two cores.
+# one, when the version or Cargo.lock has changed (functions have other names then), and after a change of what answers
+# requests; so before a release, and behind all else. It takes 30 minutes on two cores.
 #
-# It needs what the end-to-end tests need (`make tools`), and llvm-profdata of the compiler's own LLVM
+# It needs what the end-to-end tests need (`make tools`), util-linux, xz, and llvm-profdata of the compiler's own LLVM
 # (`rustup component add llvm-tools`), or one that reads the same format and is named by LLVM_PROFDATA.
 #
 #   WANTED=gateway-get profile.sh    asks for a part alone, for a first look
@@ -21,14 +22,22 @@ profdata=${LLVM_PROFDATA:-$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-pr
   echo "profile.sh: there is no llvm-profdata: rustup component add llvm-tools, or name one by LLVM_PROFDATA" >&2
   exit 1
 }
+for program in setsid setpriv xz; do
+  command -v "$program" >/dev/null || { echo "profile.sh: $program is missing" >&2; exit 1; }
+done
 
-targets=${CARGO_TARGET_DIR:-$PWD/target}
-folder=$targets/profile
+# Whoever starts the program is in another folder.
+mkdir -p "${CARGO_TARGET_DIR:=target}"
+CARGO_TARGET_DIR=$(cd "$CARGO_TARGET_DIR" && pwd)
+export CARGO_TARGET_DIR
+folder=$CARGO_TARGET_DIR/profile
 counts=$folder/counts
 rm -rf "$counts"
 mkdir -p "$counts"
-# The very program that build.sh makes, or its functions have other names.
-UNGUIDED=1 RUSTFLAGS="-C profile-generate=$counts" CARGO_TARGET_DIR=$folder deploy/container/build.sh "$folder/image"
+# The very program that build.sh makes for this machine, or its functions have other names. It is asked for its version in the
+# end, which is nothing to count.
+TARGET=$host PROFILE=release UNGUIDED=1 RUSTFLAGS="-C profile-generate" LLVM_PROFILE_FILE=$folder/version.profraw \
+  CARGO_TARGET_DIR=$folder deploy/container/build.sh "$folder/image"
 cargo build --release --locked -p tributary-bench
 
 # A program writes what it has counted at a proper end, and the load program ends process groups at once. So it is in a
@@ -36,15 +45,20 @@ cargo build --release --locked -p tributary-bench
 cat >"$folder/counting" <<SCRIPT
 #!/bin/sh
 LLVM_PROFILE_FILE='$counts/%p.profraw' setsid setpriv --pdeathsig TERM '$folder/image/tributary' "\$@" &
+echo \$! >'$counts/'\$!.pid
 wait
 SCRIPT
 chmod +x "$folder/counting"
-TRIBUTARY_BIN=$folder/counting "$targets/release/tributary-bench" --pods 1000 --seconds 1 --watch-seconds 4 \
+TRIBUTARY_BIN=$folder/counting "$CARGO_TARGET_DIR/release/tributary-bench" --pods 1000 --seconds 1 --watch-seconds 4 \
   --only "$wanted" --json "$folder/results.json"
 # Whoever drains has ten seconds for it.
-for _ in $(seq 30); do
-  pgrep --full "^$folder/image/tributary" >/dev/null || break
-  sleep 1
+for pid in "$counts"/*.pid; do
+  process=$(<"$pid")
+  for _ in $(seq 30); do
+    [ -d "/proc/$process" ] || break
+    sleep 1
+  done
+  [ -s "$counts/$process.profraw" ] || { echo "profile.sh: process $process has not written what it counted" >&2; exit 1; }
 done
 
 made=deploy/container/profile/$(about_compiler release)-$host.profdata
