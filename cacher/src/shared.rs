@@ -57,4 +57,10 @@ impl ReflectorShared {
             config,
         }
     }
+
+    /// Lets go of what was served before. Not with the lock held: this may be the last that has those objects.
+    pub(crate) fn forget_earlier(&self) {
+        let earlier = self.earlier.lock().take();
+        drop(earlier);
+    }
 }

@@ -40,10 +40,8 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
-        // Only now: whoever takes the place of this one finds one of the two. And not with the lock held: it may be the
-        // last that has those objects.
-        let earlier = self.shared.earlier.lock().take();
-        drop(earlier);
+        // Only now: whoever takes the place of this one finds one of the two.
+        self.shared.forget_earlier();
         self.show_state();
     }
 

@@ -194,8 +194,7 @@ impl Drop for Reflector {
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
         // It is held no longer than there is room reserved for it.
-        let earlier = self.shared.earlier.lock().take();
-        drop(earlier);
+        self.shared.forget_earlier();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {

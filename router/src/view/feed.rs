@@ -20,7 +20,7 @@ pub(super) struct Feed {
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
-    /// Whether the log has the cluster as it was before it became another one, which is being listed.
+    /// Whether what the log has may be of another cluster, and this one is being listed.
     is_another: AtomicBool,
     live: AtomicBool,
     /// The views of one namespace that are fed from here. Locked before the log.
@@ -71,7 +71,8 @@ impl Followers {
 impl Feed {
     pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
         let (view, followers) = (Arc::downgrade(contents), Mutex::default());
-        let (is_another, live) = (AtomicBool::new(false), AtomicBool::new(true));
+        let is_another = !goes_on && contents.log().snapshot(&cluster).is_some();
+        let (is_another, live) = (AtomicBool::new(is_another), AtomicBool::new(true));
         Arc::new(Self { view, cluster, goes_on, is_another, live, followers })
     }
 
@@ -80,7 +81,8 @@ impl Feed {
         self.is_another.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the log has nothing yet of what the cluster is by now.
+    /// Whether what the log has may be of another cluster than this one. Whoever takes the place of this feed does not
+    /// go on with that.
     pub(super) fn is_another(&self) -> bool {
         self.is_another.load(Ordering::Relaxed)
     }
@@ -214,20 +216,20 @@ impl Feed {
         let is_another = is_first && self.is_another.swap(false, Ordering::Relaxed);
         let mut taken = Taken::Step;
         match update {
+            // What the log has may be of another incarnation.
+            Update::Synced { snapshot } if is_another && log.snapshot(&self.cluster).is_some() => {
+                taken = Taken::Reset;
+                log.reset(&self.cluster, snapshot, now);
+            }
             // A new cacher for a cluster that is known already, because its configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
-                match log.snapshot(&self.cluster).is_some_and(|before| is_another || snapshot.undoes(before)) {
+                match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {
                         taken = Taken::Reset;
                         reset(view, &mut log, &self.cluster, snapshot, now);
                     }
                     false => log.relist(&self.cluster, snapshot, now),
                 }
-            }
-            // The same, but it may be another incarnation.
-            Update::Synced { snapshot } if log.snapshot(&self.cluster).is_some() => {
-                taken = Taken::Reset;
-                log.reset(&self.cluster, snapshot, now);
             }
             Update::Synced { snapshot } => log.join(&self.cluster, snapshot, now),
             Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),

@@ -222,7 +222,7 @@ impl Inheritance {
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_same = Arc::ptr_eq(&before.cluster, cluster);
         // By its uid it may be known already as another one than the log has.
-        let is_in_log = !before.feed.is_another();
+        let is_in_log = !before.feed.is_another() && !before.leader.as_ref().is_some_and(|leader| leader.is_another());
         let goes_on = is_in_log && (is_same || before.uid.is_some() && before.uid == cluster.uid());
         let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = goes_on.then(|| TakenOver { since: before.stale_since(), why });
@@ -234,7 +234,8 @@ impl Inheritance {
     /// Of the view of all namespaces, which feeds it.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = TakenOver { since: leader.stale_since, why: WhyAnew::Configuration };
-        Self { goes_on: false, takes_over: Some(takes_over), cacher: None }
+        let takes_over = (!leader.feed.is_another()).then_some(takes_over);
+        Self { goes_on: false, takes_over, cacher: None }
     }
 
     /// Of what the view of all namespaces still holds, which may be old since then.

@@ -42,7 +42,8 @@ impl View {
     /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the
     /// namespace's own list is there, and says since when that may be old, if it is anything.
     pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> Option<Instant> {
-        let leader = self.whole()?.leader(cluster)?;
+        // What is of another cluster is no earlier state of this one.
+        let leader = self.whole()?.leader(cluster).filter(|leader| !leader.feed.is_another())?;
         let namespace = self.namespace.as_ref()?;
         let feed = Feed::new(&self.contents, cluster.clone(), false);
         leader.feed.lead(&namespace.as_str().into(), &feed);

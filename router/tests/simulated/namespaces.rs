@@ -215,6 +215,26 @@ async fn a_relist_and_a_restore_of_all_namespaces_are_told_in_each() {
     assert_eq!(resumed.soon().await["type"], "ERROR", "what was undone is resumed from nowhere");
 }
 
+/// Then what each namespace has of it comes from a cacher of its own, which begins where that of all ended.
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_and_forbids_to_read_all_is_another_one_in_each_namespace() {
+    let (fixture, _) = two(allow()).await;
+    let from = version(&fixture.get(&made()).await.ok());
+    forbid(&fixture, "a", &[]);
+    fixture.member("a").control().new_incarnation();
+    // A refresh of discovery sees the new uid.
+    fixture.get("/apis/unknown.io/v1").await.no_route();
+    fixture.put("a", "w", "1");
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
+    let may_follow = || async {
+        let mut old = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+        // One that is opened before the new uid is seen stays silent.
+        let event = timeout(crate::harness::QUIET, old.next()).await;
+        event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
+    };
+    until(may_follow).await;
+}
+
 #[tokio::test]
 async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
     let (fixture, mut events) = two(Policies::default()).await;

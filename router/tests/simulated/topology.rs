@@ -266,28 +266,44 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     assert_eq!(events.brief().await, "ADDED a/z");
 }
 
-/// Makes a cluster anew while it is listed for a configuration that is another one; and, while it is listed for that,
-/// exchanges the configuration `once_more`.
-async fn made_anew_while_reconfigured(once_more: bool) {
+/// What becomes of a cluster while its lists are held.
+#[derive(Clone, Copy, PartialEq)]
+enum Changed {
+    /// Its configuration is another one.
+    Configuration,
+    /// It is made anew, and that is seen.
+    Cluster,
+    /// It is made anew, which is seen with the next configuration.
+    ClusterUnseen,
+}
+
+/// Changes a cluster again and again before it is listed, and shows that it is another one in the end.
+async fn made_anew_while_reconfigured(changes: &[Changed]) {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let a = fixture.member("a");
-    let is_listed_anew = async || until(async || !lists(a).is_empty()).await;
-    let reconfigure = async |address: &str| {
-        a.control().reset_counters();
-        fixture.router.set_clusters(vec![ClusterSetup { address: ClusterAddress::of(address), ..setup(a, "a").await }]);
-        fixture.router.asked_once(SOON).await;
-        is_listed_anew().await;
-    };
     a.control().hold_lists(true);
-    reconfigure("another address").await;
-    a.control().reset_counters();
-    a.control().new_incarnation();
-    refresh(&fixture).await;
-    is_listed_anew().await;
-    if once_more {
-        reconfigure("a third address").await;
+    for (number, change) in changes.iter().enumerate() {
+        a.control().reset_counters();
+        match change {
+            Changed::Configuration => {
+                let address = ClusterAddress::of(&format!("address {number}"));
+                fixture.router.set_clusters(vec![ClusterSetup { address, ..setup(a, "a").await }]);
+                fixture.router.asked_once(SOON).await;
+            }
+            Changed::Cluster => {
+                a.control().new_incarnation();
+                refresh(&fixture).await;
+            }
+            Changed::ClusterUnseen => {
+                a.control().new_incarnation();
+                continue;
+            }
+        }
+        until(async || !lists(a).is_empty()).await;
+    }
+    if changes.ends_with(&[Changed::Configuration]) {
         // What there was is no old state of what there is.
         let report = fixture.router.report().await;
         let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
@@ -303,12 +319,15 @@ async fn made_anew_while_reconfigured(once_more: bool) {
 
 #[tokio::test]
 async fn a_cluster_that_is_made_anew_while_it_is_reconfigured_is_another_one() {
-    made_anew_while_reconfigured(false).await;
+    made_anew_while_reconfigured(&[Changed::Configuration, Changed::Cluster]).await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_between_two_configurations_is_another_one() {
-    made_anew_while_reconfigured(true).await;
+async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_before_it_is_listed() {
+    use Changed::{Cluster, ClusterUnseen, Configuration};
+    made_anew_while_reconfigured(&[Configuration, Cluster, Configuration, Configuration]).await;
+    made_anew_while_reconfigured(&[Cluster, Configuration, Configuration]).await;
+    made_anew_while_reconfigured(&[ClusterUnseen, Configuration, Configuration]).await;
 }
 
 /// A cluster made anew, or another behind the same load balancer, is met by a new connection without ever having been
