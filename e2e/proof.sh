@@ -20,6 +20,13 @@ export TRIBUTARY_SPECS_RESULTS=$PWD/e2e/specs/RESULTS.md
 export TRIBUTARY_DAY_MINUTES=${TRIBUTARY_DAY_MINUTES:-30}
 upgrade_from=$(git rev-parse --short "${TRIBUTARY_UPGRADE_FROM:-$(git describe --tags --abbrev=0 2>/dev/null || echo 33ec093a)}^{commit}")
 fuzz_seconds=${FUZZ_SECONDS:-120}
+# What build.sh has made, where that is not to be built anew: the tests run in another folder.
+static=
+if [ -n "${TRIBUTARY_STATIC:-}" ]; then
+  static="TRIBUTARY_STATIC=$(basename "$TRIBUTARY_STATIC") "
+  TRIBUTARY_STATIC=$(cd "$TRIBUTARY_STATIC" && pwd) || exit 2
+  export TRIBUTARY_STATIC
+fi
 result=PROOF.md
 failed=0
 log=$(mktemp)
@@ -118,7 +125,7 @@ for name in "${parts[@]}"; do
     behind) part behind 'cargo test --test e2e -- --ignored shared_mode::rights_behind::proof' e2e shared_mode::rights_behind::proof ;;
     faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     clients) part clients 'cargo test --test listener -- --ignored many_clients' cargo test --workspace --locked --test listener -- --ignored many_clients ;;
-    container) part container 'cargo test --test e2e -- --ignored deployment::container::proof' e2e deployment::container::proof ;;
+    container) part container "${static}cargo test --test e2e -- --ignored deployment::container::proof" e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;
     day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;

@@ -53,11 +53,6 @@ CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
   --target "$target" --target-dir "$objects" --profile "$profile"
 
 built=$objects/$target/${profile/#dev/debug}/tributary
-# A program that asks for an interpreter is not static.
-if LC_ALL=C readelf --program-headers "$built" | grep -q INTERP; then
-  echo "build.sh: $built needs a dynamic linker: $target does not link statically on this machine" >&2
-  exit 1
-fi
 # The names of functions have the versions of their packages in them: what was counted of others guides nothing, and the
 # compiler does not say so. Of 14,827 that were counted 6,914 were in the program for which they were counted (the others are
 # inlined), and 15 in one of other features.
@@ -70,6 +65,11 @@ if [ -n "$used" ]; then
       "deploy/container/profile.sh, or build with UNGUIDED=1" >&2
     exit 1
   fi
+fi
+# A program that asks for an interpreter is not static.
+if LC_ALL=C readelf --program-headers "$built" | grep -q INTERP; then
+  echo "build.sh: $built needs a dynamic linker: $target does not link statically on this machine" >&2
+  exit 1
 fi
 install -m 0755 "$built" "$folder/tributary"
 strip --strip-debug "$folder/tributary"

@@ -1,0 +1,60 @@
+//! `deploy/container/build.sh`, which makes the released program, with a `cargo` that compiles nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A target for which there are counts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Runs it where this program has been built before, below a folder whose name has a blank. What it tells the compiler
+/// is in the file `flags` there, a line each.
+fn build(folder: &Path, unguided: &str) -> Output {
+    let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
+    let built = objects.join("static").join(TARGET).join("release");
+    fs::create_dir_all(&programs).unwrap();
+    fs::create_dir_all(&built).unwrap();
+    symlink(env!("CARGO_BIN_EXE_tributary"), built.join("tributary")).unwrap();
+    let cargo = programs.join("cargo");
+    let told = folder.join("flags");
+    let tells = format!("#!/bin/sh\nprintf %s \"$CARGO_ENCODED_RUSTFLAGS\" | tr '\\037' '\\n' >'{}'", told.display());
+    fs::write(&cargo, tells).unwrap();
+    fs::set_permissions(&cargo, Permissions::from_mode(0o755)).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/container/build.sh");
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(script);
+    command.arg(folder.join("image")).env("PATH", path).env("CARGO_TARGET_DIR", objects).env("TARGET", TARGET);
+    command.env("UNGUIDED", unguided).env_remove("PROFILE").env("RUSTFLAGS", "-C debuginfo=0").output().unwrap()
+}
+
+/// The compiler says nothing of it, and the program would be slower without anybody's knowing.
+#[test]
+fn counts_of_another_program_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("a b");
+    let output = build(&folder, "");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("it is of other versions") && errors.contains("UNGUIDED=1"), "{errors}");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let flags = fs::read_to_string(folder.join("flags")).unwrap();
+    let guided = format!("profile-use={}/tar get/static/", folder.display());
+    assert!(flags.lines().any(|flag| flag.starts_with(&guided)), "a path is one flag: {flags}");
+    for flag in ["debuginfo=0", "target-feature=+crt-static"] {
+        assert!(flags.lines().any(|own| own == flag), "{flags}");
+    }
+}
+
+#[test]
+fn whoever_does_without_counts_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = build(folder.path(), "1");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("not guided by a profile"), "{errors}");
+    // It is no static program, which is refused as well.
+    assert!(errors.contains("needs a dynamic linker"), "{errors}");
+    let flags = fs::read_to_string(folder.path().join("flags")).unwrap();
+    assert!(!flags.contains("profile-use"), "{flags}");
+}
