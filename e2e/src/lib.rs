@@ -18,6 +18,7 @@
 //! processes; a guard process ([`guard`]) does the same, and removes the folders,
 //! when the test process dies without dropping.
 
+pub mod aggregated_server;
 mod built;
 pub mod certificates;
 pub mod guard;
@@ -39,6 +40,7 @@ pub mod tunnel_proxy;
 pub mod websocket;
 
 pub use self::{
+    aggregated_server::AggregatedServer,
     http::{EventStream, HttpClient, HttpResponse},
     kubeconfig::Access,
     kubectl::Kubectl,
