@@ -25,9 +25,19 @@ pub struct Column {
     pub priority: i32,
 }
 
+/// The headings of the column that the merged view adds, in order of preference. Custom resources may have columns of
+/// any name: Cluster API has kinds with a column `Cluster`.
+const CLUSTER_HEADINGS: [&str; 3] = ["Cluster", "Member", "Member-Cluster"];
+
 impl Column {
-    /// The column that the merged view puts second: the cluster that the row's object lives in.
-    pub const CLUSTER: Self = Self::new("Cluster", "string", 0, "The cluster that the object lives in.");
+    /// The column that the merged view puts second: the cluster that the row's object lives in. Its heading is none of
+    /// the `others`, compared as kubectl shows them: in upper case.
+    pub fn cluster<'a>(others: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let is_taken = |heading: &str| others.clone().any(|other| other.eq_ignore_ascii_case(heading));
+        let [.., last] = CLUSTER_HEADINGS;
+        let heading = CLUSTER_HEADINGS.into_iter().find(|heading| !is_taken(heading)).unwrap_or(last);
+        Self::new(heading, "string", 0, "The cluster that the object lives in.")
+    }
 
     /// A column without a format.
     pub(crate) const fn new(
@@ -81,7 +91,7 @@ impl Column {
     }
 }
 
-/// Appends a Table's `columnDefinitions` as a JSON array. With `cluster`, [`Column::CLUSTER`] is the second one.
+/// Appends a Table's `columnDefinitions` as a JSON array. With `cluster`, [`Column::cluster`] is the second one.
 pub fn write_columns(columns: &[Column], cluster: bool, out: &mut Vec<u8>) {
     out.push(b'[');
     for (index, column) in columns.iter().enumerate() {
@@ -91,7 +101,7 @@ pub fn write_columns(columns: &[Column], cluster: bool, out: &mut Vec<u8>) {
         column.write(out);
         if index == 0 && cluster {
             out.push(b',');
-            Column::CLUSTER.write(out);
+            Column::cluster(columns.iter().map(|column| &*column.name)).write(out);
         }
     }
     out.push(b']');
@@ -111,5 +121,19 @@ mod tests {
         assert_eq!(value[0]["format"], "name");
         assert_eq!(value[2]["priority"], 0);
         assert!(value[2]["description"].as_str().unwrap().contains("\n\n"));
+    }
+
+    #[test]
+    fn the_heading_of_the_cluster_differs_from_every_other() {
+        for (others, expected) in [
+            (&["Name", "Age"][..], "Cluster"),
+            (&["Name", "Cluster", "Age"], "Member"),
+            (&["Name", "CLUSTER"], "Member"),
+            (&["Name", "ClusterName"], "Cluster"),
+            (&["Name", "member"], "Cluster"),
+            (&["Name", "cluster", "Member"], "Member-Cluster"),
+        ] {
+            assert_eq!(Column::cluster(others.iter().copied()).name, expected, "{others:?}");
+        }
     }
 }

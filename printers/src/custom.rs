@@ -64,20 +64,25 @@ pub(crate) struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    pub(crate) fn new(definitions: &[ColumnDefinition]) -> Result<Self, InvalidColumn> {
+    /// The columns before the first one whose JSONPath kube-apiserver does not parse, and that column.
+    ///
+    /// Source: `tableconvertor.New` in `k8s.io/apiextensions-apiserver`.
+    pub(crate) fn new(definitions: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
         let mut columns = vec![Column::name()];
         let mut paths = Vec::new();
         let age = [age_definition()];
         for definition in if definitions.is_empty() { &age } else { definitions }.iter().take(COLUMNS_MAX) {
             let ColumnDefinition { name, json_path, .. } = definition;
-            paths.push(JsonPath::parse(json_path).map_err(|source| InvalidColumn {
-                name: name.clone(),
-                json_path: json_path.clone(),
-                source,
-            })?);
+            match JsonPath::parse(json_path) {
+                Ok(path) => paths.push(path),
+                Err(source) => {
+                    let invalid = InvalidColumn { name: name.clone(), json_path: json_path.clone(), source };
+                    return (Self { columns, paths }, Some(invalid));
+                }
+            }
             columns.push(column(definition));
         }
-        Ok(Self { columns, paths })
+        (Self { columns, paths }, None)
     }
 
     pub(crate) fn columns(&self) -> &[Column] {
@@ -230,7 +235,7 @@ mod tests {
     }
 
     fn print(definitions: &[ColumnDefinition], object: &Value) -> Value {
-        let printer = CustomPrinter::new(definitions).unwrap();
+        let (printer, _) = CustomPrinter::new(definitions);
         let mut row = Row::new();
         let now = "2026-01-02T00:00:00Z".parse().unwrap();
         printer.print(object.to_string().as_bytes(), now, &mut row).unwrap();
@@ -313,9 +318,9 @@ mod tests {
         assert_eq!((bytes(1), bytes(2)), (Some(CELL_BYTES_MAX), Some(CELL_BYTES_MAX)));
         assert_eq!(row[3], Value::Null);
         let many: Vec<_> = (0..200).map(|number| definition("string", &format!(".m{number}"))).collect();
-        assert_eq!(CustomPrinter::new(&many).unwrap().columns().len(), 1 + COLUMNS_MAX);
+        assert_eq!(CustomPrinter::new(&many).0.columns().len(), 1 + COLUMNS_MAX);
         let large = serde_json::json!({"metadata": {"name": "a"}, "text": "x".repeat(TREE_BYTES_MAX)}).to_string();
-        let printer = CustomPrinter::new(&[]).unwrap();
+        let (printer, _) = CustomPrinter::new(&[]);
         assert!(printer.print(large.as_bytes(), Timestamp::UNIX_EPOCH, &mut Row::new()).is_err());
     }
 
@@ -323,14 +328,23 @@ mod tests {
     fn without_columns_the_age_is_shown() {
         let object = serde_json::json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"}});
         assert_eq!(print(&[], &object), serde_json::json!(["a", "10m"]));
-        let printer = CustomPrinter::new(&[]).unwrap();
+        let (printer, _) = CustomPrinter::new(&[]);
         assert_eq!(printer.columns()[1].r#type, "date");
         assert_eq!(printer.columns()[1].description, CREATION_TIMESTAMP_DESCRIPTION);
     }
 
     #[test]
-    fn a_bad_path_is_named() {
-        let error = CustomPrinter::new(&[definition("string", ".spec[")]).unwrap_err();
-        assert!(error.to_string().contains("\".spec[\""), "{error}");
+    fn columns_before_an_invalid_one_are_shown() {
+        let object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"s": "text", "x": "hidden"}});
+        let [first, last] = [".spec.s", ".spec.x"].map(|path| definition("string", path));
+        for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {
+            let bad = definition("string", bad);
+            assert_eq!(print(&[first.clone(), bad.clone(), last.clone()], &object), serde_json::json!(["a", "text"]));
+            assert_eq!(print(&[bad.clone(), last.clone()], &object), serde_json::json!(["a"]), "no age either");
+            let (_, invalid) = CustomPrinter::new(&[first.clone(), bad.clone(), last.clone()]);
+            let message = invalid.unwrap().to_string();
+            assert!(message.contains(&format!("{:?}", bad.json_path)), "{message}");
+        }
+        assert!(CustomPrinter::new(&[first, last]).1.is_none());
     }
 }

@@ -47,13 +47,11 @@ impl Printer {
     }
 
     /// The printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age` where
-    /// there are none.
-    ///
-    /// # Errors
-    /// [`InvalidColumn`] for the first JSONPath that kube-apiserver would not take. It refuses such definitions, so one
-    /// can only come from an older server; [`Printer::default_columns`] is what is left then.
-    pub fn custom(columns: &[ColumnDefinition]) -> Result<Self, InvalidColumn> {
-        Ok(Self(PrinterSource::Custom(Arc::new(CustomPrinter::new(columns)?))))
+    /// there are none. kube-apiserver stores a definition whose JSONPath it cannot parse, and then shows the columns
+    /// before that one alone: so does this printer, and it returns the column.
+    pub fn custom(columns: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
+        let (printer, invalid) = CustomPrinter::new(columns);
+        (Self(PrinterSource::Custom(Arc::new(printer))), invalid)
     }
 
     /// The columns in order. `Name` is the first for all kinds but events.

@@ -43,7 +43,7 @@ impl Row {
     }
 
     /// Appends the cells as a JSON array. `cluster` becomes the second cell, which belongs to
-    /// [`Column::CLUSTER`](crate::Column::CLUSTER).
+    /// [`Column::cluster`](crate::Column::cluster).
     pub fn write_cells(&self, cluster: Option<&str>, out: &mut Vec<u8>) {
         out.reserve(self.cells.len() + 32);
         out.push(b'[');

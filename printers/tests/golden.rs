@@ -67,7 +67,7 @@ fn custom_printers(goldens: &[(String, Golden)]) -> BTreeMap<String, Printer> {
             let columns = definition["spec"]["versions"][0].get("additionalPrinterColumns").cloned();
             let columns: Vec<ColumnDefinition> =
                 columns.map_or(Vec::new(), |list| serde_json::from_value(list).unwrap());
-            (plural, Printer::custom(&columns).unwrap())
+            (plural, Printer::custom(&columns).0)
         })
         .collect()
 }

@@ -180,10 +180,11 @@ struct SelectableFieldPath {
 
 impl DefinitionVersion {
     fn printer(&self) -> Printer {
-        Printer::custom(&self.additional_printer_columns).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the CRD's printer columns cannot be read; names and ages are printed");
-            Printer::default_columns()
-        })
+        let (printer, invalid) = Printer::custom(&self.additional_printer_columns);
+        if let Some(error) = invalid {
+            tracing::warn!(%error, "a printer column of the CRD cannot be used; the columns before it are printed");
+        }
+        printer
     }
 
     fn fields(&self) -> Arc<[SelectableField]> {

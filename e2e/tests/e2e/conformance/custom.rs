@@ -28,12 +28,13 @@ const CHANGES: usize = 5;
 
 type Body = for<'a> fn(&'a Gauges) -> BoxFuture<'a, anyhow::Result<()>>;
 
-const CASES: [(&str, Body); 7] = [
+const CASES: [(&str, Body); 8] = [
     ("lists_by_field", |gauges| Box::pin(lists_by_field(gauges))),
     ("unsupported_fields", |gauges| Box::pin(unsupported_fields(gauges))),
     ("watch_by_field", |gauges| Box::pin(watch_by_field(gauges))),
     ("initial_events_by_field", |gauges| Box::pin(initial_events_by_field(gauges))),
     ("table", |gauges| Box::pin(table(gauges))),
+    ("table_of_odd_columns", |gauges| Box::pin(table_of_odd_columns(gauges))),
     ("table_watch", |gauges| Box::pin(table_watch(gauges))),
     ("table_watch_of_all", |gauges| Box::pin(table_watch_of_all(gauges))),
 ];
@@ -301,7 +302,9 @@ fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
     let mut rows = table["rows"].as_array().cloned().context("no rows")?;
     if let Some(cluster) = cluster {
         if !columns.is_empty() {
-            ensure!(columns.remove(1)["name"] == "Cluster", "the second column is no cluster: {table}");
+            let heading = columns.remove(1)["name"].clone();
+            ensure!(heading == "Cluster" || heading == "Member", "the second column is no cluster: {table}");
+            ensure!(columns.iter().all(|column| column["name"] != heading), "two columns {heading}: {table}");
         }
         for cells in rows.iter_mut().filter_map(|row| row["cells"].as_array_mut()).filter(|cells| cells.len() > 1) {
             let cell = cells.remove(1);
@@ -347,6 +350,31 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
     let names: Vec<&Value> = tables[0]["columns"].as_array().into_iter().flatten().map(|column| &column[0]).collect();
     ensure!(names == ["Name", "Colour", "Size", "On", "Made", "Tags", "App", "Wide"], "{names:?}");
     Ok(())
+}
+
+/// A kube-apiserver shows the columns before the first one that it cannot parse. A definition may have a column
+/// `Cluster` of its own.
+async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
+    let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
+    for member in &gauges.target.members {
+        let path = format!("{DEFINITIONS}/{}", gauges.name());
+        member.http().patch(&path, "application/json-patch+json", &change).send().await?.expect(200)?;
+    }
+    gauges.only().await?;
+    eventually(SERVED, async || {
+        let mut tables = Vec::new();
+        for (http, cluster) in gauges.both() {
+            let table = http.get(&gauges.path("")).accept(TABLE).send().await?.expect(200)?.json()?;
+            tables.push(printed(&table, cluster)?);
+        }
+        ensure!(tables[0] == tables[1], "{tables:#?}");
+        ensure!(tables[0]["columns"].as_array().is_some_and(|columns| columns.len() == 2), "{tables:#?}");
+        ensure!(tables[0]["rows"][0][0] == json!(["one", "red"]), "{tables:#?}");
+        Ok(())
+    })
+    .await
 }
 
 /// What [`CHANGES`] events tell of: one object that is there, changes, leaves the selection, returns and is deleted.

@@ -352,7 +352,7 @@ impl LiveListWriter {
     fn shown_columns(&self) -> Vec<Value> {
         let mut columns = self.columns.0.clone();
         let mut text = Vec::new();
-        Column::CLUSTER.write(&mut text);
+        Column::cluster(columns.iter().filter_map(|column| column["name"].as_str())).write(&mut text);
         columns.insert(1.min(columns.len()), serde_json::from_slice(&text).unwrap_or_default());
         columns
     }
