@@ -203,12 +203,14 @@ impl RequestInfo {
     /// and is percent-encoded as it came, `query` is without its `?`.
     ///
     /// # Errors
-    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters,
-    ///   names with `%`; of a request for a resource also in its query, and for one that is not read the same by
-    ///   everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of its receiver's
-    ///   own, by which nothing is decided here.
+    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters but in
+    ///   an object's name, `%` in a segment; of a request for a resource also in its query, and for one that is not read
+    ///   the same by everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of its
+    ///   receiver's own, by which nothing is decided here.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
-    ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
+    ///   `.` and `..`, encoded slashes, `\` but in an object's name, a cluster that cannot be a cluster's name.
+    ///
+    /// The names of RBAC objects may have any character but `/` and `%`. See [`check_name`] for the few that are refused.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;
@@ -290,13 +292,14 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
         return Err(Status::path_not_found());
     }
     let mut namespace = None;
-    let (mut name, mut subresource) = (segments.next()?, segments.next()?);
+    let mut name = if resource == "namespaces" { segments.next()? } else { segments.name()? };
+    let mut subresource = segments.next()?;
     if resource == "namespaces"
         && let Some(inner) = subresource.take_if(|inner| !matches!(&**inner, "status" | "finalize"))
     {
         resource = inner;
         namespace = name;
-        (name, subresource) = (segments.next()?, segments.next()?);
+        (name, subresource) = (segments.name()?, segments.next()?);
     }
     if legacy_watch && subresource.is_some() {
         return Err(Status::path_not_found());
@@ -397,6 +400,15 @@ impl<'a> Segments<'a> {
 
     /// The next segment, decoded. `None` at the end, before which one slash may stand.
     fn next(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
+        self.next_by(check_word)
+    }
+
+    /// The next segment as [`next`](Self::next) gives it, where the name of an object stands.
+    fn name(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
+        self.next_by(check_name)
+    }
+
+    fn next_by(&mut self, check: fn(&str, &str) -> Result<(), Status>) -> Result<Option<Cow<'a, str>>, Status> {
         let Some(remaining) = self.remaining.filter(|remaining| !remaining.is_empty()) else {
             return Ok(None);
         };
@@ -410,7 +422,7 @@ impl<'a> Segments<'a> {
                 remaining
             }
         };
-        let segment = if self.is_plain { Cow::Borrowed(raw) } else { decode_segment(raw)? };
+        let segment = if self.is_plain { Cow::Borrowed(raw) } else { decode_segment(raw, check)? };
         if matches!(&*segment, "" | "." | "..") {
             return Err(Status::path_not_found());
         }
@@ -447,26 +459,55 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// A segment in which something may be escaped. Whether it names nothing is not looked at.
-fn decode_segment(raw: &str) -> Result<Cow<'_, str>, Status> {
-    let text = decode_text(raw)?;
+/// A segment in which something may be escaped. `check` is given its raw and its decoded text, and finds out whether
+/// every hop reads it the same way; `.` and `..` are not looked at.
+fn decode_segment(raw: &str, check: fn(&str, &str) -> Result<(), Status>) -> Result<Cow<'_, str>, Status> {
+    let text = decode_utf8(raw)?;
+    check(raw, &text)?;
     if text.contains('%') {
         return Err(Status::bad_request(format!("Name parameter invalid: {text:?}: may not contain '%'")));
     }
-    if text.contains(['/', '\\']) {
+    if text.contains('/') {
         return Err(Status::path_not_found());
     }
     Ok(text)
 }
 
-fn decode_text(raw: &str) -> Result<Cow<'_, str>, Status> {
-    let text = percent_encoding::percent_decode_str(raw)
-        .decode_utf8()
-        .map_err(|_| Status::bad_request("the path is not UTF-8"))?;
+/// Refuses a word of the path (group, version, resource, namespace, subresource) that no cluster has.
+fn check_word(_: &str, text: &str) -> Result<(), Status> {
+    check_controls(text)?;
+    if text.contains('\\') { Err(Status::path_not_found()) } else { Ok(()) }
+}
+
+/// Refuses a name that a hop between here and the kube-apiserver could read as more than one segment. A kube-apiserver
+/// takes any character but `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC objects have such names
+/// (`CORP\ann`). Refused of these are a backslash that is not escaped, `.` and `..` beside a backslash, and the
+/// characters that end a text or a line (NUL, CR and LF).
+fn check_name(raw: &str, text: &str) -> Result<(), Status> {
+    if text.contains(['\0', '\r', '\n']) {
+        return Err(Status::bad_request("the name in the path has a control character that ends a line or a text"));
+    }
+    let leads_elsewhere = text.contains('\\') && text.split('\\').any(|part| matches!(part, "." | ".."));
+    if raw.contains('\\') || leads_elsewhere { Err(Status::path_not_found()) } else { Ok(()) }
+}
+
+fn check_controls(text: &str) -> Result<(), Status> {
     if text.chars().any(char::is_control) {
         return Err(Status::bad_request("the path has a control character"));
     }
+    Ok(())
+}
+
+/// The decoded text of a path that a proxied server reads.
+fn decode_text(raw: &str) -> Result<Cow<'_, str>, Status> {
+    let text = decode_utf8(raw)?;
+    check_controls(&text)?;
     Ok(text)
+}
+
+fn decode_utf8(raw: &str) -> Result<Cow<'_, str>, Status> {
+    let decoded = percent_encoding::percent_decode_str(raw).decode_utf8();
+    decoded.map_err(|_| Status::bad_request("the path is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -87,6 +87,12 @@ fn resources() {
         ("GET", "/%61pi/v1/pods", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/n/pods/ä", "|get|/v1/pods|n|ä"),
         ("GET", "/api/v1/namespaces/n/pods/%c3%a4", "|get|/v1/pods|n|ä"),
+        // The names of RBAC objects.
+        ("GET", "/apis/g/v1/namespaces/n/roles/CORP%5Cann", "|get|g/v1/roles|n|CORP\\ann"),
+        ("DELETE", "/apis/g/v1/namespaces/n/roles/a%09b", "|delete|g/v1/roles|n|a\tb"),
+        ("PATCH", "/apis/g/v1/clusterroles/%5C%5Ca%c2%85%7f%1b", "|patch|g/v1/clusterroles||\\\\a\u{85}\u{7f}\u{1b}"),
+        ("GET", "/apis/g/v1/watch/namespaces/n/roles/a%5cb..c", "|watch|g/v1/roles|n|a\\b..c"),
+        ("GET", "/apis/g/v1/things/a%5cb/status", "|get|g/v1/things||a\\b|status"),
         // The names of a name's parts are names too.
         ("GET", "/api/v1/namespaces/n/pods/pods", "|get|/v1/pods|n|pods"),
         ("GET", "/api/v1/namespaces/namespaces/pods", "|list|/v1/pods|namespaces"),
@@ -322,7 +328,17 @@ fn cve_2022_3162_hostile_paths_are_refused() {
         ("/version%2f..%2fapi", 404),
         ("/api/v1/namespaces/n/pods/a%25b", 400),
         ("/api/v1/namespaces/n/pods/%252e%252e", 400),
-        ("/api/v1/namespaces/n/pods/a%5cb", 404),
+        ("/api/v1/namespaces/n/pods/a\\b", 404),
+        ("/api/v1/namespaces/n/pods/..%5cb", 404),
+        ("/api/v1/namespaces/n/pods/a%5c.%5Cb", 404),
+        ("/api/v1/namespaces/n/pods/a%5c..", 404),
+        ("/api/v1/namespaces/n/pods/a%5cb%2f", 404),
+        ("/api/v1/namespaces/a%5cb", 404),
+        ("/api/v1/namespaces/a%5cb/pods", 404),
+        ("/api/v1/namespaces/n/pods%5cp", 404),
+        ("/api/v1/namespaces/n/pods/p/a%5cb", 404),
+        ("/apis/a%5cb/v1/things/t", 404),
+        ("/version%5c..%5capi", 404),
         ("/api/v1/namespaces\\n\\secrets", 404),
         ("/api/v1/proxy/namespaces/n/pods/p", 404),
         ("/api/v1/watch", 404),
@@ -341,6 +357,12 @@ fn cve_2022_3162_hostile_paths_are_refused() {
         ("/api/v1/%zz", 400),
         ("/api/v1/pods%00", 400),
         ("/api/v1/namespaces/n/pods/p%0d%0aX-Remote-User:%20admin", 400),
+        ("/api/v1/namespaces/n/pods/p%0a", 400),
+        ("/api/v1/namespaces/n/pods/p%00", 400),
+        ("/api/v1/namespaces/n/pods/p\t", 400),
+        ("/api/v1/namespaces/n%09/pods/p", 400),
+        ("/api/v1/namespaces/n/pods/p/log%09", 400),
+        ("/healthz/%09", 400),
         ("/api/v1/pods%7f", 400),
         ("/api/v1/pods%c2%85", 400),
         ("/api/v1/%ff%fe", 400),
@@ -417,6 +439,8 @@ mod properties {
             Just(".".to_owned()),
             Just("%2e%2E".to_owned()),
             Just("a%2Fb".to_owned()),
+            Just("a%5Cb%09".to_owned()),
+            Just("a%5C..".to_owned()),
             Just("%252e%252e".to_owned()),
             Just(String::new()),
             "[a-z%/.\\x00-\\x7f]{0,3}",
@@ -435,9 +459,12 @@ mod properties {
                 prop_assert!(!info.path.contains("//") && !info.path.contains("/../"));
                 return Ok(());
             };
-            let texts = [&request.namespace, &request.name, &request.subresource];
-            for text in texts.into_iter().flatten() {
+            for text in [&request.namespace, &request.subresource].into_iter().flatten() {
                 prop_assert!(is_path_segment_name(text) && !text.contains('\\') && !text.chars().any(char::is_control));
+            }
+            for name in &request.name {
+                prop_assert!(is_path_segment_name(name) && !name.contains(['\0', '\r', '\n']));
+                prop_assert!(!name.split('\\').any(|part| part == ".."));
             }
             // Read the Kubernetes way, without any care, it is the same request.
             let decoded = percent_encoding::percent_decode_str(&info.path).decode_utf8().unwrap().into_owned();

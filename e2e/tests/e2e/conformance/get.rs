@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["get";
         found, equals_the_member, missing, missing_namespace, at_version_zero, at_its_own_version, at_the_list_version,
         at_a_future_version, at_a_garbage_version, read_your_write, cluster_scoped, method_not_allowed, head,
-        without_a_version, a_name_that_json_escapes,
+        without_a_version, names_of_rbac_objects,
     ]
 }
 
@@ -64,27 +64,39 @@ async fn without_a_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// RBAC's objects may have any segment of a path as a name, and a kube-apiserver writes `<` and `&` as escapes.
-async fn a_name_that_json_escapes(target: Target) -> anyhow::Result<()> {
-    const NAME: &str = "x<y&z";
-    let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles", target.namespace);
-    let role =
-        json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": NAME}, "rules": []});
-    target.http.get(&roles).send().await?.expect(200)?;
-    let made = target.http.post(&roles, &role).send().await?.expect(201)?;
-    ensure!(made.text().contains(r"x\u003cy\u0026z"), "{}", made.text());
-    let path = format!("{roles}/x%3Cy%26z");
-    let read = target.read(&path).await?;
-    ensure!(read["metadata"]["name"] == NAME, "{read}");
-    let selected = format!("{roles}?fieldSelector=metadata.name%3Dx%3Cy%26z");
-    let list = target.read(&selected).await?;
-    ensure!(list["items"].as_array().is_some_and(|items| items.len() == 1), "{list}");
-    let mut stream = target.http.watch(&format!("{selected}&watch=true&resourceVersion={}", version_of(&list))).await?;
-    target.http.delete(&path).send().await?.expect(200)?;
-    let gone = stream.expect(SOON).await?;
-    ensure!(gone["type"] == "DELETED" && gone["object"]["metadata"]["name"] == NAME, "{gone}");
-    let answer = target.http.get(&path).send().await?;
-    ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
+/// RBAC objects may have any segment of a path as a name. Each of these with its JSON, its path and its field selector.
+const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
+    // A kube-apiserver writes `<` and `&` as escapes.
+    ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),
+    (r"CORP\ann", r"CORP\\ann", "CORP%5Cann", "CORP%5C%5Cann"),
+    ("a\tb\u{1b}", r"a\tb\u001b", "a%09b%1b", "a%09b%1b"),
+];
+
+async fn names_of_rbac_objects(target: Target) -> anyhow::Result<()> {
+    for (name, in_json, in_path, in_selector) in ODD_NAMES {
+        let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles", target.namespace);
+        let role = json!({
+            "kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}, "rules": [],
+        });
+        target.http.get(&roles).send().await?.expect(200)?;
+        let made = target.http.post(&roles, &role).send().await?.expect(201)?;
+        ensure!(made.text().contains(in_json), "{}", made.text());
+        let path = format!("{roles}/{in_path}");
+        let read = target.read(&path).await?;
+        ensure!(read["metadata"]["name"] == name, "{read}");
+        let change = json!({"metadata": {"labels": {"changed": "yes"}}});
+        target.http.patch(&path, "application/merge-patch+json", &change).send().await?.expect(200)?;
+        let selected = format!("{roles}?fieldSelector=metadata.name%3D{in_selector}");
+        let list = target.read(&selected).await?;
+        ensure!(list["items"].as_array().is_some_and(|items| items.len() == 1), "{name:?}: {list}");
+        let watch = format!("{selected}&watch=true&resourceVersion={}", version_of(&list));
+        let mut stream = target.http.watch(&watch).await?;
+        target.http.delete(&path).send().await?.expect(200)?;
+        let gone = stream.expect(SOON).await?;
+        ensure!(gone["type"] == "DELETED" && gone["object"]["metadata"]["name"] == name, "{gone}");
+        let answer = target.http.get(&path).send().await?;
+        ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
+    }
     Ok(())
 }
 
