@@ -10,11 +10,14 @@ use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, Conne
 use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 
 use crate::config_source::ClusterSpec;
+use crate::kubeconfig::write::ClientContext;
 
 /// The clusters as they were last described, with their clients.
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
+    /// The namespaces that clients begin in, where that is not `default`.
+    namespaces: BTreeMap<ClusterName, String>,
     /// How many clients were made: each has the number of its own.
     clients: u64,
 }
@@ -43,7 +46,7 @@ struct ConnectedCluster {
 impl Clusters {
     /// No clusters yet; `tuning` is every client's, tunnels included. Its `shutdown` ends what is open to all of them.
     pub fn new(tuning: ClientTuning) -> Self {
-        Self { tuning, known: BTreeMap::new(), clients: 0 }
+        Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
 
     /// Takes over new descriptions. A cluster that is described as before keeps its client, with its connections,
@@ -52,6 +55,7 @@ impl Clusters {
     /// described is broken off.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
+        self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
             // Before it is given others: none of those that are drained is to be sent anything.
@@ -146,6 +150,15 @@ impl Clusters {
         self.known.keys().cloned().collect()
     }
 
+    /// What clients' kubeconfigs say of the clusters, sorted by name.
+    pub fn contexts(&self) -> Vec<ClientContext> {
+        let context = |cluster: &ClusterName| ClientContext {
+            cluster: cluster.clone(),
+            namespace: self.namespaces.get(cluster).cloned(),
+        };
+        self.known.keys().map(context).collect()
+    }
+
     /// The clusters and their users as far as they are compared: that tells of every change.
     pub fn revisions(&self) -> Vec<(SetupRevision, String)> {
         let both = |known: &ConnectedCluster| (known.setup.revision(), known.user_fingerprint.clone());
@@ -175,6 +188,12 @@ impl Clusters {
             known.twin = Some(twin.clone());
         }
     }
+}
+
+/// The namespace that the context of a cluster names, unless it is `default`.
+fn namespace(spec: &ClusterSpec) -> Option<String> {
+    let namespace = &spec.config.as_ref().ok()?.default_namespace;
+    (namespace != "default").then(|| namespace.clone())
 }
 
 /// A client; one that passes users' tokens on where that is wanted.
@@ -296,6 +315,20 @@ mod tests {
         assert!(clusters.setups()[0].client.is_ok());
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+    }
+
+    #[tokio::test]
+    async fn contexts_follow_the_namespace_of_the_description() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let namespaces = |clusters: &Clusters| -> Vec<_> {
+            clusters.contexts().into_iter().map(|context| (context.cluster.to_string(), context.namespace)).collect()
+        };
+        for (described, expected) in [("shop", Some("shop")), ("team", Some("team")), ("default", None)] {
+            let mut spec = spec("a", "1");
+            spec.config.as_mut().unwrap().default_namespace = described.to_owned();
+            clusters.update(vec![spec]).await;
+            assert_eq!(namespaces(&clusters), [("a".to_owned(), expected.map(str::to_owned))]);
+        }
     }
 
     /// A description of a cluster at these addresses.

@@ -62,6 +62,15 @@ pub enum KubeconfigWriteError {
     },
 }
 
+/// A cluster that gets a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientContext {
+    /// The cluster, and the context.
+    pub cluster: ClusterName,
+    /// The namespace of the context that leads to the cluster itself; `None` for `default`.
+    pub namespace: Option<String>,
+}
+
 /// What a client's kubeconfig says.
 pub struct ClientKubeconfig<'a> {
     /// The server's URL, without a path or a trailing slash.
@@ -71,7 +80,7 @@ pub struct ClientKubeconfig<'a> {
     /// The client credential.
     pub token: &'a BearerToken,
     /// The clusters, each of which gets a context.
-    pub clusters: &'a [ClusterName],
+    pub clusters: &'a [ClientContext],
 }
 
 impl ClientKubeconfig<'_> {
@@ -120,13 +129,19 @@ impl ClientKubeconfig<'_> {
             });
             json!({ "name": cluster_name(name), "cluster": extended(content) })
         };
-        let context = |name: &str| {
-            let content = json!({ "cluster": cluster_name(name), "user": user });
+        let context = |name: &str, namespace: Option<&str>| {
+            let mut content = json!({ "cluster": cluster_name(name), "user": user });
+            if let Some(namespace) = namespace {
+                content["namespace"] = namespace.into();
+            }
             json!({ "name": context_name(name), "context": extended(content) })
         };
-        let names = || std::iter::once(ALL).chain(self.clusters.iter().map(ClusterName::as_str));
+        let all = || std::iter::once((ALL, None));
+        let of_clusters = || self.clusters.iter().map(|of| (of.cluster.as_str(), of.namespace.as_deref()));
+        let contexts = all().chain(of_clusters()).map(|(name, namespace)| context(name, namespace)).collect();
+        let clusters = all().chain(of_clusters()).map(|(name, _)| cluster(name)).collect();
         let user = json!({ "name": user, "user": extended(json!({ "token": self.token.expose() })) });
-        [names().map(cluster).collect(), names().map(context).collect(), vec![user]]
+        [clusters, contexts, vec![user]]
     }
 
     /// Writes the file (0600, by a rename), replacing only one that this program wrote.
@@ -204,8 +219,16 @@ mod tests {
 
     use super::*;
 
+    fn contexts(clusters: &[&str]) -> Vec<ClientContext> {
+        let context = |name: &&str| {
+            let (name, namespace) = name.split_once('/').map_or((*name, None), |(name, own)| (name, Some(own)));
+            ClientContext { cluster: ClusterName::new(name).unwrap(), namespace: namespace.map(str::to_owned) }
+        };
+        clusters.iter().map(context).collect()
+    }
+
     fn write(path: &Path, clusters: &[&str]) -> Result<(), KubeconfigWriteError> {
-        let clusters: Vec<ClusterName> = clusters.iter().map(|name| ClusterName::new(name).unwrap()).collect();
+        let clusters = contexts(clusters);
         let token = BearerToken::random();
         let url = "https://127.0.0.1:7443";
         ClientKubeconfig { url, authority_pem: "PEM", token: &token, clusters: &clusters }.write(path)
@@ -230,6 +253,25 @@ mod tests {
         assert_eq!(STANDARD.decode(ca).unwrap(), b"PEM");
         assert!(config.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn contexts_keep_the_namespace_of_the_original_context() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("all.kubeconfig");
+        write(&path, &["eu/shop", "us"]).unwrap();
+        let config = kube::config::Kubeconfig::read_from(&path).unwrap();
+        let namespaces: Vec<_> =
+            config.contexts.iter().map(|named| named.context.as_ref().unwrap().namespace.as_deref()).collect();
+        assert_eq!(namespaces, [None, Some("shop"), None]);
+        let (clusters, token) = (contexts(&["eu/shop"]), BearerToken::random());
+        let kubeconfig =
+            ClientKubeconfig { url: "https://a", authority_pem: "PEM", token: &token, clusters: &clusters };
+        let entries = kubeconfig.entries("tributary-");
+        assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
+        // A namespace that the user has set by hand stays.
+        let put = super::super::entries::put("", &entries).unwrap().unwrap().replace("shop", "mine");
+        assert_eq!(super::super::entries::put(&put, &entries).unwrap(), None);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::hosts::{HostTable, Hosts, is_for};
 use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::{ALL, ClientKubeconfig};
+use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig};
 use crate::listener::tls::TlsSettings;
 use crate::output::print;
 
@@ -214,7 +214,7 @@ impl Running {
 
     /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
     async fn reload(&mut self, why: ReloadCause) {
-        let (before, revisions) = (self.clusters.names(), self.clusters.revisions());
+        let (before, revisions) = (self.clusters.contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
             Ok(configuration) => self.apply(configuration).await,
             Err(error) => Err(error),
@@ -223,7 +223,8 @@ impl Running {
             Err(error) => self.refuse(why, format!("{error:#}")),
             Ok(()) => {
                 let was_refused = self.refused.take().is_some();
-                if why.is_news_by_itself() || was_refused || revisions != self.clusters.revisions() {
+                let is_other = revisions != self.clusters.revisions() || before != self.clusters.contexts();
+                if why.is_news_by_itself() || was_refused || is_other {
                     self.report_change(why, &before).await;
                 }
             }
@@ -245,9 +246,13 @@ impl Running {
         self.refused = Some(reason);
     }
 
-    async fn report_change(&self, why: ReloadCause, before: &[ClusterName]) {
-        let after = self.clusters.names();
-        let (added, removed) = (difference(&after, before), difference(before, &after));
+    async fn report_change(&self, why: ReloadCause, before: &[ClientContext]) {
+        let after = self.clusters.contexts();
+        let names = |contexts: &[ClientContext]| -> Vec<ClusterName> {
+            contexts.iter().map(|context| context.cluster.clone()).collect()
+        };
+        let (earlier, now) = (names(before), names(&after));
+        let (added, removed) = (difference(&now, &earlier), difference(&earlier, &now));
         tracing::info!(why = why.as_str(), added, removed, clusters = after.len(), "configuration reloaded");
         if before != after {
             self.rewrite_kubeconfigs().await;
@@ -281,7 +286,7 @@ impl Running {
 
     /// Writes the kubeconfig for clients, and puts its contexts into the user's own.
     pub(super) async fn write_kubeconfigs(&self) -> anyhow::Result<()> {
-        let clusters = self.clusters.names();
+        let clusters = self.clusters.contexts();
         // Many users have credentials of their own; the flags that would write ours are refused then.
         let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {
             return Ok(());
