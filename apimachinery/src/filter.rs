@@ -31,6 +31,16 @@ impl ClusterSelector {
         !self.requirements.is_empty()
     }
 
+    /// The names of clusters in the request, in its order. Each may come more than once.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
+    }
+
+    /// Those of the [`names`](Self::names) that the request wants.
+    pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
+    }
+
     /// The same, of these clusters alone: for whoever asks there are no others.
     #[must_use]
     pub fn within(mut self, only: Arc<BTreeSet<ClusterName>>) -> Self {

@@ -51,6 +51,7 @@ mod request_reading;
 mod request_trace;
 mod response;
 mod rights;
+mod selected_names;
 mod selection;
 mod served_resources;
 mod stages;

@@ -22,6 +22,7 @@ use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::refusal::{ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
+use crate::selected_names;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
 use crate::view::{Deletion, standing};
@@ -69,6 +70,7 @@ pub(crate) async fn delete_collection(
     outcome(answers)?;
     let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
     let mut response = response::json(StatusCode::OK, success);
+    selected_names::warn(response.headers_mut(), &request, &wanted, |cluster| request.candidates.has(cluster));
     let left_out = request.left_out();
     standing::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
     Ok(response)

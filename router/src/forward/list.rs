@@ -31,6 +31,7 @@ use crate::negotiate::{Representation, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
+use crate::selected_names;
 use crate::unknown_rights;
 use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
@@ -99,6 +100,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     if is_one_unknown {
         unknown_rights::warn(&mut response);
     }
+    selected_names::warn(response.headers_mut(), &request, &selected, |cluster| request.candidates.has(cluster));
     standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
     Ok(response)
 }

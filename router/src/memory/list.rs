@@ -24,6 +24,7 @@ use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::rights::Readable;
+use crate::selected_names;
 use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
@@ -96,6 +97,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let mut response = followed(request.caller, answer.respond().await?);
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, readable.as_ref());
+    warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
@@ -180,6 +182,17 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     if readable.is_one_unknown {
         unknown_rights::warn(answer);
     }
+}
+
+/// Warns of clusters that the selector names and that are not there for the caller.
+pub(crate) fn warn_of_names(
+    answer: &mut Response<Body>,
+    request: &ClientRequest<'_>,
+    wanted: &ClusterSelector,
+    readable: Option<&Readable>,
+) {
+    let is_shown = |cluster: &ClusterName| readable.is_none_or(|readable| readable.only.contains(cluster));
+    selected_names::warn(answer.headers_mut(), request, wanted, is_shown);
 }
 
 /// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
-use super::list::warn_limited;
+use super::list::{warn_limited, warn_of_names};
 use super::{Collection, collection};
 use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES};
@@ -95,6 +95,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, readable.as_ref());
+    warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     let only_watched = readable.as_ref().map_or(&[][..], |readable| &readable.only_watched);
     standing::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);

@@ -266,3 +266,29 @@ async fn a_live_list_is_of_the_clusters_that_allow_it() {
     }
     fixture.user("eve", &[]).get("/api/v1/configmaps").await.refused(403);
 }
+
+/// The Warning of a selector is the same for a cluster that the caller may not know and for one that there is not.
+#[tokio::test]
+async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_does_not_exist() {
+    let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let told = async |client: &Client, method: &str, selector: &str, query: &str| {
+        let path = format!("{SHOP}?labelSelector=tributary.dev/cluster{selector}{query}");
+        let answer = client.send(method, &path, &[], "").await;
+        (answer.code, answer.warnings())
+    };
+    let warning = |name: &str| {
+        let text = "the label selector names clusters of which nothing is shown to you here";
+        vec![format!("299 - \"{text}: {name}\"")]
+    };
+    for query in ["", "&watch=1&timeoutSeconds=1", "&limit=1"] {
+        for name in ["c", "nowhere"] {
+            let (code, warnings) = told(&ann, "GET", &format!("+in+(a,{name})"), query).await;
+            assert_eq!((code, warnings), (200, warning(name)), "{query}");
+            let (code, warnings) = told(&ann, "GET", &format!("!%3D{name}"), query).await;
+            assert_eq!((code, warnings), (200, Vec::new()), "{query}");
+        }
+        assert_eq!(told(&ann, "GET", "%3Dc", query).await, told(&ann, "GET", "%3Dnowhere", query).await);
+        assert_eq!(told(&root, "GET", "+in+(a,c)", query).await, (200, Vec::new()));
+    }
+}

@@ -168,3 +168,28 @@ async fn members_are_not_asked_for_clusters() {
         assert!(!log.iter().any(|line| line.contains("tributary.dev")), "{log:?}");
     }
 }
+
+#[tokio::test]
+async fn a_selector_that_names_an_unknown_cluster_gets_a_warning() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let text = "the label selector names clusters that do not exist: euu; the clusters are: a, b";
+    let live = "/apis/metrics.k8s.io/v1beta1/pods?labelSelector=tributary.dev/cluster%3Deuu".to_owned();
+    for (method, path) in [
+        ("GET", of("tributary.dev/cluster%3Deuu", "")),
+        ("GET", of("tributary.dev/cluster+in+(a,euu)", "")),
+        ("GET", of("tributary.dev/cluster!%3Deuu", "&limit=1")),
+        ("GET", format!("/api/v1/namespaces/default/configmaps?labelSelector=tributary.dev/cluster%3Deuu&{OWN}")),
+        ("GET", of("tributary.dev/cluster%3Deuu", "&watch=1&timeoutSeconds=1")),
+        ("DELETE", "/api/v1/namespaces/default/configmaps?labelSelector=tributary.dev/cluster%3Deuu".to_owned()),
+        ("GET", live),
+    ] {
+        let answer = fixture.client().send(method, &path, &[], "").await;
+        if answer.code == 404 {
+            continue;
+        }
+        assert_eq!((answer.code, answer.warnings()), (200, vec![format!("299 - \"{text}\"")]), "{method} {path}");
+    }
+    for selector in [A, "tributary.dev/cluster", "app%3Deuu", "tributary.dev/cluster+notin+(a,b)"] {
+        assert!(fixture.get(&of(selector, "")).await.warnings().is_empty(), "{selector}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The Warning of an answer whose label selector names clusters that are not there: `tributary.dev/cluster=euu` selects
+//! nothing, and a list without objects would say nothing of that.
+
+use http::{HeaderMap, header};
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+use crate::refusal::listed;
+use crate::request::ClientRequest;
+use crate::view::standing::warning_header;
+
+/// Warns of clusters that the selector names and that are not there. One person is told which are. Of many users each
+/// is told the same of a cluster that does not exist and of one of which `is_shown` denies that the answer may tell.
+pub(crate) fn warn(
+    headers: &mut HeaderMap,
+    request: &ClientRequest<'_>,
+    selector: &ClusterSelector,
+    is_shown: impl Fn(&ClusterName) -> bool,
+) {
+    if !selector.has_requirements() {
+        return;
+    }
+    let text = match request.caller.rights() {
+        Some(_) => warning_for_user(selector, is_shown),
+        None => warning_for_owner(selector, request.configuration.clusters.keys()),
+    };
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|warning| (header::WARNING, warning)));
+}
+
+fn warning_for_owner<'a>(
+    selector: &ClusterSelector,
+    configured: impl Iterator<Item = &'a ClusterName> + Clone,
+) -> Option<String> {
+    let is_configured = |name: &str| configured.clone().any(|cluster| cluster.as_str() == name);
+    let unknown = distinct(selector.names().filter(|name| !is_configured(name)));
+    let configured: Vec<_> = configured.clone().collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "the label selector names clusters that do not exist: {}; the clusters are: {}",
+            listed(&unknown),
+            listed(&configured)
+        )
+    })
+}
+
+/// A name that is excluded (`!=`) is not looked at: `is_shown` knows the clusters that are selected alone.
+fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
+    let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
+    let hidden = distinct(selector.wanted_names().filter(is_hidden));
+    (!hidden.is_empty())
+        .then(|| format!("the label selector names clusters of which nothing is shown to you here: {}", listed(&hidden)))
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::LabelSelector;
+
+    use super::*;
+
+    fn selector(text: &str) -> ClusterSelector {
+        ClusterSelector::split(&LabelSelector::parse(text).unwrap()).unwrap().1
+    }
+
+    #[test]
+    fn unknown_names_are_told() {
+        let configured = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
+        let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
+        for (text, for_owner, for_user) in [
+            ("tributary.dev/cluster=eu", "", ""),
+            ("tributary.dev/cluster=euu", "euu", "euu"),
+            ("tributary.dev/cluster=EU", "EU", "EU"),
+            ("tributary.dev/cluster in (eu,us,euu)", "euu", "euu, us"),
+            ("tributary.dev/cluster=us", "", "us"),
+            ("tributary.dev/cluster in (a,b,a)", "a, b", "a, b"),
+            ("tributary.dev/cluster!=euu", "euu", ""),
+            ("tributary.dev/cluster notin (us,x)", "x", ""),
+            ("tributary.dev/cluster in (eu,x),tributary.dev/cluster!=x", "x", ""),
+            ("tributary.dev/cluster", "", ""),
+            ("app=web", "", ""),
+        ] {
+            let selector = selector(text);
+            let names = |text: Option<String>| {
+                let text = text.unwrap_or_default();
+                let names = text.split_once(": ").map(|(_, names)| names.split(';').next().unwrap_or_default());
+                names.unwrap_or_default().to_owned()
+            };
+            assert_eq!(names(warning_for_owner(&selector, configured.iter())), for_owner, "{text}");
+            assert_eq!(names(warning_for_user(&selector, shown)), for_user, "{text}");
+        }
+        let text = warning_for_owner(&selector("tributary.dev/cluster=euu"), configured.iter());
+        assert!(text.unwrap().ends_with("; the clusters are: eu, us"));
+    }
+}
