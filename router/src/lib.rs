@@ -36,6 +36,7 @@ mod last_heard_keeper;
 pub mod limits;
 mod memory;
 mod metrics;
+mod mixed_releases;
 mod negotiate;
 mod openapi;
 mod own_credential;

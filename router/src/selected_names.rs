@@ -46,8 +46,9 @@ fn warning_for_owner<'a>(
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = distinct(selector.wanted_names().filter(is_hidden));
-    (!hidden.is_empty())
-        .then(|| format!("the label selector names clusters of which nothing is shown to you here: {}", listed(&hidden)))
+    (!hidden.is_empty()).then(|| {
+        format!("the label selector names clusters of which nothing is shown to you here: {}", listed(&hidden))
+    })
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

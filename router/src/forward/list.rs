@@ -23,10 +23,11 @@ mod write;
 use std::sync::Arc;
 
 use http::{Response, header};
-use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial, json};
 
 use crate::body::Body;
 use crate::limits;
+use crate::mixed_releases::{ReleaseClusters, is_list_of_records};
 use crate::negotiate::{Representation, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
@@ -73,6 +74,9 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.holder };
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
+    let is_first = options.continue_token.is_none();
+    let is_of_helm = is_first && is_list_of_records(&served.resource, &options.label_selector);
+    let mixed = is_of_helm.then(|| mixed_releases(&page)).and_then(|found| found.warning());
     let mut standings = std::mem::take(&mut page.standings);
     let stale = request.stale().filter_map(|cluster| request.cluster(cluster));
     standings.extend(request.undiscovered().into_iter().chain(stale).map(|cluster| {
@@ -97,10 +101,29 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
+    let mixed = mixed.and_then(|text| standing::warning_header(&text));
+    response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
     if is_one_unknown {
         unknown_rights::warn(&mut response);
     }
     selected_names::warn(response.headers_mut(), &request, &selected, |cluster| request.candidates.has(cluster));
     standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
     Ok(response)
+}
+
+/// The clusters of each Helm release of which the page has records, as far as their lists have come.
+fn mixed_releases(page: &GatheredPage) -> ReleaseClusters {
+    let mut found = ReleaseClusters::default();
+    for list in &page.lists {
+        for object in list.objects() {
+            let text = |field| {
+                let place = json::find(object, 0, &["metadata", field])?;
+                std::str::from_utf8(&object[json::string_contents(object, &place)?]).ok()
+            };
+            if let (Some(namespace), Some(name)) = (text("namespace"), text("name")) {
+                found.note(list.cluster.name(), namespace, name);
+            }
+        }
+    }
+    found
 }

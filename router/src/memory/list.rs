@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use http::{Response, header};
+use http::{HeaderValue, Response, header};
 use http_body::Body as _;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
@@ -18,6 +18,7 @@ use crate::caller::Caller;
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
 use crate::limits;
+use crate::mixed_releases;
 use crate::negotiate::ResponseKind;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
@@ -62,13 +63,14 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (list, (cursor, share)) = loop {
+    let (list, (cursor, share), mixed) = loop {
         let begun = Instant::now();
         let read = read(request, &options, readable.as_ref()).await?;
+        let mixed = mixed_releases(&read, &served.resource, &options).await;
         let (list, opening) = read.opening(limit)?;
         let opened = open(opening, router.answer_turns(), request.caller.holder).await?;
         match request.readable_anew(("list", &wanted, partial), &readable, begun).await? {
-            None => break (list, opened),
+            None => break (list, opened, mixed),
             Some(anew) => readable = Some(anew),
         }
     };
@@ -98,6 +100,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, readable.as_ref());
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
+    response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
@@ -172,6 +175,21 @@ async fn read(
     let Collection { view, mut before, left_out, filter } = collection;
     let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
+}
+
+/// The Warning of a list that Helm asks for and that has records of one release in several clusters. Further pages
+/// have none: the first one has it of all.
+async fn mixed_releases(
+    read: &ReadList,
+    resource: &GroupVersionResource,
+    options: &ListOptions,
+) -> Option<HeaderValue> {
+    let is_first = options.continue_token.is_none();
+    if !is_first || !mixed_releases::is_list_of_records(resource, &options.label_selector) {
+        return None;
+    }
+    let found = mixed_releases::of_list(&read.snapshots, &read.filter).await;
+    standing::warning_header(&found.warning()?)
 }
 
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.

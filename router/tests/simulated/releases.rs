@@ -418,3 +418,39 @@ async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() 
     fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?labelSelector=owner%3Dhelm"), &[], "").await.ok();
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("y", "r")).await.ok()), "a");
 }
+
+#[tokio::test]
+async fn a_list_of_records_of_one_release_in_several_clusters_gets_a_warning() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        for (member, release) in [("a", "same"), ("a", "only-a"), ("b", "same"), ("b", "only-b")] {
+            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &record(release, 1)).await.ok();
+        }
+        let same = "helm --kube-context a … or helm --kube-context b …: the release \\\"same\\\" of namespace \
+                    \\\"default\\\" is in more than one cluster, and this list has the records of all: a, b";
+        for (selector, expected) in [
+            ("owner%3Dhelm", same),
+            // What `helm history`, `status` and `get` ask for.
+            ("name%3Dsame,owner%3Dhelm", same),
+            ("name%3Donly-a,owner%3Dhelm", ""),
+            ("owner%3Dhelm,tributary.dev/cluster%3Da", ""),
+            ("name%3Dsame", ""),
+        ] {
+            for path in [CONFIG_MAPS, "/api/v1/configmaps"] {
+                let answer = fixture.get(&format!("{path}?labelSelector={selector}")).await;
+                let warnings: Vec<_> = answer.headers.get_all("warning").iter().map(|value| value.as_bytes()).collect();
+                let warnings = String::from_utf8(warnings.concat()).unwrap();
+                let expected = if expected.is_empty() { String::new() } else { format!("299 - \"{expected}\"") };
+                assert_eq!((answer.code, warnings), (200, expected), "{held} {path} {selector}");
+            }
+        }
+        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &record("only-a", 1)).await.ok();
+        let answer = fixture.get(&format!("{CONFIG_MAPS}?labelSelector=owner%3Dhelm")).await;
+        let warning = String::from_utf8_lossy(answer.headers["warning"].as_bytes()).into_owned();
+        assert!(
+            warning.contains("helm --kube-context CLUSTER …") && warning.contains("default/only-a (a, b)"),
+            "{warning}"
+        );
+    }
+}

@@ -221,6 +221,14 @@ impl MemberList {
         self.texts.text.len()
     }
 
+    /// The objects that have come and are not written yet. Rows are none.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &[u8]> {
+        let Texts { text, ends, next } = &self.texts;
+        let start = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before].0);
+        let whole = ends.iter().enumerate().skip(*next).filter(|(_, (_, is_row))| !is_row);
+        whole.map(move |(at, (end, _))| &text[start(at)..*end])
+    }
+
     /// The next item that has come.
     pub(super) fn next_item(&mut self) -> Option<Item<'_>> {
         let Texts { text, ends, next } = &mut self.texts;
