@@ -29,6 +29,8 @@ struct Shipped {
 #[serde(deny_unknown_fields)]
 struct View {
     columns: Vec<String>,
+    #[serde(rename = "sortColumn")]
+    sort_column: String,
 }
 
 /// k9s reads the expression of a column as kubectl does (`get.RelaxedJSONPathExpression`), which shows it here.
@@ -40,7 +42,7 @@ async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Re
     let tributary = context.fixture.over_two().await?;
     let kubectl = tributary.kubectl(context.fixture.tools().await?)?;
     let discovered = kubectl.ok(&["api-resources", "-o", "name", "--verbs=list"]).await?;
-    for (kind, View { columns }) in &shipped.views {
+    for (kind, View { columns, sort_column }) in &shipped.views {
         let parts: Vec<&str> = kind.split('/').collect();
         let (resource, full) = match parts[..] {
             [version, resource] => (resource.to_owned(), format!("{resource}.{version}.")),
@@ -49,6 +51,8 @@ async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Re
         };
         ensure!(discovered.lines().any(|line| line == resource), "{resource} is not served");
         ensure!(columns.contains(&"NAME".to_owned()) && columns.contains(&"AGE".to_owned()), "{kind}: {columns:?}");
+        let (sorted_by, order) = sort_column.split_once(':').with_context(|| format!("{kind}: {sort_column}"))?;
+        ensure!(columns.iter().any(|column| column == sorted_by) && order == "asc", "{kind}: {sort_column}");
         let cluster = columns.first().filter(|first| first.starts_with("CLUSTER:"));
         let cluster = cluster.with_context(|| format!("{kind}: the first column is not the cluster"))?;
         let shown = kubectl.ok(&["get", &full, "-A", "-o", &format!("custom-columns={cluster}")]).await?;
