@@ -40,7 +40,8 @@ pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 pub use limits::LimitArguments;
 pub use output_format::OutputFormat;
 pub use plugin::{
-    DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
+    DiffArguments, EndpointArguments, KubectlCommand, ObjectArguments, PluginCli, PluginCommand, WhichArguments,
+    WhichOutput,
 };
 pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
 pub use replicas::{PeerUrl, ReplicaArguments};

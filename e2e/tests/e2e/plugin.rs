@@ -25,7 +25,7 @@ const PROGRAM: &str = "kubectl-tributary";
 pub(crate) fn cases() -> Vec<Case> {
     cases!["plugin";
         installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said,
-        status_of_the_server,
+        status_of_the_server, commands_of_kubectl_in_one_cluster,
     ]
 }
 
@@ -130,6 +130,8 @@ impl Setup {
     async fn new(context: &TestContext) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("plugin")?;
         let bin = install(folder.path())?;
+        // The plugin runs kubectl by its name.
+        symlink(context.fixture.tools().await?.server("kubectl"), bin.join("kubectl"))?;
         let path = std::env::join_paths(
             [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
         )?;
@@ -268,5 +270,76 @@ async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
     let refused = setup.run(&["status", "--context", "nope"]).await?;
     ensure!(refused.code == Some(2) && refused.stderr.contains("has no context \"nope\""), "{refused:?}");
     ensure!(refused.stderr.contains("it has: all, member1, member2"), "{refused:?}");
+    Ok(())
+}
+
+/// A Deployment of the second member, and pods of its selector in both: the pods of the member that is named are taken,
+/// and of a repeated name the object there.
+async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    let namespace = setup.namespace.clone();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "main", "image": "example.test/main:1"}]}},
+        },
+    });
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    setup.members[1].http().post(&path, &deployment).send().await?.expect(201)?;
+    for (member, name) in [(0, "a-web"), (1, "b-web")] {
+        let mut pod = crate::kubectl::pod(name, &format!("{}-node-0", setup.members[member].name()));
+        pod["metadata"]["labels"]["app"] = "web".into();
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        setup.members[member].http().post(&path, &pod).send().await?.expect(201)?;
+        eventually(SOON, async || {
+            let pod = setup.members[member].http().get(&format!("{path}/{name}")).send().await?.expect(200)?.json()?;
+            ensure!(pod["status"]["phase"] == "Running", "{pod}");
+            Ok(())
+        })
+        .await?;
+    }
+    let in_member2 = ["-n", namespace.as_str(), "--cluster", "member2"];
+    let at = |arguments: &[&'static str], behind: &[&'static str]| [arguments, &in_member2[..], behind].concat();
+    for _ in 0..3 {
+        let logs = setup.ok(&at(&["logs", "deploy/web"], &[])).await?;
+        ensure!(logs.contains("hello from member2"), "{logs}");
+        let printed = setup.ok(&at(&["exec", "deploy/web"], &["--", "sh", "-c", "echo $MEMBER --cluster"])).await?;
+        ensure!(printed == "member2 --cluster\n", "{printed}");
+    }
+    let mut forward =
+        setup.kubectl.command(&[&["tributary"], &at(&["port-forward", "deploy/web"], &[":8080"])[..]].concat());
+    forward.env("PATH", &setup.path);
+    let mut forwarding = setup.kubectl.spawn_command(forward)?;
+    forwarding.wait_for_output(SOON, |text| text.contains("Forwarding from 127.0.0.1")).await?;
+    drop(forwarding);
+
+    setup.map(0, "twin", "one").await?;
+    setup.map(1, "twin", "two").await?;
+    let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
+    ensure!(text == "two", "{text}");
+    // A context of any cluster leads to the server.
+    let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
+    ensure!(described.contains("two") && !described.contains("one"), "{described}");
+    let deleted = setup.ok(&at(&["delete", "configmap", "twin"], &[])).await?;
+    ensure!(deleted.contains("\"twin\" deleted"), "{deleted}");
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/twin");
+    setup.members[0].http().get(&path).send().await?.expect(200)?;
+    setup.members[1].http().get(&path).send().await?.expect(404)?;
+
+    for (arguments, part) in [
+        (&["get", "pods", "--cluster", "member3"][..], "no cluster \"member3\"; the clusters are: member1, member2"),
+        (&["logs", "deploy/web"], "--cluster is missing"),
+        (&["exec", "deploy/web", "--cluster"], "--cluster has no value"),
+        (&["get", "pods", "--cluster", "member1", "--server", "https://127.0.0.1:1"], "--server cannot be combined"),
+    ] {
+        let refused = setup.run(arguments).await?;
+        ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{part} in {refused:?}");
+        ensure!(refused.stderr.lines().count() == 1, "one sentence: {refused:?}");
+    }
+    // What kubectl says is its own, its exit code too.
+    let missing = setup.run(&at(&["get", "pod/nowhere"], &[])).await?;
+    ensure!(missing.code == Some(1) && missing.stderr.contains("pods \"nowhere\" not found"), "{missing:?}");
     Ok(())
 }

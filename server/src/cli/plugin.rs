@@ -2,7 +2,7 @@
 //!
 //! Source: kubectl's plugin mechanism (`kubectl-NAME` on the PATH is `kubectl NAME`).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -17,6 +17,7 @@ const PROGRAM: &str = "kubectl-tributary";
 const EXAMPLES: &str = "Examples:
   kubectl tributary which deploy/web -n shop
   kubectl tributary diff deploy/web -n shop
+  kubectl tributary exec deploy/web -n shop --cluster eu -it -- sh
   kubectl tributary status
 
 It uses the kubeconfig as kubectl does, and in it a context that leads to Tributary's merged view.";
@@ -34,6 +35,17 @@ const STATUS_HELP: &str = "Examples:
 `tributary status --help` explains the columns.
 
 Exit codes: 0 shown, 1 it cannot be asked, 2 a flag or the kubeconfig has to be corrected.";
+
+const KUBECTL_HELP: &str = "Examples:
+  kubectl tributary get deploy/web -n shop --cluster eu -o yaml
+  kubectl tributary exec deploy/web -n shop --cluster eu -it -- sh
+  kubectl tributary logs deploy/web -n shop --cluster eu -f
+  kubectl tributary port-forward svc/web -n shop --cluster eu 8080:80
+
+kubectl is run with the cluster's own API as its server, so that pods are those of the cluster, and a name that several
+clusters have is that cluster's. `kubectl COMMAND --help` lists the other flags; all but --server are taken.
+
+Exit codes: those of kubectl; 2 a flag or the kubeconfig has to be corrected.";
 
 const DIFF_HELP: &str = "Examples:
   kubectl tributary diff deploy/web -n shop
@@ -69,12 +81,42 @@ pub enum PluginCommand {
     /// Show how an object of one name differs between clusters
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArguments),
+    /// Run `kubectl get` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Get(KubectlCommand),
+    /// Run `kubectl describe` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Describe(KubectlCommand),
+    /// Run `kubectl logs` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Logs(KubectlCommand),
+    /// Run `kubectl exec` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Exec(KubectlCommand),
+    /// Run `kubectl attach` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Attach(KubectlCommand),
+    /// Run `kubectl port-forward` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    PortForward(KubectlCommand),
+    /// Run `kubectl delete` in one cluster
+    #[command(after_help = KUBECTL_HELP)]
+    Delete(KubectlCommand),
     /// Show how the clusters are: one screen, live
     #[command(after_help = STATUS_HELP)]
     Status(StatusArguments),
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
+}
+
+/// The arguments of a command of kubectl. They are not read here one by one, since all but a few are kubectl's.
+#[derive(Args, Clone, Debug)]
+#[command(override_usage = "kubectl tributary COMMAND [TYPE/NAME] --cluster NAME [FLAGS OF KUBECTL] [-- COMMAND]")]
+pub struct KubectlCommand {
+    /// --cluster NAME, and what kubectl takes
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
+    pub arguments: Vec<OsString>,
 }
 
 /// Which endpoint is asked.
@@ -148,6 +190,24 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         PluginCli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_for_kubectl_stay_as_they_are() {
+        for arguments in [
+            "deploy/web --cluster eu -it -- sh -c x --help",
+            "--cluster eu deploy/web -n shop -- ls -l",
+            "--cluster=eu -n shop deploy/web",
+            "-n shop --cluster eu deploy/web -- --version",
+            "-it deploy/web --cluster eu -- sh",
+            "",
+        ] {
+            let words = ["kubectl-tributary", "exec"].into_iter().chain(arguments.split_whitespace());
+            let PluginCommand::Exec(parsed) = PluginCli::try_parse_from(words).unwrap().command else { panic!() };
+            assert_eq!(parsed.arguments.join(OsStr::new(" ")), OsStr::new(arguments));
+        }
+        let help = PluginCli::try_parse_from(["kubectl-tributary", "exec", "--help"]).unwrap_err();
+        assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp);
     }
 
     #[test]

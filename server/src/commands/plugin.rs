@@ -5,6 +5,7 @@
 mod diff;
 mod endpoint;
 mod found;
+mod kubectl;
 mod resource_type;
 mod which;
 
@@ -31,6 +32,13 @@ pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
             // 1 says that there are differences.
             Failure::Runtime(error) | Failure::Usage(error) => Failure::Usage(error),
         }),
+        PluginCommand::Get(arguments) => kubectl::run("get", &arguments).await,
+        PluginCommand::Describe(arguments) => kubectl::run("describe", &arguments).await,
+        PluginCommand::Logs(arguments) => kubectl::run("logs", &arguments).await,
+        PluginCommand::Exec(arguments) => kubectl::run("exec", &arguments).await,
+        PluginCommand::Attach(arguments) => kubectl::run("attach", &arguments).await,
+        PluginCommand::PortForward(arguments) => kubectl::run("port-forward", &arguments).await,
+        PluginCommand::Delete(arguments) => kubectl::run("delete", &arguments).await,
         PluginCommand::Status(arguments) => super::status::status(arguments).await.map(|()| exit::OK),
         PluginCommand::Rv(RvCommand::Decode(arguments)) => {
             print(&super::rv::decode(&arguments)?);

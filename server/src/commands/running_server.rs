@@ -141,7 +141,7 @@ fn forbidden(named: &str, page: &Page, said: &str) -> String {
 }
 
 /// The URL of the merged view: a context of one cluster of it ends with `/clusters/NAME`.
-fn merged_view(url: &Uri) -> Uri {
+pub(super) fn merged_view(url: &Uri) -> Uri {
     let path = url.path().trim_end_matches('/');
     let base = path.rsplit_once('/').and_then(|(base, _)| base.strip_suffix("/clusters"));
     let Some(base) = base else { return url.clone() };

@@ -1,0 +1,209 @@
+//! `kubectl tributary get|exec|logs|…`: kubectl itself, with the API of one cluster as its server.
+//!
+//! In the merged view kubectl finds the pods of a Deployment or Service by its selector, which selects pods of all
+//! clusters. Below `/clusters/NAME` there are none but those of the cluster.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use http::Uri;
+use tributary_router::{Report, report};
+
+use super::super::running_server::{Page, RunningServer, merged_view};
+use crate::cli::KubectlCommand;
+use crate::exit::Failure;
+use crate::kubeconfig::ChosenContext;
+use crate::output::terminal::plain;
+
+/// Arguments with which kubectl cannot be sent to one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotPassedOn {
+    /// No cluster is named.
+    #[error("--cluster is missing: kubectl tributary {verb} … --cluster NAME{}", known.as_ref().map(|known| format!("; the clusters are: {known}")).unwrap_or_default())]
+    NoCluster {
+        /// The command of kubectl.
+        verb: &'static str,
+        /// Those that there are, if the server tells.
+        known: Option<String>,
+    },
+    /// A flag is the last argument.
+    #[error("{0} has no value")]
+    NoValue(&'static str),
+    /// Another server is named.
+    #[error("{0} cannot be combined with --cluster, which says the server")]
+    Server(String),
+    /// The cluster is not one of those that are served.
+    #[error("--cluster: there is no cluster {cluster:?}; the clusters are: {known}")]
+    Unknown {
+        /// The cluster.
+        cluster: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// The arguments of a command, parted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PartedArguments {
+    cluster: Option<String>,
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    /// All others, for kubectl.
+    others: Vec<OsString>,
+}
+
+/// Runs kubectl in place of this process. Returns only if that fails.
+///
+/// # Errors
+/// A usage failure for arguments, a kubeconfig or a cluster that cannot be used; a runtime failure without kubectl.
+pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Result<u8, Failure> {
+    let parted = part(&arguments.arguments).map_err(Failure::usage)?;
+    let (kubeconfig, context) = (parted.kubeconfig.as_deref(), parted.context.as_deref());
+    let chosen = ChosenContext::open(kubeconfig, context).await.map_err(Failure::usage)?;
+    let known = clusters(&parted).await;
+    let cluster = chosen_cluster(verb, parted.cluster.as_deref(), known).map_err(Failure::usage)?;
+    let mut command = Command::new("kubectl");
+    command.arg(verb).arg("--context").arg(&chosen.context);
+    command.arg("--server").arg(server(&chosen.target.config.cluster_url, cluster));
+    if let Some(kubeconfig) = kubeconfig {
+        command.arg("--kubeconfig").arg(kubeconfig);
+    }
+    let error = command.args(&parted.others).exec();
+    Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run, which has to be on the PATH: {error}")))
+}
+
+/// The cluster that is named, if it is one of those that are known.
+///
+/// # Errors
+/// [`NotPassedOn`].
+fn chosen_cluster<'a>(
+    verb: &'static str,
+    named: Option<&'a str>,
+    known: Option<Vec<String>>,
+) -> Result<&'a str, NotPassedOn> {
+    let list = |known: &[String]| plain(&known.join(", "));
+    match (named, known) {
+        (None, known) => Err(NotPassedOn::NoCluster { verb, known: known.as_deref().map(list) }),
+        (Some(name), Some(known)) if !known.iter().any(|known| known == name) => {
+            Err(NotPassedOn::Unknown { cluster: name.to_owned(), known: list(&known) })
+        }
+        (Some(name), _) => Ok(name),
+    }
+}
+
+/// The clusters that the server has; `None` if it does not tell. Then kubectl is told by the server whether there is
+/// the one that is named: a user of many may be let see no report.
+async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
+    let server = RunningServer::of(parted.kubeconfig.as_deref(), parted.context.as_deref()).await.ok()?;
+    let page = Page { path: report::PATH, query: String::new(), called: "its report" };
+    let report: Report = serde_json::from_str(&server.ask(&page).await.ok()?).ok()?;
+    Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
+}
+
+/// Takes the flags that are not kubectl's out of the arguments. Behind `--` stands the command of an exec.
+///
+/// # Errors
+/// [`NotPassedOn`].
+fn part(arguments: &[OsString]) -> Result<PartedArguments, NotPassedOn> {
+    let mut parted = PartedArguments::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_str().unwrap_or_default();
+        let (flag, joined) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
+        let mut value = |flag| -> Result<String, NotPassedOn> {
+            let next = || arguments.next().map(|next| next.to_string_lossy().into_owned());
+            joined.map(str::to_owned).or_else(next).ok_or(NotPassedOn::NoValue(flag))
+        };
+        match flag {
+            "--cluster" => parted.cluster = Some(value("--cluster")?),
+            "--context" => parted.context = Some(value("--context")?),
+            "--kubeconfig" => parted.kubeconfig = Some(value("--kubeconfig")?.into()),
+            "--server" | "-s" => return Err(NotPassedOn::Server(flag.to_owned())),
+            _ => parted.others.push(argument.clone()),
+        }
+        if argument == OsStr::new("--") {
+            break;
+        }
+    }
+    parted.others.extend(arguments.cloned());
+    Ok(parted)
+}
+
+/// The URL of a cluster's own API at a server, of which any context will do.
+fn server(url: &Uri, cluster: &str) -> String {
+    format!("{}/clusters/{cluster}", merged_view(url).to_string().trim_end_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parted(arguments: &str) -> Result<PartedArguments, NotPassedOn> {
+        part(&arguments.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_but_the_cluster_and_the_kubeconfig_are_for_kubectl() {
+        for (arguments, cluster, context, others) in [
+            ("deploy/web --cluster eu", "eu", "", "deploy/web"),
+            (
+                "--cluster=eu -n shop deploy/web -c main -it -- sh -c x",
+                "eu",
+                "",
+                "-n shop deploy/web -c main -it -- sh -c x",
+            ),
+            ("svc/web 8080:80 --cluster eu --address=::1", "eu", "", "svc/web 8080:80 --address=::1"),
+            ("pod/a --cluster eu -- x --cluster us --server=y", "eu", "", "pod/a -- x --cluster us --server=y"),
+            ("-l app=web --context all --cluster eu", "eu", "all", "-l app=web"),
+            ("pods --context=tributary-all", "", "tributary-all", "pods"),
+            ("", "", "", ""),
+        ] {
+            let parted = parted(arguments).unwrap();
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            assert_eq!((&*text(&parted.cluster), &*text(&parted.context)), (cluster, context), "{arguments}");
+            let expected: Vec<OsString> = others.split_whitespace().map(OsString::from).collect();
+            assert_eq!(parted.others, expected, "{arguments}");
+        }
+        let given = parted("get pods --kubeconfig all.kubeconfig").unwrap();
+        assert_eq!(given.kubeconfig, Some("all.kubeconfig".into()));
+    }
+
+    #[test]
+    fn arguments_that_lead_elsewhere_are_refused() {
+        for (arguments, expected) in [
+            ("pods --cluster", NotPassedOn::NoValue("--cluster")),
+            ("pods --server https://other --cluster eu", NotPassedOn::Server("--server".to_owned())),
+            ("pods --server=https://other", NotPassedOn::Server("--server".to_owned())),
+            ("-s https://other pods", NotPassedOn::Server("-s".to_owned())),
+        ] {
+            assert_eq!(parted(arguments), Err(expected), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_cluster_is_refused_with_those_that_there_are() {
+        let known = || Some(vec!["eu".to_owned(), "us".to_owned()]);
+        assert_eq!(chosen_cluster("logs", Some("eu"), known()), Ok("eu"));
+        assert_eq!(chosen_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");
+        let message = |named, known| chosen_cluster("logs", named, known).unwrap_err().to_string();
+        assert_eq!(message(Some("euu"), known()), "--cluster: there is no cluster \"euu\"; the clusters are: eu, us");
+        assert_eq!(
+            message(None, known()),
+            "--cluster is missing: kubectl tributary logs … --cluster NAME; the clusters are: eu, us"
+        );
+        assert_eq!(message(None, None), "--cluster is missing: kubectl tributary logs … --cluster NAME");
+    }
+
+    #[test]
+    fn the_server_is_the_path_of_the_cluster() {
+        for (url, expected) in [
+            ("https://127.0.0.1:7443", "https://127.0.0.1:7443/clusters/eu"),
+            ("https://127.0.0.1:7443/clusters/us", "https://127.0.0.1:7443/clusters/eu"),
+            ("https://host/base/", "https://host/base/clusters/eu"),
+        ] {
+            assert_eq!(server(&url.parse().unwrap(), "eu"), expected, "{url}");
+        }
+    }
+}
