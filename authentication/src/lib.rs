@@ -40,7 +40,7 @@ pub use request_header::{FrontProxyError, RequestHeaders};
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
 pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request};
-pub use user::{Authority, Reach, UserInfo};
+pub use user::{Authority, CREDENTIAL_ID, Reach, UserInfo};
 pub use verifier_name::VerifierName;
 pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates};

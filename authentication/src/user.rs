@@ -7,8 +7,8 @@ use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, S
 
 use crate::verifier_name::VerifierName;
 
-/// Keys of extras under which kube-apiserver notes which credential was used.
-pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The key of the extra in which kube-apiserver notes which credential was used. No rule goes by it.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A user as authentication.k8s.io/v1 `UserInfo` has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -285,6 +285,10 @@ async fn who_one_is_is_said_here() {
     assert_eq!(answer.code, 201);
     assert_eq!(who(&answer), json!({"username": "ann", "groups": ["dev", "system:authenticated"]}));
     assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+    let credential = "authentication.kubernetes.io/credential-id".to_owned();
+    ann.user.info.extra.insert(credential, vec!["X509SHA256=1".to_owned()]);
+    let answer = write(&ann, "POST", path, &review).await;
+    assert!(answer.warnings().is_empty(), "a certificate has a fingerprint: {:?}", answer.warnings());
     ann.user.info.uid = "u".to_owned();
     ann.user.info.groups.push("system:masters".to_owned());
     let answer = write(&ann, "POST", path, &review).await;

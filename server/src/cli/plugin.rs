@@ -43,7 +43,8 @@ const KUBECTL_HELP: &str = "Examples:
   kubectl tributary port-forward svc/web -n shop --cluster eu 8080:80
 
 kubectl is run with the cluster's own API as its server, so that pods are those of the cluster, and a name that several
-clusters have is that cluster's. `kubectl COMMAND --help` lists the other flags; all but --server are taken.
+clusters have is that cluster's. `kubectl COMMAND --help` lists the other flags; all but --server and kubectl's own
+--cluster are taken.
 
 Exit codes: those of kubectl; 2 a flag or the kubeconfig has to be corrected.";
 

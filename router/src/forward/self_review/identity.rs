@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use tributary_apimachinery::AUTHENTICATED_GROUP;
-use tributary_authentication::UserInfo;
+use tributary_authentication::{CREDENTIAL_ID, UserInfo};
 
 use crate::body::Body;
 use crate::negotiate::ResponseKind;
@@ -44,7 +44,9 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         // An issuer, or the client's own headers, may name thousands.
         let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
-        extras.extend(user.extra.keys().filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
+        // Which credential somebody has used here says nothing to a cluster, and hardly any is told of it.
+        let extras_of_user = user.extra.keys().filter(|key| *key != CREDENTIAL_ID);
+        extras.extend(extras_of_user.filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
     }
     let listed = |what: &str, mut names: Vec<&String>| {
         names.sort();
