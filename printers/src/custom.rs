@@ -28,9 +28,30 @@ pub struct ColumnDefinition {
     /// 0 is always shown, greater only with `-o wide`.
     #[serde(default)]
     pub priority: i32,
-    /// Where the value stands in the object: `.spec.replicas`.
+    /// Where the value stands in the object: `.spec.replicas`. Empty in a Table's column, which has none.
+    #[serde(default)]
     pub json_path: String,
 }
+
+/// What kube-apiserver describes a column by whose definition has no description; its JSONPath follows.
+const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
+
+impl ColumnDefinition {
+    /// Takes a column of a kube-apiserver's Table for its definition, which names the same fields but for the JSONPath.
+    /// That is a part of the description unless the definition has a description of its own. `None` where it is not
+    /// known, as of the column of the name; that of the age is known by its name.
+    pub fn of_table_column(mut self) -> Option<Self> {
+        self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
+            Some(path) => path.to_owned(),
+            None if self.name == "Age" && self.r#type == "date" => AGE_PATH.to_owned(),
+            None => return None,
+        };
+        Some(self)
+    }
+}
+
+/// Where the age stands in each object.
+const AGE_PATH: &str = ".metadata.creationTimestamp";
 
 /// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table
 /// costs; the largest of well-known ones has a dozen.
@@ -114,14 +135,14 @@ fn age_definition() -> ColumnDefinition {
         name: "Age".to_owned(),
         r#type: "date".to_owned(),
         description: CREATION_TIMESTAMP_DESCRIPTION.to_owned(),
-        json_path: ".metadata.creationTimestamp".to_owned(),
+        json_path: AGE_PATH.to_owned(),
         ..ColumnDefinition::default()
     }
 }
 
 fn column(definition: &ColumnDefinition) -> Column {
     let description = if definition.description.is_empty() {
-        format!("Custom resource definition column (in JSONPath format): {}", definition.json_path)
+        format!("{DEFAULT_DESCRIPTION}{}", definition.json_path)
     } else {
         definition.description.clone()
     };
@@ -224,6 +245,7 @@ fn go_json_string(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Printer;
 
     fn definition(r#type: &str, json_path: &str) -> ColumnDefinition {
         ColumnDefinition {
@@ -331,6 +353,27 @@ mod tests {
         let (printer, _) = CustomPrinter::new(&[]);
         assert_eq!(printer.columns()[1].r#type, "date");
         assert_eq!(printer.columns()[1].description, CREATION_TIMESTAMP_DESCRIPTION);
+    }
+
+    #[test]
+    fn columns_of_a_table_are_definitions_where_their_path_is_known() {
+        let (shown, _) = CustomPrinter::new(&[
+            definition("string", ".spec.s"),
+            ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },
+            ColumnDefinition { priority: 1, format: "int32".to_owned(), ..definition("integer", ".spec.i") },
+            ColumnDefinition { description: "How old it is.".to_owned(), ..age_definition() },
+        ]);
+        let read = |column: &Column| {
+            let mut text = Vec::new();
+            column.write(&mut text);
+            serde_json::from_slice::<ColumnDefinition>(&text).unwrap().of_table_column()
+        };
+        let known: Vec<_> = shown.columns().iter().filter_map(read).collect();
+        let paths: Vec<_> = known.iter().map(|column| &*column.json_path).collect();
+        assert_eq!(paths, [".spec.s", ".spec.i", ".metadata.creationTimestamp"]);
+        let (again, _) = CustomPrinter::new(&known);
+        assert_eq!(again.columns()[1..], [1, 3, 4].map(|at| shown.columns()[at].clone()), "as they were shown");
+        assert_eq!(Printer::default_columns().columns().iter().filter_map(read).count(), 0);
     }
 
     #[test]

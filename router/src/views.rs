@@ -211,14 +211,23 @@ impl Views {
     fn question(self: &Arc<Self>, served: &ServedResource) -> SharedTask<Option<Definition>> {
         self.questions.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
+            // Where all namespaces may not be listed, one that is read may be.
+            let namespace = self.namespace_of(&served.resource);
             async move {
-                let found = definition::find(&fleet, &served).await;
+                let found = definition::find(&fleet, &served, namespace).await;
                 if let Some(views) = views.upgrade() {
                     views.answered(&served.resource, found.as_ref());
                 }
                 found
             }
         })
+    }
+
+    /// A namespace of a resource that is held by itself, if there is one.
+    fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
+        let by_key = self.by_key.read();
+        let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);
+        of_resource.find_map(|(_, namespace)| namespace.clone())
     }
 
     /// Takes over what became of a question for views that were started without the answer.
@@ -236,7 +245,7 @@ impl Views {
             }
         }
         for key in outdated {
-            self.end(&key, "its CustomResourceDefinition was found");
+            self.end(&key, "its columns and selectable fields were found");
         }
     }
 

@@ -45,6 +45,7 @@ mod specs;
 mod tables;
 mod taken_back;
 mod topology;
+mod unread_definitions;
 mod victim;
 
 use context::Case;
@@ -79,6 +80,7 @@ fn main() -> anyhow::Result<()> {
         topology::cases(),
         behind::cases(),
         rights::cases(),
+        unread_definitions::cases(),
         shared_mode::cases(),
         authorization::cases(),
         same_names::cases(),

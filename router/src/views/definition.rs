@@ -3,7 +3,12 @@
 //! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource. Where a
 //! thousand clusters do not let us read theirs, the first read does not wait for all of them: it begins with names and
 //! ages, and the resource is cached anew with its columns should they be found.
+//!
+//! A kube-apiserver prints a Table, and tells in its OpenAPI document which fields can be selected, for users who may
+//! not read CRDs. Where no cluster gives its CRD these are read. A Table's column tells its JSONPath unless the CRD
+//! describes the column in other words: then the column is left out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +17,9 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use http::{Request, StatusCode, header};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::time::timeout;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, SelectableField, selectable_fields};
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, SelectableField, selectable_fields};
 use tributary_printers::{ColumnDefinition, Printer};
 
 use crate::body;
@@ -30,6 +36,8 @@ const ASKED_AT_ONCE: usize = 8;
 /// How long the first read of a custom resource waits for its CRD.
 pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 
 /// How a resource is shown and selected.
@@ -42,9 +50,17 @@ pub(super) struct Description {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
     cluster: ClusterName,
-    /// Tells one state of the CRD's spec from another.
-    state: DefinitionState,
+    source: DefinitionSource,
     version: DefinitionVersion,
+}
+
+/// Where a definition was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DefinitionSource {
+    /// In the CRD. Its state tells one spec from another.
+    Stored(DefinitionState),
+    /// In a Table, of this namespace alone where all may not be listed.
+    Shown { namespace: Option<String> },
 }
 
 /// What has become of a [`Definition`].
@@ -85,35 +101,129 @@ impl Definition {
 /// What has become of a definition.
 pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
     if served.clusters.contains(&before.cluster) {
-        let asked = timeout(ANSWER_WITHIN, get(fleet, &before.cluster, served, METADATA_ALONE));
-        let Some(text) = asked.await.ok().flatten() else { return DefinitionChange::None };
-        match serde_json::from_slice::<DefinitionObject<serde::de::IgnoredAny>>(&text) {
-            Ok(known) if known.metadata != before.state => {}
-            _ => return DefinitionChange::None,
+        let has_changed = timeout(ANSWER_WITHIN, has_changed(fleet, served, before));
+        if !has_changed.await.unwrap_or_default() {
+            return DefinitionChange::None;
         }
     }
-    match find(fleet, served).await {
+    let namespace = match &before.source {
+        DefinitionSource::Shown { namespace } => namespace.clone(),
+        DefinitionSource::Stored(_) => None,
+    };
+    match find(fleet, served, namespace).await {
         Some(now) if now.version != before.version => DefinitionChange::Described,
         Some(now) if now != *before => DefinitionChange::Elsewhere(now),
         _ => DefinitionChange::None,
     }
 }
 
-/// The CRD of the first cluster, by name, that gives it. Takes as long as it takes; cancelling is safe.
-pub(super) async fn find(fleet: &Arc<Fleet>, served: &Arc<ServedResource>) -> Option<Definition> {
-    let ask = |cluster: &ClusterName| {
+/// Whether the cluster that gave a definition says that it is another now.
+async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
+    match &before.source {
+        DefinitionSource::Stored(state) => {
+            let text = get(fleet, &before.cluster, &path(served), METADATA_ALONE).await;
+            let known = text.and_then(|text| serde_json::from_slice::<DefinitionObject<IgnoredAny>>(&text).ok());
+            known.is_some_and(|known| known.metadata != *state)
+        }
+        DefinitionSource::Shown { namespace } => {
+            let columns = shown_columns(fleet, &before.cluster, served, namespace.as_deref()).await;
+            columns.is_some_and(|columns| columns != before.version.additional_printer_columns)
+        }
+    }
+}
+
+/// The CRD of the first cluster, by name, that gives it; else what the first one shows of it, in a namespace if all
+/// may not be listed. Takes as long as it takes; cancelling is safe.
+pub(super) async fn find(
+    fleet: &Arc<Fleet>,
+    served: &Arc<ServedResource>,
+    namespace: Option<String>,
+) -> Option<Definition> {
+    let stored = |cluster: &ClusterName| {
         let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
         async move { given_by(&fleet, cluster, &served).await }.boxed()
     };
-    first(served.clusters.iter().map(ask).collect()).await
+    if let Some(stored) = first(served.clusters.iter().map(stored).collect()).await {
+        return Some(stored);
+    }
+    let shown = |cluster: &ClusterName| {
+        let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
+        let namespace = namespace.clone();
+        async move { shown_by(&fleet, cluster, &served, namespace).await }.boxed()
+    };
+    let shown = first(served.clusters.iter().map(shown).collect()).await?;
+    let (resource, cluster) = (&served.resource, &shown.cluster);
+    tracing::info!(%resource, %cluster, "no cluster gives the CRD; the columns are those of a Table whose paths are known");
+    Some(shown)
+}
+
+/// What a cluster shows of its CRD to users who may not read it.
+async fn shown_by(
+    fleet: &Fleet,
+    cluster: ClusterName,
+    served: &ServedResource,
+    namespace: Option<String>,
+) -> Option<Definition> {
+    let (columns, namespace) = match shown_columns(fleet, &cluster, served, None).await {
+        Some(columns) => (columns, None),
+        None => (shown_columns(fleet, &cluster, served, Some(namespace.as_deref()?)).await?, namespace),
+    };
+    let version = DefinitionVersion {
+        name: served.resource.version.to_string(),
+        additional_printer_columns: columns,
+        selectable_fields: shown_fields(fleet, &cluster, served).await.unwrap_or_default(),
+    };
+    Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
+}
+
+/// The columns of a Table whose paths are known; `None` without any.
+async fn shown_columns(
+    fleet: &Fleet,
+    cluster: &ClusterName,
+    served: &ServedResource,
+    namespace: Option<&str>,
+) -> Option<Vec<ColumnDefinition>> {
+    let path = format!("{}?limit=1&includeObject=None", served.resource.path(namespace));
+    columns_of_table(&get(fleet, cluster, &path, TABLE).await?)
+}
+
+fn columns_of_table(text: &[u8]) -> Option<Vec<ColumnDefinition>> {
+    let table: Table = serde_json::from_slice(text).ok()?;
+    let columns: Vec<_> = table.column_definitions.into_iter().filter_map(ColumnDefinition::of_table_column).collect();
+    (table.kind == "Table" && !columns.is_empty()).then_some(columns)
+}
+
+/// The selectable fields, as the OpenAPI document of the version tells them beside the kind.
+///
+/// Source: `buildSelectableFields` in `k8s.io/apiextensions-apiserver`.
+async fn shown_fields(
+    fleet: &Fleet,
+    cluster: &ClusterName,
+    served: &ServedResource,
+) -> Option<Vec<SelectableFieldPath>> {
+    let GroupVersion { group, version } = served.resource.group_version();
+    let path = format!("/openapi/v3/apis/{group}/{version}");
+    let document = get(fleet, cluster, &path, "application/json").await?;
+    fields_of_document(&document, &served.resource, served.description.kind())
+}
+
+fn fields_of_document(text: &[u8], resource: &GroupVersionResource, kind: &str) -> Option<Vec<SelectableFieldPath>> {
+    let document: OpenApiDocument = serde_json::from_slice(text).ok()?;
+    let is_of_kind = |schema: &OpenApiSchema| {
+        let mut kinds = schema.kinds.iter();
+        kinds.any(|own| own.kind == kind && own.group == *resource.group && own.version == *resource.version)
+    };
+    let schema = document.components.schemas.into_values().find(is_of_kind)?;
+    let of_path = |field: OpenApiField| SelectableFieldPath { json_path: field.field_path };
+    Some(schema.fields.into_iter().map(of_path).collect())
 }
 
 async fn given_by(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
-    let text = get(fleet, &cluster, served, "application/json").await?;
+    let text = get(fleet, &cluster, &path(served), "application/json").await?;
     let definition = serde_json::from_slice::<DefinitionObject<DefinitionSpec>>(&text).ok()?;
     let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
     let version = versions.find(|version| *version.name == *served.resource.version)?;
-    Some(Definition { cluster, state: definition.metadata, version })
+    Some(Definition { cluster, source: DefinitionSource::Stored(definition.metadata), version })
 }
 
 /// The first answer that there is, in the order of the questions. A handful is put at once,
@@ -128,13 +238,15 @@ fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFut
     async move { timeout(ANSWER_WITHIN, question).await.ok().flatten() }.boxed()
 }
 
-async fn get(fleet: &Fleet, cluster: &ClusterName, served: &ServedResource, accept: &'static str) -> Option<Bytes> {
+/// The path of the CRD.
+fn path(served: &ServedResource) -> String {
+    let GroupVersionResource { group, resource, .. } = &served.resource;
+    format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource}.{group}")
+}
+
+async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static str) -> Option<Bytes> {
     let cluster = fleet.cluster(cluster).filter(|cluster| cluster.problem().is_none())?;
-    let path = format!(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.{}",
-        served.resource.resource, served.resource.group
-    );
-    let request = Request::get(&path).header(header::ACCEPT, accept).body(body::empty()).ok()?;
+    let request = Request::get(path).header(header::ACCEPT, accept).body(body::empty()).ok()?;
     let answer = body::send(cluster.transport().ok()?, request).await.ok()?;
     if answer.status() != StatusCode::OK {
         return None;
@@ -178,6 +290,50 @@ struct SelectableFieldPath {
     json_path: String,
 }
 
+/// A `metav1.Table` without its rows.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Table {
+    kind: String,
+    #[serde(default)]
+    column_definitions: Vec<ColumnDefinition>,
+}
+
+/// The part of an OpenAPI v3 document that tells the selectable fields of kinds.
+#[derive(Deserialize)]
+struct OpenApiDocument {
+    #[serde(default)]
+    components: OpenApiComponents,
+}
+
+#[derive(Default, Deserialize)]
+struct OpenApiComponents {
+    #[serde(default)]
+    schemas: BTreeMap<String, OpenApiSchema>,
+}
+
+#[derive(Deserialize)]
+struct OpenApiSchema {
+    #[serde(rename = "x-kubernetes-group-version-kind", default)]
+    kinds: Vec<OpenApiKind>,
+    #[serde(rename = "x-kubernetes-selectable-fields", default)]
+    fields: Vec<OpenApiField>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OpenApiKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenApiField {
+    field_path: String,
+}
+
 impl DefinitionVersion {
     fn printer(&self) -> Printer {
         let (printer, invalid) = Printer::custom(&self.additional_printer_columns);
@@ -198,6 +354,45 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn a_table_tells_the_columns_whose_paths_it_has() {
+        let columns = |text: &str| {
+            let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
+            columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
+        };
+        let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[
+            {"name":"Name","type":"string","format":"name","description":"Name must be unique","priority":0},
+            {"name":"Colour","type":"string","format":"","description":"Custom resource definition column (in JSONPath format): .spec.colour","priority":0},
+            {"name":"Size","type":"integer","format":"","description":"How large it is","priority":0},
+            {"name":"Age","type":"date","format":"","description":"How old it is","priority":0}],"rows":[{"cells":["a","red",1,"2d"]}]}"#;
+        let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+        assert_eq!(columns(table), [pair("Colour", ".spec.colour"), pair("Age", ".metadata.creationTimestamp")]);
+        // The default columns of an aggregated server, and an answer that is no Table.
+        let created = r#"{"kind":"Table","columnDefinitions":[{"name":"Created At","type":"date","format":"",
+            "description":"CreationTimestamp is","priority":0}]}"#;
+        for none in [created, r#"{"kind":"BarList","items":[]}"#, "{", r#"{"kind":"Table","columnDefinitions":null}"#] {
+            assert_eq!(columns(none), [], "{none}");
+        }
+    }
+
+    #[test]
+    fn an_openapi_document_tells_the_selectable_fields_of_a_kind() {
+        let resource = GroupVersionResource::new("cols.example", "v1", "bars");
+        let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
+            "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
+                "x-kubernetes-selectable-fields":[{"fieldPath":"spec.colour"},{"fieldPath":"spec.size"}]},
+            "example.cols.v1.BarList":{"x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"BarList"}]},
+            "other":{"type":"object"}}}}"#;
+        let fields = |text: &str, kind: &str| {
+            let fields = fields_of_document(text.as_bytes(), &resource, kind).unwrap_or_default();
+            fields.into_iter().map(|field| field.json_path).collect::<Vec<_>>()
+        };
+        assert_eq!(fields(document, "Bar"), ["spec.colour", "spec.size"]);
+        for (text, kind) in [(document, "BarList"), (document, "Foo"), ("{}", "Bar"), ("[", "Bar")] {
+            assert!(fields(text, kind).is_empty(), "{kind} in {text}");
+        }
+    }
 
     /// Clusters that answer after so many milliseconds, and what.
     fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
