@@ -40,7 +40,8 @@ impl Bars {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "small"}});
         http.post(&accounts, &account).send().await?.expect(201)?;
         let place = if is_whole { String::new() } else { format!("/namespaces/{namespace}") };
-        let (role, binding) = if is_whole { ("clusterroles", "clusterrolebindings") } else { ("roles", "rolebindings") };
+        let (role, binding) =
+            if is_whole { ("clusterroles", "clusterrolebindings") } else { ("roles", "rolebindings") };
         let rules = json!([{"apiGroups": [group, ""], "resources": ["bars", "namespaces"],
             "verbs": ["get", "list", "watch"]}]);
         let made = json!({"metadata": {"name": group}, "rules": rules});
@@ -93,11 +94,8 @@ fn definition(group: &str) -> Value {
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
     let mut described = column("Size", "integer", ".spec.size");
     described["description"] = "How large it is.".into();
-    let columns = [
-        column("Colour", "string", ".spec.colour"),
-        described,
-        column("Age", "date", ".metadata.creationTimestamp"),
-    ];
+    let columns =
+        [column("Colour", "string", ".spec.colour"), described, column("Age", "date", ".metadata.creationTimestamp")];
     let properties = json!({"colour": {"type": "string"}, "size": {"type": "integer"}});
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
     json!({

@@ -8,6 +8,9 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
+/// How long a change of a file may take to be seen.
+const SOON: std::time::Duration = std::time::Duration::from_secs(60);
+
 #[tokio::test]
 async fn a_written_kubeconfig_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -108,4 +111,40 @@ async fn the_users_own_kubeconfig_is_joined_and_left() {
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
     assert!(message.contains("does not parse at line") && !message.contains("hunter2"), "{message}");
+}
+
+#[tokio::test]
+async fn written_contexts_follow_the_namespace_of_their_original_context() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    let own = directory.path().join(".kube/config");
+    std::fs::create_dir(own.parent().unwrap()).unwrap();
+    std::fs::write(&own, "apiVersion: v1\nkind: Config\n").unwrap();
+    let write = |namespace: &str| {
+        let with = format!("    user: one\n    namespace: {namespace}\n");
+        std::fs::write(&source, kubeconfig([&one, &two]).replace("    user: one\n", &with)).unwrap();
+    };
+    write("shop");
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let merge = [&arguments[..], &["--merge-into-kubeconfig"]].concat();
+    let mut program = Program::start(&merge, directory.path());
+    program.ready().await;
+    let namespaces = |file: &Path| -> Vec<_> {
+        let contexts = Kubeconfig::read_from(file).unwrap().contexts;
+        contexts.into_iter().map(|named| named.context.and_then(|context| context.namespace)).collect()
+    };
+    let expected = |namespace: &str| vec![None, Some(namespace.to_owned()), None];
+    assert_eq!(namespaces(&written), expected("shop"));
+    assert_eq!(namespaces(&own), expected("shop"));
+    write("team");
+    program.logged("configuration reloaded", 1).await;
+    let changed = async {
+        while namespaces(&written) != expected("team") {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, changed).await.expect("the written context keeps the old namespace");
 }
