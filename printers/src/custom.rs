@@ -33,7 +33,7 @@ pub struct ColumnDefinition {
     pub json_path: String,
 }
 
-/// What kube-apiserver describes a column by whose definition has no description; its JSONPath follows.
+/// The description that kube-apiserver gives a column whose definition has none. The JSONPath follows.
 const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
 
 impl ColumnDefinition {

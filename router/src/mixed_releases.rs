@@ -10,10 +10,10 @@ use crate::helm_record::{KEY_BEGIN, are_records, release_of};
 use crate::refusal::listed;
 use crate::selection::Selection;
 
-/// How many objects are looked at before others have their turn.
+/// The number of objects in a piece of work; between pieces other tasks run.
 const LOOKED_AT: usize = 1_000;
 
-/// How many contexts the Warning of one release names: what a terminal's line has room for.
+/// The number of contexts that the Warning of one release names: as many as a terminal's line has room for.
 const COMMANDS_MAX: usize = 3;
 
 /// The clusters that have records of each release, in the order of their lists.
@@ -32,7 +32,7 @@ pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &Label
     of_helm && are_records(resource)
 }
 
-/// The clusters of each release of which a list shows records. Others have their turn in between.
+/// Finds the clusters of each release of which a list shows records.
 pub(crate) async fn of_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     let scope = selection.scope();

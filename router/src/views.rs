@@ -223,7 +223,7 @@ impl Views {
         })
     }
 
-    /// A namespace of a resource that is held by itself, if there is one.
+    /// Finds a namespace that has a view of its own for a resource.
     fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
         let by_key = self.by_key.read();
         let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);

@@ -150,7 +150,7 @@ impl Clusters {
         self.known.keys().cloned().collect()
     }
 
-    /// What clients' kubeconfigs say of the clusters, sorted by name.
+    /// The contexts of clients' kubeconfigs, sorted by name of the cluster.
     pub fn contexts(&self) -> Vec<ClientContext> {
         let context = |cluster: &ClusterName| ClientContext {
             cluster: cluster.clone(),

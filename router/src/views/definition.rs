@@ -57,9 +57,9 @@ pub(super) struct Definition {
 /// Where a definition was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
-    /// In the CRD. Its state tells one spec from another.
+    /// The CRD. Its state tells one spec from another.
     Stored(DefinitionState),
-    /// In a Table, of this namespace alone where all may not be listed.
+    /// A Table: of this namespace alone where all may not be listed.
     Shown { namespace: Option<String> },
 }
 
@@ -117,7 +117,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
     }
 }
 
-/// Whether the cluster that gave a definition says that it is another now.
+/// Asks the cluster that gave a definition whether the definition has changed.
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
@@ -157,7 +157,7 @@ pub(super) async fn find(
     Some(shown)
 }
 
-/// What a cluster shows of its CRD to users who may not read it.
+/// Reads the columns and fields that a cluster shows to users who may not read its CRD.
 async fn shown_by(
     fleet: &Fleet,
     cluster: ClusterName,

@@ -25,21 +25,21 @@ pub(super) enum NotPassedOn {
     NoCluster {
         /// The command of kubectl.
         verb: &'static str,
-        /// Those that there are, if the server tells.
+        /// Names of the clusters, if the server gives them.
         known: Option<String>,
     },
     /// A flag is the last argument.
     #[error("{0} has no value")]
     NoValue(&'static str),
-    /// Another server is named.
+    /// The arguments name a server.
     #[error("{0} cannot be combined with --cluster, which says the server")]
     Server(String),
-    /// The cluster is not one of those that are served.
+    /// The server has no such cluster.
     #[error("--cluster: there is no cluster {cluster:?}; the clusters are: {known}")]
     Unknown {
-        /// The cluster.
+        /// The name that `--cluster` gives.
         cluster: String,
-        /// Those that there are.
+        /// Names of the clusters.
         known: String,
     },
 }
@@ -74,7 +74,7 @@ pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Resul
     Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run, which has to be on the PATH: {error}")))
 }
 
-/// The cluster that is named, if it is one of those that are known.
+/// Checks the name of `--cluster` against the known clusters.
 ///
 /// # Errors
 /// [`NotPassedOn`].
@@ -93,8 +93,8 @@ fn chosen_cluster<'a>(
     }
 }
 
-/// The clusters that the server has; `None` if it does not tell. Then kubectl is told by the server whether there is
-/// the one that is named: a user of many may be let see no report.
+/// Asks the server for the names of its clusters. `None` if it refuses, as it may to one of many users; then kubectl
+/// gets the 404 of an unknown cluster.
 async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
     let server = RunningServer::of(parted.kubeconfig.as_deref(), parted.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), called: "its report" };
