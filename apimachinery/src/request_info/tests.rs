@@ -462,7 +462,7 @@ mod properties {
             for text in [&request.namespace, &request.subresource].into_iter().flatten() {
                 prop_assert!(is_path_segment_name(text) && !text.contains('\\') && !text.chars().any(char::is_control));
             }
-            for name in &request.name {
+            if let Some(name) = &request.name {
                 prop_assert!(is_path_segment_name(name) && !name.contains(['\0', '\r', '\n']));
                 prop_assert!(!name.split('\\').any(|part| part == ".."));
             }
