@@ -203,14 +203,14 @@ impl RequestInfo {
     /// and is percent-encoded as it came, `query` is without its `?`.
     ///
     /// # Errors
-    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters but in
-    ///   an object's name, `%` in a segment; of a request for a resource also in its query, and for one that is not read
-    ///   the same by everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of its
-    ///   receiver's own, by which nothing is decided here.
+    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters but
+    ///   in an object's name, `%` in a segment; of a request for a resource also in its query, and for one that is not
+    ///   read the same by everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of
+    ///   its receiver's own, by which nothing is decided here.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, `\` but in an object's name, a cluster that cannot be a cluster's name.
     ///
-    /// The names of RBAC objects may have any character but `/` and `%`. See [`check_name`] for the few that are refused.
+    /// The names of RBAC objects may have any character but `/` and `%`, except those that [`check_name`] refuses.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;
