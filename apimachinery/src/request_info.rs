@@ -210,7 +210,8 @@ impl RequestInfo {
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, `\` but in an object's name, a cluster that cannot be a cluster's name.
     ///
-    /// The names of RBAC objects may have any character but `/` and `%`, except those that [`check_name`] refuses.
+    /// The names of RBAC objects may have any character but `/` and `%`. Refused of these are names in which some hop
+    /// could see more than one segment: with `.` or `..` beside a backslash, or with NUL, CR or LF.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;

@@ -203,16 +203,16 @@ impl Views {
         };
         let union = self.fleet.union();
         for served in due.iter().filter_map(|resource| union.get(resource)) {
-            drop(self.question(served));
+            drop(self.question(served, None));
         }
     }
 
     /// The question for a CRD that is under way, begun if there is none.
-    fn question(self: &Arc<Self>, served: &ServedResource) -> SharedTask<Option<Definition>> {
+    /// Where all namespaces may not be listed, it is put in `namespace`, or in one that has a view of its own.
+    fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
         self.questions.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
-            // Where all namespaces may not be listed, one that is read may be.
-            let namespace = self.namespace_of(&served.resource);
+            let namespace = namespace.map(str::to_owned).or_else(|| self.namespace_of(&served.resource));
             async move {
                 let found = definition::find(&fleet, &served, namespace).await;
                 if let Some(views) = views.upgrade() {
@@ -298,16 +298,21 @@ impl Views {
         Some(view)
     }
 
-    /// The view of a resource, started if it is not held yet. The first read of a custom resource waits
-    /// up to 2 s for its CRD.
-    pub(crate) async fn get_or_start(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> Arc<View> {
+    /// The view of a resource, started if it is not held yet. The first read of a custom resource, in the namespace
+    /// `read` or in all, waits up to 2 s for its CRD.
+    pub(crate) async fn get_or_start(
+        self: &Arc<Self>,
+        served: &ServedResource,
+        namespace: Option<&str>,
+        read: Option<&str>,
+    ) -> Arc<View> {
         let found = self.get(&served.resource, namespace);
         if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
             view.touch();
             return view;
         }
         // Two who ask at once may both get this far; the second to have its description takes the first one's view.
-        let described = self.described(served).await;
+        let described = self.described(served, read).await;
         let definition = match &described {
             Described::By(definition) => Some(definition),
             Described::BuiltIn | Described::NotYet { .. } => None,
@@ -443,11 +448,11 @@ impl Views {
         ended.is_some()
     }
 
-    async fn described(self: &Arc<Self>, served: &ServedResource) -> Described {
+    async fn described(self: &Arc<Self>, served: &ServedResource, read: Option<&str>) -> Described {
         if !definition::is_custom(&served.resource) {
             return Described::BuiltIn;
         }
-        match timeout(definition::DESCRIBED_WITHIN, self.question(served)).await {
+        match timeout(definition::DESCRIBED_WITHIN, self.question(served, read)).await {
             Ok(Some(Some(definition))) => Described::By(definition),
             _ => Described::NotYet { again: Instant::now() + *ASK_AGAIN.start(), pause: *ASK_AGAIN.start() },
         }

@@ -362,7 +362,7 @@ mod tests {
             ("namespaces", r#""kind":"PartialObjectMetadata""#, false),
         ] {
             let served = served(&cluster, resource);
-            let view = router.views().get_or_start(&served, None).await;
+            let view = router.views().get_or_start(&served, None, None).await;
             let text = format!(
                 r#"{{{object},"metadata":{{"name":"x","uid":"u","resourceVersion":"7","deletionTimestamp":"t"}}}}"#
             );
@@ -419,7 +419,7 @@ mod tests {
     async fn a_write_that_waits_for_its_turn_is_noted() {
         let (router, cluster) = router_of_one();
         let served = served(&cluster, "configmaps");
-        let view = router.views().get_or_start(&served, None).await;
+        let view = router.views().get_or_start(&served, None, None).await;
 
         let ask =
             |port: u16| router.large_bodies().turn(Holder::Connection(([127, 0, 0, 1], port).into()), LARGE_BYTES);

@@ -119,7 +119,7 @@ impl ViewRead<'_> {
         let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
-        let view = views.get_or_start(served, own).await;
+        let view = views.get_or_start(served, own, namespace).await;
         // With a partial answer allowed this is never refused.
         let standings = view.known(Partial::Allow, wanted, deadline).await;
         let mut standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
@@ -189,7 +189,7 @@ impl ViewRead<'_> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
         let served = configuration.union.get(&namespaces).filter(|served| configuration.is_held(served, None))?;
-        let view = views.get_or_start(served, None).await;
+        let view = views.get_or_start(served, None, None).await;
         let standings = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
         Some(Namespaces { view, standings })
     }

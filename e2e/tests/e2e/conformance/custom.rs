@@ -360,7 +360,7 @@ async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
     for member in &gauges.target.members {
         let path = format!("{DEFINITIONS}/{}", gauges.name());
-        member.http().patch(&path, "application/json-patch+json", &change).send().await?.expect(200)?;
+        member.http().patch(&path, "json-patch+json", &change).send().await?.expect(200)?;
     }
     gauges.only().await?;
     eventually(SERVED, async || {

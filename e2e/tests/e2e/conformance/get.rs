@@ -85,7 +85,7 @@ async fn names_of_rbac_objects(target: Target) -> anyhow::Result<()> {
         let read = target.read(&path).await?;
         ensure!(read["metadata"]["name"] == name, "{read}");
         let change = json!({"metadata": {"labels": {"changed": "yes"}}});
-        target.http.patch(&path, "application/merge-patch+json", &change).send().await?.expect(200)?;
+        target.http.patch(&path, "merge-patch+json", &change).send().await?.expect(200)?;
         let selected = format!("{roles}?fieldSelector=metadata.name%3D{in_selector}");
         let list = target.read(&selected).await?;
         ensure!(list["items"].as_array().is_some_and(|items| items.len() == 1), "{name:?}: {list}");
