@@ -150,9 +150,7 @@ impl Versions {
         }
         // Whoever writes an object has it, under whatever rights.
         let (_, text) = split_scope(text)?;
-        let vector = CompositeResourceVersion::decode(text, &self.epochs)?;
-        self.bounded(&vector)?;
-        Ok(ClientVersion::Vector(vector))
+        Ok(ClientVersion::Vector(CompositeResourceVersion::decode(text, &self.epochs)?))
     }
 
     /// Reads a continue token.
@@ -191,10 +189,12 @@ impl Versions {
         !matches!(decoded, Err(_) | Ok(Err(ContinueError::Invalid(_))))
     }
 
-    /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost:
-    /// a look for each of its names.
+    /// Checks that a vector does not name more clusters than a read looks for that are not configured. A cluster of
+    /// which the caller may not know counts as one that is not configured: the refusal tells whether there is one, else.
+    /// Cost: a look for each of its names.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
-        let unknown = vector.iter().filter(|(cluster, _)| !self.clusters.contains_key(*cluster));
+        let is_known = |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_told(cluster);
+        let unknown = vector.iter().filter(|(cluster, _)| !is_known(cluster));
         if vector.len() > UNKNOWN_CLUSTERS && unknown.count() > UNKNOWN_CLUSTERS {
             return Err(Foreign::Clusters(UNKNOWN_CLUSTERS));
         }
@@ -275,13 +275,16 @@ impl ReadVersion {
     /// Reads a resourceVersion.
     ///
     /// # Errors
-    /// As [`Versions::decode`].
+    /// As [`Versions::decode`]; a vector that names too many clusters is foreign.
     fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, VersionDecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
             Some("0") => Ok(Self::Any),
             Some(text) => Ok(match versions.decode(text)? {
-                ClientVersion::Vector(vector) => Self::Version(vector),
+                ClientVersion::Vector(vector) => {
+                    versions.bounded(&vector)?;
+                    Self::Version(vector)
+                }
                 ClientVersion::Item(cluster, version) => Self::Item(cluster, version),
             }),
         }
@@ -390,6 +393,24 @@ pub(crate) mod tests {
             assert_eq!(native, Some(ResourceVersion(expected)), "{given:?} {held:?}");
             assert_eq!(given.native(&name("b"), None), None);
         }
+    }
+
+    #[test]
+    fn a_cluster_that_the_caller_may_not_know_counts_as_one_that_is_not_configured() {
+        let told = Candidates::default().except([name("a")].iter(), |_| false);
+        let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
+        let wanted = |unknown: usize, last: &str| {
+            let made_up = (0..unknown).map(|index| name(&format!("x{index:04}")));
+            let named =
+                made_up.chain([name(last)]).map(|cluster| (cluster, CollectionVersion::from(ResourceVersion(1))));
+            let text = named.collect::<CompositeResourceVersion>().encode(&Epochs::default());
+            ReadVersion::parse(Some(&text), &versions).map(drop)
+        };
+        for hidden in ["b", "nope"] {
+            assert_eq!(wanted(UNKNOWN_CLUSTERS - 1, hidden), Ok(()), "{hidden}");
+            assert_eq!(wanted(UNKNOWN_CLUSTERS, hidden), Err(Foreign::Clusters(UNKNOWN_CLUSTERS).into()), "{hidden}");
+        }
+        assert_eq!(wanted(UNKNOWN_CLUSTERS, "a"), Ok(()));
     }
 
     #[test]
