@@ -72,7 +72,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let clusters: Vec<_> = clusters.filter_map(|name| request.cluster(name)).collect();
     let held = router.held_bytes();
     let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.holder };
-    let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
+    let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs, &clusters)?;
     page.gather(&gathering, &clusters, token).await?;
     let is_first = options.continue_token.is_none();
     let is_of_helm = is_first && is_list_of_records(&served.resource, &options.label_selector);

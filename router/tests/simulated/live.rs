@@ -1,5 +1,7 @@
 //! Resources that are not held in memory: every member is asked at the time of the request.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 use tributary_apimachinery::Partial;
 use tributary_router::{Limits, Policies};
@@ -9,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map_in, items, name, setup, vector, version,
+    CONFIG_MAPS, Fixture, SOON, allow, cluster, composite, config, config_map_in, items, name, setup, vector, version,
 };
 use crate::worst::{Worst, others_are_answered};
 
@@ -97,6 +99,20 @@ async fn pages_go_from_cluster_to_cluster() {
     assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
     // A token of a time when the resource was held in memory, or of nowhere.
     fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
+    // A client may write any number and any version into a token.
+    let forged = |token: serde_json::Value| URL_SAFE_NO_PAD.encode(token.to_string());
+    let number = forged(json!({"cluster": "", "members": u64::MAX}));
+    assert_eq!(items(&fixture.get(&format!("{own}&limit=3&continue={number}")).await.ok()), ["a/v", "a/w", "a/x"]);
+    for (cluster, version) in [
+        ("c", composite(&json!({"nope": "7"}))),
+        ("c", composite(&json!({"a": "7", "nope": "7"}))),
+        // Its objects are still to come.
+        ("b", composite(&json!({"c": "7"}))),
+        ("b", "garbage".to_owned()),
+    ] {
+        let token = forged(json!({"cluster": cluster, "version": version}));
+        fixture.get(&format!("{own}&limit=3&continue={token}")).await.refused(410);
+    }
     // Another snapshot than the one that the member still has.
     let page = fixture.get(&format!("{own}&limit=3")).await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap();

@@ -94,7 +94,7 @@ impl GatherProgress {
             0 => self.before.max(self.members),
             items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
-        (1 + needed).min(by_bytes.max(1 + self.before.min(WINDOW_MAX)))
+        needed.saturating_add(1).min(by_bytes.max(1 + self.before.min(WINDOW_MAX)))
     }
 }
 
@@ -108,18 +108,17 @@ type Willing = (Vec<HeaderValue>, Option<Arc<AdmittedRequest>>);
 type Sounded = (Arc<Cluster>, Result<Willing, Refusal>);
 
 impl GatheredPage {
-    /// A page after that which gave this token.
+    /// A page after that which gave this token. `clusters` are those that the list is of.
     ///
     /// # Errors
-    /// 410 for versions that mean nothing any more.
-    pub(super) fn new(token: Option<&LiveContinueToken>, epochs: &Epochs) -> Result<Self, VersionRefusal> {
-        let version = match token.and_then(|token| token.version.as_deref()) {
-            Some(version) => {
-                let expired = |_| VersionRefusal::ExpiredToken { fresh: None };
-                CompositeResourceVersion::decode(version, epochs).map_err(expired)?
-            }
-            None => CompositeResourceVersion::new(),
-        };
+    /// 410 for versions that mean nothing any more, or are of other clusters.
+    pub(super) fn new(
+        token: Option<&LiveContinueToken>,
+        epochs: &Epochs,
+        clusters: &[Arc<Cluster>],
+    ) -> Result<Self, VersionRefusal> {
+        let is_listed = |name: &ClusterName| clusters.iter().any(|cluster| cluster.name() == name);
+        let version = token.map_or(Ok(None), |token| token.shown(epochs, is_listed))?.unwrap_or_default();
         Ok(Self {
             lists: Vec::new(),
             later: Vec::new(),
@@ -357,6 +356,8 @@ mod tests {
             // The next page begins with what the last one needed, and one more.
             (seen(0, 0, 0, 1), 500, 2),
             (seen(0, 0, 0, 20), 500, 21),
+            // A client may write any number into its token.
+            (seen(0, 0, 0, usize::MAX), 500, 33),
         ] {
             assert_eq!(seen.window(limit), expected, "{seen:?}, limit {limit}");
         }

@@ -3,6 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ClusterName;
+use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use crate::refusal::VersionRefusal;
 
@@ -35,6 +37,23 @@ impl LiveContinueToken {
         let expired = || VersionRefusal::ExpiredToken { fresh: None };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| expired())?;
         serde_json::from_slice(&bytes).map_err(|_| expired())
+    }
+
+    /// The versions of the clusters that were shown before; `None` on the second page of a first cluster. A page ends
+    /// with them in its own version, so a client must not write there what it likes.
+    ///
+    /// # Errors
+    /// 410 for what is no version, and for one that names another cluster than those that are listed before this place.
+    pub(super) fn shown(
+        &self,
+        epochs: &Epochs,
+        is_listed: impl Fn(&ClusterName) -> bool,
+    ) -> Result<Option<CompositeResourceVersion>, VersionRefusal> {
+        let Some(text) = &self.version else { return Ok(None) };
+        let version = CompositeResourceVersion::decode(text, epochs).ok();
+        let is_shown = |name: &ClusterName| name.as_str() <= self.cluster.as_str() && is_listed(name);
+        let version = version.filter(|version| version.iter().all(|(name, _)| is_shown(name)));
+        version.map(Some).ok_or(VersionRefusal::ExpiredToken { fresh: None })
     }
 
     /// The token as clients are given it, after a page with these versions.
