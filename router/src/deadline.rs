@@ -57,7 +57,7 @@ fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Opti
     }
     let servers = Some(Limit { time: longest, own: false });
     // Most requests have none; they are not to pay for reading the others' parameters.
-    if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout=")) {
+    if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout") || query.contains('%')) {
         return Ok(servers);
     }
     match Query::parse(query).get("timeout") {
@@ -89,6 +89,7 @@ mod tests {
             ("/api/v1/pods", "timeout=", Some(60)),
             ("/api/v1/pods", "limit=500&timeout=32s", Some(32)),
             ("/api/v1/pods", "timeout=1s&timeout=2s", Some(1)),
+            ("/api/v1/pods", "time%6Fut=32s", Some(32)),
             ("/api/v1/pods", "timeout=0s", Some(60)),
             ("/api/v1/pods", "timeout=-1s", Some(60)),
             ("/version", "timeout=3m", Some(60)),

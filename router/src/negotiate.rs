@@ -146,7 +146,10 @@ impl Preferences {
         Self {
             accept: headers.get(header::ACCEPT).cloned(),
             user_agent: headers.get(header::USER_AGENT).cloned(),
-            pretty: query.filter(|query| query.contains("pretty")).and_then(|query| pretty(&Query::parse(Some(query)))),
+            // Most queries have neither the parameter nor an escape, and are not read for it.
+            pretty: query
+                .filter(|query| query.contains("pretty") || query.contains('%'))
+                .and_then(|query| pretty(&Query::parse(Some(query)))),
             gzip: accepts_gzip(headers),
         }
     }

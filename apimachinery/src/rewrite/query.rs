@@ -28,6 +28,12 @@ pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Stat
     Ok(pairs.join("&"))
 }
 
+/// Takes every parameter of this name out, however its name is escaped; everything else stays byte for byte.
+pub fn without_parameter(query: &str, name: &str) -> String {
+    let kept: Vec<_> = query.split('&').filter(|pair| Query::parse(Some(pair)).get(name).is_none()).collect();
+    kept.join("&")
+}
+
 /// Takes the requirements on clusters out of every `labelSelector`; everything else stays byte for byte. A selector of
 /// which nothing is left stays as an empty one: of a parameter given twice the first counts.
 ///
@@ -53,6 +59,19 @@ pub fn without_clusters(query: &str) -> Result<String, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_parameter_is_taken_out_however_its_name_is_escaped() {
+        for (query, expected) in [
+            ("a=b&resourceVersion=x&c", "a=b&c"),
+            ("resource%56ersion=x", ""),
+            ("%72esourceVersion=x&resourceVersion&a=%zz", "a=%zz"),
+            ("resourceVersionMatch=x&xresourceVersion=1", "resourceVersionMatch=x&xresourceVersion=1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_parameter(query, "resourceVersion"), expected, "{query}");
+        }
+    }
 
     #[test]
     fn members_are_not_asked_for_clusters() {

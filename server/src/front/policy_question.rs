@@ -5,6 +5,7 @@ mod told;
 
 use anyhow::{Context, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tributary_apimachinery::rewrite::without_parameter;
 use tributary_apimachinery::{
     ClusterName, GroupVersionResource, RequestInfo, RequestedResource, ResourceRequest, Verb,
 };
@@ -258,11 +259,8 @@ fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
 
 /// The same query for a watch: what it says besides, such as the name that a selector asks for, counts for policies.
 fn watched(query: Option<&str>) -> String {
-    let others = query.unwrap_or_default().split('&').filter(|pair| {
-        let name = pair.split('=').next();
-        !pair.is_empty() && name != Some("watch")
-    });
-    others.chain(["watch=1"]).collect::<Vec<_>>().join("&")
+    let others = without_parameter(query.unwrap_or_default(), "watch");
+    if others.is_empty() { "watch=1".to_owned() } else { others + "&watch=1" }
 }
 
 /// The object whose policies are those of the merged view.
@@ -380,6 +378,7 @@ mod tests {
             assert_eq!((asked.verb, resource.name), ("watch", name), "{path}");
         }
         assert_eq!(watched(Some("a=b&watch&c")), "a=b&c&watch=1");
+        assert_eq!(watched(Some("w%61tch=0")), "watch=1");
     }
 
     #[test]
