@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod ask;
+mod body_turns;
 pub(crate) mod buffered;
 pub(crate) mod create;
 pub(crate) mod delete_collection;
@@ -16,6 +17,7 @@ mod missing_namespace;
 mod not_let;
 pub(crate) mod one_cluster;
 pub(crate) mod one_object;
+mod preconditions;
 mod rewritten;
 mod room;
 pub(crate) mod self_review;

@@ -257,7 +257,7 @@ pub(crate) fn delete(
     target: &ResourcePath,
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
-    let options = if request.body.is_empty() { json!({}) } else { request.json()? };
+    let options = delete_options(request)?;
     let from_query = |name: &str| request.query.get(name).map(Value::from).unwrap_or_default();
     let preconditions = match options.get("preconditions") {
         Some(preconditions) => preconditions.clone(),
@@ -266,7 +266,7 @@ pub(crate) fn delete(
         }
         None => json!({}),
     };
-    let dry_run = request.dry_run() || options["dryRun"] == json!(["All"]);
+    let dry_run = options["dryRun"] == json!(["All"]);
     let name = target.name.clone().unwrap_or_default();
     let key = target.key().unwrap_or_default();
     let gone = store.transact(target.resource, &key, |existing, _| {
@@ -283,6 +283,15 @@ pub(crate) fn delete(
     Ok((200, answer))
 }
 
+/// The options of a delete. A body stands in place of the query (apiserver `pkg/endpoints/handlers/delete.go`).
+fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
+    match request.body.is_empty() {
+        true if request.dry_run() => Ok(json!({"dryRun": ["All"]})),
+        true => Ok(json!({})),
+        false => request.json(),
+    }
+}
+
 /// DELETE of a collection.
 pub(crate) fn delete_collection(
     store: &MemberStore,
@@ -290,10 +299,11 @@ pub(crate) fn delete_collection(
     request: &Request<'_>,
 ) -> Result<(u16, WriteResponse), Status> {
     let selection = Selection::parse(target, request.query, store.decoder(target.resource).fields())?;
+    let options = delete_options(request)?;
     let view = store.view(target.resource);
     let mut items = Vec::new();
     for object in view.range(selection.namespace.as_deref(), None).filter(|object| selection.matches(object)) {
-        if !request.dry_run() {
+        if options["dryRun"] != json!(["All"]) {
             remove(store, target.resource, object.namespace(), object.name());
         }
         items.push(value_of(&object));

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use tributary_apimachinery::{ClusterName, GetOptions, Names, Query, ResourceRequest, Verb};
+use tributary_apimachinery::{ClusterName, GetOptions, Names, ResourceRequest, Verb};
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::locate::{self, Located, Lookup, locate};
 use super::meant::{self, Meant, OfExisting, makes};
 use super::missing_namespace::explained;
+use super::preconditions;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::asked::proxied_name;
@@ -17,7 +18,7 @@ use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::grounds::{Ground, Meaning, NoOwner};
 use crate::negotiate::ResponseKind;
 use crate::plan::OwnerRequest;
-use crate::refusal::{PreconditionRefusal, Refusal};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -52,7 +53,7 @@ pub(crate) async fn to_owner(
         Some(request.finish(form, ResponseKind::Object)?)
     };
     let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
-    let seen = versions_seen(request, &held);
+    let seen = preconditions::versions(request, &held)?;
     let located = locate(request, lookup(&held), &seen).await?;
     let (meant, doubts) = match info.verb {
         Verb::Get => read_target(request, located)?,
@@ -165,34 +166,6 @@ fn lookup(held: &BufferedRequest) -> Lookup<'static> {
     }
 }
 
-/// The versions that the client names of the object. What is none says nothing of what it has seen.
-fn versions_seen(request: ClientRequest<'_>, held: &BufferedRequest) -> Vec<ClientVersion> {
-    let ClientRequest { info, query, .. } = request;
-    let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
-    let facts = &held.facts;
-    let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
-    let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
-    let versions = request.versions();
-    texts.filter_map(|text| versions.decode(text).ok()).collect()
-}
-
-/// Refuses to make an object in the place of one that was seen in a cluster that is not known here, any more or at all:
-/// it would become another cluster's.
-///
-/// # Errors
-/// 409 where the version in the body is none that was handed out here.
-fn of_known_cluster(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<(), PreconditionRefusal> {
-    let resource = &request.resource.resource;
-    // `0` is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
-    let text = held.facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
-    let decoded = text.map_or(Ok(None), |text| request.versions().decode(text).map(Some));
-    decoded.map(drop).map_err(|error| PreconditionRefusal::NotHandedOut {
-        resource: resource.clone(),
-        name: request.resource.name.clone().unwrap_or_default(),
-        error,
-    })
-}
-
 /// Where a request goes whose object is nowhere: an apply or a PUT makes it (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
 async fn target_of_new(
@@ -210,7 +183,6 @@ async fn target_of_new(
     if !makes_objects || is_left || located.leaves_open(request) {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
-    of_known_cluster(request, held)?;
     match meant::of_new(request, held, seen).await? {
         Some(meant) if may_be_elsewhere(request, located, &meant).await => {
             Err(located.refuse(request, NoOwner::Nowhere))

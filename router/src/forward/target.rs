@@ -10,9 +10,9 @@ use super::answer::{TranslationOptions, translate};
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
-use super::{integers, room};
+use super::{integers, preconditions, room};
 use crate::body::Body;
-use crate::refusal::{PreconditionRefusal, Refusal};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
@@ -46,56 +46,40 @@ pub(crate) async fn send_translated(
         VersionOf::Object => native(request, target, text),
         VersionOf::Reference => Ok(reference_version(request, target, text)),
     };
-    let turn = router.large_bodies().turn(request.caller.holder, held.body.len()).await;
+    let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
     let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
         // Where there is a body the member reads no options from the query.
-        Some(query) if info.verb == Verb::Delete && held.body.is_empty() => {
+        Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
-        query => query.map(|query| for_live_read(info.verb, query)),
+        // A live read asks for the newest: a version of the merged view means nothing to the member.
+        Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
+        query => query.map(str::to_owned),
     };
-    let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.len());
+    let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.readable_bytes());
     let room = room::room(router, request.caller, known).await?;
     let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
     translate(request, &target.cluster, answer, room, wish).await
 }
 
-/// A live read asks for the newest: a version of the merged view means nothing to the member.
-fn for_live_read(verb: Verb, query: &str) -> String {
-    if verb != Verb::Get {
-        return query.to_owned();
-    }
-    let kept: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("resourceVersion=")).collect();
-    kept.join("&")
-}
-
-/// The member's own version for one that a client sent back, by the object as last seen. Of an object that memory lacks
-/// it is what the version says of the cluster: the member ignores it where it makes the object (`Store.Update` in
-/// apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is stored; an apply
-/// goes the same way), and refuses it where the object was changed, or made, meanwhile.
+/// The member's own version for one that a client sent back, by the object as last seen. Without an object it is the
+/// component of the member: a member that has no object ignores it, and one that has a newer object refuses it
+/// (`Store.Update` in apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is
+/// stored; an apply goes the same way). Memory may lack an object that was made a moment ago, so a version that says
+/// nothing of the member is refused here, too.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
-    let resource = &request.resource.resource;
-    let name = || request.resource.name.clone().unwrap_or_default();
-    let decoded = request.versions().decode(text);
+    let held = target.object.as_ref().map(|object| object.resource_version());
+    // `0` in a new object is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
+    if held.is_none() && text == "0" {
+        return Ok(String::new());
+    }
+    let given = preconditions::decode(request, text)?;
     let cluster = target.cluster.name();
-    let Some(object) = &target.object else {
-        let native = decoded.ok().and_then(|given| given.native(cluster, None));
-        // What is no version of this cluster says nothing of an object that is not there.
-        return Ok(native.map(|own| own.to_string()).unwrap_or_default());
-    };
-    let given = decoded.map_err(|error| PreconditionRefusal::NotHandedOut {
-        resource: resource.clone(),
-        name: name(),
-        error,
-    })?;
-    let native = given.native(cluster, Some(object.resource_version())).ok_or_else(|| {
-        let owner = cluster.clone();
-        PreconditionRefusal::OfAnotherCluster { resource: resource.clone(), name: name(), owner }
-    })?;
+    let native = given.native(cluster, held).ok_or_else(|| preconditions::of_another(request, cluster))?;
     Ok(native.to_string())
 }
 
@@ -106,15 +90,4 @@ fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &st
     let held = target.involved.as_ref().map(|object| object.resource_version());
     let native = given.and_then(|given| given.native(target.cluster.name(), held));
     native.map(|native| native.to_string()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn live_reads_ask_for_the_newest() {
-        assert_eq!(for_live_read(Verb::Get, "a=b&resourceVersion=x&c"), "a=b&c");
-        assert_eq!(for_live_read(Verb::Patch, "resourceVersion=x"), "resourceVersion=x");
-    }
 }

@@ -17,13 +17,13 @@ pub(crate) enum PreconditionRefusal {
         /// What is wrong with it.
         error: VersionDecodeError,
     },
-    /// A write names a version of another cluster than the one that has the object: 409.
+    /// A write names a version of another cluster than the one that it goes to: 409.
     OfAnotherCluster {
         /// The resource.
         resource: GroupVersionResource,
         /// The object.
         name: String,
-        /// The cluster that has it.
+        /// The cluster that it goes to.
         owner: ClusterName,
     },
     /// A write to a cluster's own path names a version of another cluster: 409.
@@ -73,7 +73,7 @@ impl PreconditionRefusal {
                 of_write(resource, name, &format!("one that was handed out here ({error})"))
             }
             Self::OfAnotherCluster { resource, name, owner } => {
-                of_write(resource, name, &format!("of cluster {owner}, which has the object"))
+                of_write(resource, name, &format!("of cluster {owner}, to which the write goes"))
             }
             Self::OfOtherContext { resource, name, cluster } => of_other_context(resource, name, cluster),
             Self::Invalid(error) => Status::bad_request(format!("resourceVersion: {error}")),

@@ -368,6 +368,82 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
 
+/// Memory may lack an object that was made a moment ago, so it decides nothing about a version that cannot be met.
+#[tokio::test]
+async fn a_version_that_cannot_be_met_is_refused_though_memory_lacks_the_object() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
+    fixture.put("a", "x", "another's");
+    let of_others = ["b", "nope"].map(|other| composite(&json!({other: "7"})));
+    let unusable = ["garbage", "12", &of_others[0], &of_others[1]];
+    for (version, name) in unusable.into_iter().flat_map(|version| ["x", "nothing"].map(|name| (version, name))) {
+        let path = format!("{CONFIG_MAPS}/{name}");
+        let object = with(config_map_in("a", name, "mine"), json!({"resourceVersion": version}));
+        for kind in ["apply-patch+yaml", "merge-patch+json", "strategic-merge-patch+json"] {
+            let answer = fixture.patch(&format!("{path}?fieldManager=t"), kind, &object).await;
+            let message = answer.refused(409);
+            assert!(message.contains("its resourceVersion is not "), "{kind} {version}: {message}");
+        }
+        fixture.write("PUT", &path, &object).await.refused(409);
+        let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "test", "path": "/metadata/annotations/tributary.dev~1cluster", "value": "a"}]);
+        fixture.patch(&path, "json-patch+json", &test).await.refused(409);
+        assert_eq!(values(&fixture, ["a"], "nothing"), [Value::Null], "{version}");
+    }
+    for unreadable in ["garbage", "12", "0"] {
+        for name in ["x", "nothing"] {
+            let path = format!("{CONFIG_MAPS}/{name}");
+            let options = json!({"preconditions": {"resourceVersion": unreadable}});
+            fixture.write("DELETE", &path, &options).await.refused(409);
+            fixture
+                .client()
+                .send("DELETE", &format!("{path}?resourceVersion={unreadable}"), &[], "")
+                .await
+                .refused(409);
+        }
+    }
+    assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
+}
+
+/// A delete without a body has its options in the query, and one with a body has none there.
+#[tokio::test]
+async fn the_options_of_a_delete_are_those_that_its_member_reads() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, "x", "1").await;
+    }
+    let delete = async |query: &str, body: &str| {
+        let headers = [("content-type", "application/json")];
+        fixture.client().send("DELETE", &format!("{path}?{query}"), &headers, body).await
+    };
+    let of = |member: &str, field: &str| {
+        fixture.member(member).get("configmaps", "default", "x").unwrap()["metadata"][field]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let uid = of("b", "uid");
+    delete("", "").await.refused(409);
+    // The body stands in place of the query.
+    delete(&format!("uid={uid}"), "{}").await.refused(409);
+    delete("uid=another", "").await.refused(409);
+    delete(&format!("u%69d={uid}&dryRun=All"), "").await.ok();
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
+    delete(&format!("uid={uid}"), "").await.ok();
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), Value::Null]);
+    fixture.get(&path).await.ok();
+    let version = composite(&json!({"a": of("a", "resourceVersion")}));
+    fixture.put_and_see("b", "x", "1").await;
+    delete(&format!("resource%56ersion={version}"), "").await.ok();
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, json!("1")]);
+    // A member that was given a body does not look at `dryRun` in the query, so that reads wait for the deletion.
+    fixture.member("b").control().lag_watches(std::time::Duration::from_millis(300));
+    delete("dryRun=All", &json!({"preconditions": {"uid": of("b", "uid")}}).to_string()).await.ok();
+    assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
+}
+
 /// What keeps a cluster from being asked is what it said, where it said something: not that nothing was asked of it.
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
