@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_protobuf};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_protobuf, yaml_to_json};
 
 use crate::response_status::ResponseStatus;
 use crate::secrets;
@@ -64,8 +64,8 @@ impl AuditBody<'_> {
                 serde_json::from_slice(bytes).map_err(|_| Omitted::Malformed)
             }
             Some(Format::Yaml | Format::ApplyYaml) => {
-                let text = std::str::from_utf8(bytes).map_err(|_| Omitted::Malformed)?;
-                serde_saphyr::from_str(text).map_err(|_| Omitted::Malformed)
+                let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
+                serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
             // What is not read by a schema is not known but for this: what went wrong.
             Some(Format::Protobuf) => {
@@ -139,6 +139,9 @@ mod tests {
     #[test]
     fn a_body_is_written_as_json_or_not_at_all() {
         let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
+        // 60 KB that stand for 6 MB.
+        let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
+        let repeated = format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(60_000), aliases.join(","));
         for (content_type, text, expected) in [
             ("application/json", r#"{"a": 1}"#, Ok(r#"{"a":1}"#)),
             ("", r#"{"a":1}"#, Ok(r#"{"a":1}"#)),
@@ -146,6 +149,7 @@ mod tests {
             ("application/JSON-patch+JSON", r#"[{"op":"remove"}]"#, Ok(r#"[{"op":"remove"}]"#)),
             ("application/json", r#"{"a":"#, Err(Omitted::Malformed)),
             ("application/yaml", secret, Err(Omitted::Secret)),
+            ("application/yaml", &repeated, Err(Omitted::Malformed)),
             ("application/vnd.kubernetes.protobuf", "k8s\0", Err(Omitted::Form)),
             ("text/plain", "hello", Err(Omitted::Form)),
             ("application/json", "", Err(Omitted::Empty)),

@@ -20,6 +20,8 @@ use crate::reads::Side;
 use crate::statistics::Percentiles;
 
 const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 /// How many of the same request one client has under way.
 const AT_ONCE: usize = 10;
@@ -36,6 +38,7 @@ pub(crate) struct Worst {
     method: Method,
     path: String,
     accept: &'static str,
+    content_type: &'static str,
     body: Bytes,
 }
 
@@ -46,9 +49,14 @@ pub(crate) fn requests() -> Vec<Worst> {
         method: Method::GET,
         path: path.to_owned(),
         accept,
+        content_type: "",
         body: Bytes::new(),
     };
-    let write = |name, method, path: &str, body: String| Worst { method, body: body.into(), ..get(name, JSON, path) };
+    let write = |name, method, path: &str, body: String| {
+        let content_type = if body.is_empty() { "" } else { JSON };
+        Worst { method, content_type, body: body.into(), ..get(name, JSON, path) }
+    };
+    let yaml = |name, path: &str, body: String| Worst { content_type: YAML, ..write(name, Method::POST, path, body) };
     let pods = format!("/api/v1/namespaces/{}/pods", load::namespace(0));
     let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 2_000_000].join(","));
     vec![
@@ -62,7 +70,25 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
+        // The same list in JSON is what the next one is compared with.
+        write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
+        yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
+        yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
+        yaml("worst-yaml-aliases", &pods, aliases(60_000, 99)),
     ]
+}
+
+/// A map of so many keys in YAML that is merged so many times.
+fn merges(keys: usize, merged: usize) -> String {
+    let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
+    let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
+    format!("b: &b {{{}}}\n{merges}", keys.join(","))
+}
+
+/// A text of so many bytes in YAML that is repeated so many times.
+fn aliases(bytes: usize, times: usize) -> String {
+    let aliases: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
+    format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(bytes), aliases.join(","))
 }
 
 /// What became of the others meanwhile.
@@ -136,8 +162,8 @@ impl Worst {
 
     /// Sends it once and reads the answer to its end; whether that was a success. `None` where there was no answer.
     async fn once(&self, connection: &ContestantConnection) -> Option<bool> {
-        let content_type = if self.body.is_empty() { "" } else { JSON };
-        let sent = connection.send(self.method.clone(), &self.path, self.accept, content_type, self.body.clone());
+        let (method, body) = (self.method.clone(), self.body.clone());
+        let sent = connection.send(method, &self.path, self.accept, self.content_type, body);
         let mut response = sent.await.ok()?;
         let status = response.status();
         while let Some(frame) = response.body_mut().frame().await {

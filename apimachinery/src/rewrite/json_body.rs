@@ -83,6 +83,20 @@ pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<St
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
+/// The last texts of these names in the objects at `path`; `None` without an object.
+pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str; N]) -> Option<[String; N]> {
+    let places = values_at(text, 0, path);
+    let mut objects = places.iter().filter(|place| text.get(place.start) == Some(&b'{')).peekable();
+    objects.peek()?;
+    let mut texts = [const { String::new() }; N];
+    for member in objects.flat_map(|place| json::members(text, place.start)) {
+        if let Some(at) = names.iter().position(|name| json::key_is(member.key, name)) {
+            texts[at] = string_at(text, &member.value).unwrap_or_default().into_owned();
+        }
+    }
+    Some(texts)
+}
+
 /// The elements of the array that starts at `start`, one by one: whoever needs only the first reads no further.
 pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);

@@ -346,6 +346,82 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
+/// Each level has the one before it nine times: 2.8 × 10¹¹ values in 670 bytes.
+fn aliases_of_aliases() -> String {
+    let nine = |of: &str| [of; 9].join(",");
+    let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
+    format!("kind: ConfigMap\na0: &a0 [{}]\n{levels}", nine("x"))
+}
+
+/// A map of so many keys that is merged so many times.
+fn merges(keys: usize, merged: usize) -> String {
+    let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
+    let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
+    format!("b: &b {{{}}}\n{merges}", keys.join(","))
+}
+
+/// A text of so many bytes that is repeated so many times.
+fn repeated(bytes: usize, times: usize) -> String {
+    let data: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
+    format!("binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(bytes), data.join(","))
+}
+
+#[test]
+fn yaml_whose_aliases_add_too_much_is_refused() {
+    let in_anchors = |levels: usize, values: usize| {
+        let open: String = (0..levels).map(|at| format!("&n{at} [")).collect();
+        format!("x: {open}{}{}\n", "a,".repeat(values), "]".repeat(levels))
+    };
+    let long_tag = format!("%TAG !t! tag:{}\n---\nx: [{}]\n", "x".repeat(1_000), "!t!a b,".repeat(1_000));
+    for text in [aliases_of_aliases(), merges(2_000, 100), repeated(60_000, 99), in_anchors(50, 19_000), long_tag] {
+        for format in [Format::Yaml, Format::ApplyYaml] {
+            let refused = read(format, BodyKind::Object, text.as_bytes()).unwrap_err();
+            assert_eq!((refused.code, refused.reason.as_str()), (400, "BadRequest"));
+            let message = "error converting YAML to JSON: document contains excessive aliasing";
+            assert!(refused.message.starts_with(message), "{}", refused.message);
+            assert!(refused.message.ends_with("write out what they stand for, or send JSON"), "{}", refused.message);
+        }
+    }
+    // One anchor may have many aliases, and a part of the body may come several times.
+    for text in [repeated(20, 150), repeated(20_000, 4), merges(20, 20), merges(2_000, 4), in_anchors(2, 100)] {
+        let json = yaml::convert(text.as_bytes()).unwrap();
+        assert!(json.len() < text.len() * 10 + (64 << 10), "{} bytes of {}", json.len(), text.len());
+    }
+    let merged: serde_json::Value = serde_json::from_slice(&yaml::convert(merges(2, 2).as_bytes()).unwrap()).unwrap();
+    let map = serde_json::json!({"k0": "v", "k1": "v"});
+    assert_eq!(merged, serde_json::json!({"b": map, "c0": map, "c1": map}));
+}
+
+#[test]
+fn yaml_beyond_other_limits_is_refused_with_what_to_do() {
+    let many = format!("x: [{}]\n", "a,".repeat(250_001));
+    let deep = format!("x: {}{}\n", "[".repeat(70), "]".repeat(70));
+    for (text, said) in [(many, "document has more than 250000 values"), (deep, "document is nested in ")] {
+        let message = read(Format::Yaml, BodyKind::Object, text.as_bytes()).unwrap_err().message;
+        assert!(message.contains(said) && message.ends_with("; send JSON"), "{message}");
+    }
+}
+
+#[test]
+fn yaml_is_converted_once() {
+    let text = "metadata: {annotations: {tributary.dev/cluster: c1}, resourceVersion: x}\n";
+    let given = Bytes::from_static(text.as_bytes());
+    let yaml = RequestBody::new(Format::ApplyYaml, given.clone()).unwrap_err();
+    assert_eq!(yaml.bytes(), given.len());
+    let body = yaml.convert().unwrap();
+    let json = br#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1"},"resourceVersion":"x"}}"#;
+    assert_eq!((body.text(), &**body.converted().unwrap()), (&given, &json[..]));
+    assert_eq!(body.readable_bytes(), json.len());
+    assert_eq!(body.facts(BodyKind::Object).unwrap().cluster.as_deref(), Some("c1"));
+    let mut version = |_, _: &str| Ok("42".to_owned());
+    let rewritten = body.rewritten(BodyKind::Object, true, &mut version).unwrap();
+    assert_eq!(&*rewritten.body, br#"{"metadata":{"resourceVersion":"42"}}"#);
+    for (format, text) in [(Format::ApplyYaml, &b" {\"a\":1}"[..]), (Format::Yaml, b""), (Format::Json, b"a: 1")] {
+        let body = RequestBody::new(format, Bytes::from_static(text)).unwrap();
+        assert_eq!((body.converted(), body.readable_bytes()), (None, text.len()));
+    }
+}
+
 /// Whether a key may come twice is the member's to say (`fieldValidation=Strict`): it gets the text as it came.
 #[test]
 fn a_key_that_comes_twice_is_passed_on() {

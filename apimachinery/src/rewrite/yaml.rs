@@ -4,39 +4,125 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use serde_saphyr::DuplicateKeyPolicy;
-use serde_saphyr::options::AliasLimits;
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 
 use crate::{Status, json};
 
+/// The most values (maps, lists and scalars) of a YAML body, its aliases expanded. Manifests have one in 15 bytes, so
+/// the limit is above kube-apiserver's 3 MiB. A value takes up to a microsecond to read.
+const VALUES_MAX: usize = 250_000;
+
+/// Aliases and merge keys may always add this many values and bytes. Go's parser (`decoder.unmarshal` in go-yaml, which
+/// sigs.k8s.io/yaml has) does not count in documents of up to 1,000 values either.
+const ADDED_VALUES_MIN: usize = 1_000;
+const ADDED_BYTES_MIN: usize = 16 << 10;
+
+/// Aliases and merge keys may add texts of this many times the body's length.
+const ADDED_LENGTHS: usize = 4;
+
+/// Whether a body is JSON, which is YAML, too.
+pub(super) fn is_json(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok()
+}
+
 /// The body as JSON; the same bytes where it is JSON already.
 pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
-    read(body, AliasLimits::default())
+    if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert(body).map(Cow::Owned) }
 }
 
-/// As [`to_json`], of what never has an alias: one that has is refused. Aliases of aliases make a million values of a
-/// few hundred bytes, and whoever reads what a member sends does not work that out.
+/// The JSON of a body in YAML. Cost: one to two microseconds for each byte. Aliases and merge keys add at most as many
+/// values as the body has bytes, and as many bytes as [`ADDED_LENGTHS`] bodies.
+pub(super) fn convert(body: &[u8]) -> Result<Vec<u8>, Status> {
+    let added = body.len().max(ADDED_VALUES_MIN);
+    let bytes = body.len().saturating_mul(ADDED_LENGTHS + 1).saturating_add(ADDED_BYTES_MIN);
+    convert_within(body, added, bytes)
+}
+
+/// As [`to_json`], without aliases. kube-apiservers write none in their answers.
 pub(super) fn without_aliases_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
-    read(body, serde_saphyr::alias_limits! { max_alias_expansions_per_anchor: 0 })
+    if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert_within(body, 0, usize::MAX).map(Cow::Owned) }
 }
 
-fn read(body: &[u8], aliases: AliasLimits) -> Result<Cow<'_, [u8]>, Status> {
-    if body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok() {
-        return Ok(Cow::Borrowed(body));
-    }
+/// The JSON of YAML whose aliases add at most this many values and that has texts of at most this many bytes.
+fn convert_within(body: &[u8], added: usize, bytes: usize) -> Result<Vec<u8>, Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
-    // YAML 1.1: `defaultMode: 0644` is 420. Whether a key may come twice is the member's to say (`fieldValidation`).
-    let options = serde_saphyr::options! {
+    let options = options(added, bytes);
+    let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| refusal(&error))?;
+    integral_floats_to_integers(&mut value);
+    serde_json::to_vec(&value).map_err(Status::internal_error)
+}
+
+/// YAML 1.1: `defaultMode: 0644` is 420. The member decides whether a key may come twice (`fieldValidation`).
+fn options(added: usize, bytes: usize) -> Options {
+    serde_saphyr::options! {
         legacy_octal_numbers: true,
         duplicate_keys: DuplicateKeyPolicy::LastWins,
-        alias_limits: aliases,
-    };
-    let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
-        Status::bad_request(format!("the body is not valid YAML{}", place.unwrap_or_default()))
-    })?;
-    integral_floats_to_integers(&mut value);
-    serde_json::to_vec(&value).map(Cow::Owned).map_err(Status::internal_error)
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            max_total_scalar_bytes: bytes,
+            // An anchored value is copied, and so is each value that an anchored one has.
+            max_recorded_anchor_events: added.clamp(ADDED_VALUES_MIN, VALUES_MAX),
+            max_recorded_anchor_bytes: bytes,
+            // One anchor may have many aliases: their expansion is counted.
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: added,
+            max_alias_expansions_per_anchor: if added == 0 { 0 } else { usize::MAX },
+        },
+    }
+}
+
+/// 400 for YAML that cannot be converted. The message tells the place, never the content.
+fn refusal(error: &Error) -> Status {
+    let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
+    let place = place.unwrap_or_default();
+    Status::bad_request(match limit_of(error) {
+        Some(YamlLimit::Aliases) => format!(
+            "error converting YAML to JSON: document contains excessive aliasing{place}: aliases and merge keys may add \
+             as many values as the body has bytes, and texts of {ADDED_LENGTHS} times its length; write out what they \
+             stand for, or send JSON"
+        ),
+        Some(YamlLimit::Values) => {
+            format!("error converting YAML to JSON: document has more than {VALUES_MAX} values{place}; send JSON")
+        }
+        Some(YamlLimit::Depth(depth)) => {
+            format!("error converting YAML to JSON: document is nested in {depth} levels{place}; send JSON")
+        }
+        None => format!("the body is not valid YAML{place}"),
+    })
+}
+
+/// A limit that YAML has and JSON has not.
+enum YamlLimit {
+    Aliases,
+    Values,
+    Depth(usize),
+}
+
+/// The limit that YAML exceeds; `None` where it is not valid.
+fn limit_of(error: &Error) -> Option<YamlLimit> {
+    match error {
+        Error::AliasError { error, .. } => limit_of(error),
+        Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => Some(YamlLimit::Aliases),
+        Error::Budget { breach, .. } => match breach {
+            BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => Some(YamlLimit::Values),
+            BudgetBreach::Depth { depth } => Some(YamlLimit::Depth(*depth)),
+            BudgetBreach::Aliases { .. }
+            | BudgetBreach::Anchors { .. }
+            | BudgetBreach::MergeKeys { .. }
+            | BudgetBreach::ScalarBytes { .. }
+            | BudgetBreach::RecordedAnchorEvents { .. }
+            | BudgetBreach::RecordedAnchorBytes { .. } => Some(YamlLimit::Aliases),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Whether letters of a text may stand in the body in another way than as themselves: behind an escape, in base64, or

@@ -26,6 +26,10 @@ const LARGE_BYTES: usize = 64 << 10;
 /// made of it at some ten.
 const YAML_COST: usize = 16;
 
+/// How many bytes of JSON can be read while one of YAML is converted to JSON: a thread converts a megabyte of short
+/// values in one to two seconds.
+const YAML_CONVERSION_COST: usize = 64;
+
 /// What it costs to write so many bytes of JSON in a form, as bytes that are read. Nothing where they are copied.
 pub(crate) fn to_write(form: AnswerForm, bytes: usize) -> usize {
     match form {
@@ -33,6 +37,11 @@ pub(crate) fn to_write(form: AnswerForm, bytes: usize) -> usize {
         AnswerForm { pretty: true, .. } | AnswerForm { gzip: true, .. } => bytes,
         _ => 0,
     }
+}
+
+/// What it costs to convert so many bytes of YAML to JSON, as bytes that are read: 1 KiB of YAML is a large body.
+pub(crate) fn of_yaml(bytes: usize) -> usize {
+    bytes.saturating_mul(YAML_CONVERSION_COST)
 }
 
 /// Does long work while another thread takes over what else this one had to do.

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use http::{Method, Request, request};
-use tributary_apimachinery::Verb;
-use tributary_apimachinery::rewrite::{self, BodyKind, Facts, Format};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, RequestBody};
+use tributary_apimachinery::{Query, Verb};
 
+use super::body_turns;
 use super::media_type::content_type;
 use crate::body::{self, Body, BoxError};
 use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::holder::Holder;
 use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 
@@ -15,16 +17,14 @@ use crate::request::ClientRequest;
 pub(crate) struct BufferedRequest {
     /// Method, URI, headers and extensions.
     pub(crate) head: request::Parts,
-    /// The body as it came.
-    pub(crate) body: Bytes,
+    /// The body, which can be read.
+    pub(crate) body: RequestBody,
     /// What the body says.
     pub(crate) facts: Facts,
-    /// How the body is written.
-    pub(super) format: Format,
     /// What the body is.
     pub(super) shape: BodyKind,
     /// What it occupies of the bytes that may be held, as long as it is.
-    _portion: Portion,
+    portion: Portion,
 }
 
 impl BufferedRequest {
@@ -42,25 +42,35 @@ impl BufferedRequest {
         let (head, incoming) = message.into_parts();
         let shape = BodyKind::of(verb, request.resource);
         let mut portion = request.router.held_bytes().take(request.caller.holder, 0)?;
-        if matches!(head.method, Method::GET | Method::HEAD) {
-            let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
-            return Ok(Self { head, body, facts, format, shape, _portion: portion });
-        }
-        let format = Format::from_content_type(content_type(&head.headers));
-        let body = body::whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?;
-        let format = match format {
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let text = match is_read {
+            true => Bytes::new(),
+            false => body::whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?,
+        };
+        let format = match Format::from_content_type(content_type(&head.headers)) {
+            _ if is_read => Format::Json,
             Some(format) => format,
-            None if body.is_empty() => Format::Json,
+            None if text.is_empty() => Format::Json,
             None => return Err(RequestRefusal::BodyFormat.into()),
         };
-        let turn = request.router.large_bodies().turn(portion.holder(), body.len()).await;
-        let facts = turn.run(|| rewrite::read(format, shape, &body)).map_err(Refusal::malformed)?;
-        Ok(Self { head, body, facts, format, shape, _portion: portion })
+        let turns = request.router.large_bodies();
+        let body = body_turns::readable(turns, &mut portion, format, text).await?;
+        let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
+        let facts = match shape {
+            BodyKind::DeleteOptions if body.text().is_empty() => Facts::of_delete_query(request.query),
+            _ => turn.run(|| body.facts(shape)).map_err(Refusal::malformed)?,
+        };
+        Ok(Self { head, body, facts, shape, portion })
     }
 
     /// Whether it is a server-side apply, which makes the object if there is none.
     pub(crate) fn is_apply(&self) -> bool {
-        self.format == Format::ApplyYaml
+        self.body.format() == Format::ApplyYaml
+    }
+
+    /// The client that its body is held for.
+    pub(super) fn holder(&self) -> Holder {
+        self.portion.holder()
     }
 
     /// The cluster that the annotation in its body names.
@@ -68,10 +78,10 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Whether it only tries what would happen.
+    /// Whether it only tries what would happen. The query of a delete is among the facts already.
     pub(crate) fn is_dry_run(&self) -> bool {
-        let query = tributary_apimachinery::Query::parse(self.head.uri.query());
-        !self.facts.dry_run.is_empty() || query.get("dryRun").is_some_and(|value| !value.is_empty())
+        let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
+        !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())
     }
 }
 

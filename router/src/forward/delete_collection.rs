@@ -48,7 +48,7 @@ pub(crate) async fn delete_collection(
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
-    let shared = held.for_all()?;
+    let shared = held.for_all(router.large_bodies()).await?;
     let (clusters, unknown) = (wanted_clusters(request, &wanted), unknown(request, &wanted));
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     all_allow(request, &clusters, is_nowhere).await?;
@@ -201,7 +201,10 @@ async fn delete_in(
     };
     let message = match shared {
         Some(shared) => held.with_body(shared.clone(), "application/json"),
-        None => held.for_member(true, "application/json", &mut version)?,
+        None => {
+            let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
+            turn.run(|| held.for_member(true, "application/json", &mut version))?
+        }
     };
     let rewritten = |query| {
         translating(&mut version, |version| rewrite::rewrite_query(&rewrite::without_clusters(query)?, version))

@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, rewrite};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
+use crate::flow::large_bodies::{at_once, of_yaml};
 use crate::limits::REFUSAL_BYTES_MAX;
 use crate::refusal::{Beyond, MemberRefusal, NotLet, Refusal};
 use crate::rights::SentRequest;
@@ -65,7 +66,8 @@ async fn unless_it_says_so(
 ) -> Result<Response<Body>, Refusal> {
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    match lacking(sent, cluster.name(), &text) {
+    // It may be YAML of a workload behind a proxy.
+    match at_once(of_yaml(text.len()), || lacking(sent, cluster.name(), &text)) {
         Some(lacking) => Err(not_let(cluster, caller, sent, lacking, &text).await),
         None => Ok(Response::from_parts(head, body::full(text))),
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
-use tributary_apimachinery::rewrite::{self, BodyKind, Format};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
-use self::taken_back::{KnownObject, TakenBack, query_may_hold};
+use self::taken_back::{KnownObject, TakenBack, may_hold_ours, query_may_hold};
 use super::answer::note;
+use super::body_turns;
 use super::buffered::unreadable;
 use super::media_type::content_type;
 use super::room;
@@ -133,19 +134,19 @@ async fn write(
 ) -> Result<Response<Body>, Refusal> {
     // What the body occupies counts until the member has answered.
     let mut portion = router.held_bytes().take(caller.holder, 0)?;
-    let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
+    let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
     // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
-    let (request, dry_run) = match readable_format(&request)? {
+    let (request, options) = match readable_format(&request)? {
         // What the member answers is never withheld: there has to be room for it once the body has come to its end.
         Some(format) => {
             let held = held(request, &mut portion).await?;
-            let dry_run = given.verb == Verb::Delete && is_dry_run(&held, &portion, router.large_bodies()).await;
-            let turn = router.large_bodies().turn(portion.holder(), held.body().len()).await;
-            (turn.run(|| given.request(format, held))?.map(as_it_came), dry_run)
+            let (request, options) = without_ours(router.large_bodies(), &mut portion, given, (format, held)).await?;
+            (request.map(as_it_came), options)
         }
-        None => (request, false),
+        None => (request, None),
     };
-    let is_noted = is_noted && !dry_run && given.verb != Verb::DeleteCollection;
+    let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
+    let is_noted = !is_dry_run && given.verb != Verb::DeleteCollection;
     let room = match is_noted {
         true => Some(room::room(router, caller, 0).await?),
         false => None,
@@ -232,13 +233,34 @@ fn as_it_came(text: Bytes) -> Body {
     if text.is_empty() { body::empty() } else { body::full(text) }
 }
 
-/// Whether the body of a delete says that nothing is to be deleted.
-async fn is_dry_run(delete: &Request<Bytes>, portion: &Portion, turns: &LargeBodies) -> bool {
-    let text = delete.body();
-    let format = Format::from_content_type(content_type(delete.headers()));
-    let turn = turns.turn(portion.holder(), text.len()).await;
-    let options = turn.run(|| format.and_then(|format| rewrite::read(format, BodyKind::DeleteOptions, text).ok()));
-    options.is_some_and(|options| !options.dry_run.is_empty())
+/// The request for the cluster, and the options of a delete whose body can be read: such a body stands in place of the
+/// options in the query. A body that holds nothing of ours goes on as it came, be it what it may.
+///
+/// # Errors
+/// As [`TakenBack::request`].
+async fn without_ours(
+    turns: &LargeBodies,
+    portion: &mut Portion,
+    given: &TakenBack<'_>,
+    (format, held): (Format, Request<Bytes>),
+) -> Result<(Request<Bytes>, Option<Facts>), Refusal> {
+    let has_options = given.verb == Verb::Delete && !held.body().is_empty();
+    let turn = turns.turn(portion.holder(), held.body().len()).await;
+    let may_hold_ours = turn.run(|| may_hold_ours(format, held.body()));
+    if !may_hold_ours && !has_options {
+        return Ok((held, None));
+    }
+    let body = match body_turns::readable(turns, portion, format, held.body().clone()).await {
+        Ok(body) => body,
+        Err(_) if !may_hold_ours => return Ok((held, None)),
+        Err(refusal) => return Err(refusal),
+    };
+    let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
+    turn.run(|| {
+        let options = has_options.then(|| body.facts(BodyKind::DeleteOptions).ok()).flatten();
+        let request = if may_hold_ours { given.request(&body, held)? } else { held };
+        Ok((request, options))
+    })
 }
 
 /// Whether an answer is an object, or a Status, that can be read.

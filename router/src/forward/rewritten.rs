@@ -2,10 +2,11 @@
 
 use http::{HeaderValue, Request, header};
 use tributary_apimachinery::Status;
-use tributary_apimachinery::rewrite::{self, Rewritten, VersionOf};
+use tributary_apimachinery::rewrite::{Rewritten, Translate, VersionOf};
 
 use super::buffered::BufferedRequest;
 use crate::body::{self, Body};
+use crate::flow::large_bodies::LargeBodies;
 use crate::refusal::Refusal;
 
 impl BufferedRequest {
@@ -20,24 +21,29 @@ impl BufferedRequest {
         accept: &'static str,
         version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
     ) -> Result<Request<Body>, Refusal> {
-        let rewritten = translating(version, |version| {
-            rewrite::rewrite(self.format, self.shape, &self.body, has_annotations, version)
-        })?;
+        let rewritten = translating(version, |version| self.body.rewritten(self.shape, has_annotations, version))?;
         Ok(self.with_body(rewritten, accept))
     }
 
-    /// The body as every member is sent it; `None` where it names a version, which each member has its own of.
+    /// The body as every member is sent it; `None` where it names a version, which each member has its own of. YAML goes
+    /// as the JSON that was read of it, so that nobody reads another question than was decided about.
     ///
     /// # Errors
     /// 400 for a body that is not of its form.
-    pub(crate) fn for_all(&self) -> Result<Option<Rewritten>, Refusal> {
+    pub(crate) async fn for_all(&self, turns: &LargeBodies) -> Result<Option<Rewritten>, Refusal> {
         let mut names_version = false;
-        let rewritten = rewrite::rewrite(self.format, self.shape, &self.body, true, &mut |_, text| {
+        let mut version = |_, text: &str| {
             names_version = true;
             Ok(text.to_owned())
-        })
-        .map_err(Refusal::malformed)?;
-        Ok((!names_version).then_some(rewritten))
+        };
+        let turn = turns.turn(self.holder(), self.body.readable_bytes()).await;
+        let rewritten = turn.run(|| self.body.rewritten(self.shape, true, &mut version)).map_err(Refusal::malformed)?;
+        let is_unchanged = rewritten.body == *self.body.text();
+        let shared = match self.body.converted() {
+            Some(json) if is_unchanged => Rewritten { body: json.clone(), content_type: Some("application/json") },
+            _ => rewritten,
+        };
+        Ok((!names_version).then_some(shared))
     }
 
     /// The request for a member with this body, which is not copied.
@@ -67,7 +73,7 @@ impl BufferedRequest {
 /// What `version` answers, and 400 for what cannot be read.
 pub(super) fn translating<T>(
     mut version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
-    rewrite: impl FnOnce(rewrite::Translate<'_>) -> Result<T, Status>,
+    rewrite: impl FnOnce(Translate<'_>) -> Result<T, Status>,
 ) -> Result<T, Refusal> {
     let mut refused = None;
     let mut translate = |of, text: &str| {

@@ -53,9 +53,9 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
         return identity::answer(request, rights);
     }
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
-    let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
+    let body = held.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
     answer_room::wait(caller.answer_room.as_ref()).await?;
-    let scope = ReviewScope::of(request, &held).await;
+    let scope = ReviewScope::of(request, &held).await?;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);
     let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
@@ -78,13 +78,17 @@ struct ReviewScope {
 impl ReviewScope {
     /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may
     /// read, and may write what each does that they may know of.
-    async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Self {
+    ///
+    /// # Errors
+    /// 400 for a body that cannot be read.
+    async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Self, Refusal> {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";
-        let asked = AskedRight::read(held.format, &held.body, is_of_rules);
+        let turn = request.router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
+        let asked = turn.run(|| AskedRight::read(&held.body, is_of_rules))?;
         let Some(rights) = request.caller.rights().filter(|_| is_of_rules || resource == "selfsubjectaccessreviews")
         else {
-            return Self { asked, candidates: None, joining: Joining::Each };
+            return Ok(Self { asked, candidates: None, joining: Joining::Each });
         };
         let clusters = request.configuration.clusters.keys();
         let itself = Attributes::of(request.info);
@@ -96,7 +100,7 @@ impl ReviewScope {
             () if asked.is_read() => (Some(where_allowed().await), Joining::AnyRead),
             () => (Some(where_allowed().await), Joining::Each),
         };
-        Self { asked, candidates, joining }
+        Ok(Self { asked, candidates, joining })
     }
 }
 

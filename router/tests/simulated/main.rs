@@ -66,6 +66,7 @@ mod unread;
 mod watches;
 mod worst;
 mod writes;
+mod yaml_bodies;
 
 // The slow and obvious reading of kube-apiserver's code, and roles that meet often, as the compiled rights are tested.
 #[allow(dead_code, reason = "the compiled rights are told of more changes")]

@@ -25,6 +25,8 @@ const SENT_FOR: Duration = Duration::from_millis(300);
 /// much work as some thousands.
 const PODS: usize = 250;
 
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
 const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
 
 /// A request that one client may send.
@@ -48,6 +50,11 @@ impl Worst {
         Self { name, method, path: path.into(), headers: vec![("content-type", "application/json")], body }
     }
 
+    /// A POST of YAML.
+    fn yaml(name: &'static str, path: &str, body: String) -> Self {
+        Self { name, method: "POST", path: path.to_owned(), headers: vec![("content-type", "application/yaml")], body }
+    }
+
     /// The same with a header.
     pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.push((name, value));
@@ -65,7 +72,17 @@ fn requests() -> Vec<Worst> {
         Worst::get("a watch of the longest selector", selected("watch=1&timeoutSeconds=1&", &longest())),
         Worst::get("a page of a million", "/api/v1/pods?limit=1000000"),
         Worst::get("a watch without end", "/api/v1/pods?watch=1&timeoutSeconds=9223372036854775807"),
+        Worst::yaml("a review with a long list in YAML", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
+        Worst::yaml("a review with maps that are merged", REVIEWS, merges()),
+        Worst::yaml("a ConfigMap with a long list in YAML", CONFIG_MAPS, format!("x: [{}]\n", "a,".repeat(30_000))),
     ]
+}
+
+/// A map of 2,000 keys that is merged a hundred times.
+fn merges() -> String {
+    let keys: Vec<_> = (0..2_000).map(|key| format!("k{key}: v")).collect();
+    let merges: String = (0..100).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
+    format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
 /// Pods by a selector. The requirement that no pod meets is the last that is asked.
@@ -138,34 +155,62 @@ async fn with_large_object() -> Fixture {
     fixture
 }
 
-/// Nobody looks at a clock here: whoever asks for little overtakes those who asked for much before.
+/// Sends a request from [`READERS`] tasks, and counts those that are not answered yet when three requests of another
+/// client for `/livez` are. Nobody looks at a clock here: a short request overtakes long ones that came before it.
+async fn count_overtaken(client: Client, worst: Worst) -> usize {
+    let worst = Arc::new(worst);
+    let asked = async move {
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut readers = tokio::task::JoinSet::new();
+        for _ in 0..READERS {
+            let (client, worst, done) = (client.clone(), Arc::clone(&worst), Arc::clone(&done));
+            readers.spawn(async move {
+                client.send(worst.method, &worst.path, &worst.headers, &worst.body).await;
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        // Whoever comes by a timer or a socket is seen where a thread has no task that is ready.
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            client.send("GET", "/livez", &[], "").await;
+        }
+        let overtaken = READERS - done.load(Ordering::SeqCst);
+        readers.shutdown().await;
+        overtaken
+    };
+    // In a task, as a connection is: behind those that are ready already.
+    tokio::spawn(asked).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_object_in_yaml_keeps_nobody_waiting() {
     let fixture = with_large_object().await;
     for path in [large(), CONFIG_MAPS.to_owned()] {
-        let client = fixture.client();
-        let asked = async move {
-            let done = Arc::new(AtomicUsize::new(0));
-            let mut readers = tokio::task::JoinSet::new();
-            for _ in 0..READERS {
-                let (client, path, done) = (client.clone(), path.clone(), Arc::clone(&done));
-                readers.spawn(async move {
-                    client.send("GET", &path, &[("accept", "application/yaml")], "").await;
-                    done.fetch_add(1, Ordering::SeqCst);
-                });
-            }
-            // Whoever comes by a timer or a socket is seen where a thread has no task that is ready.
-            for _ in 0..3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                client.send("GET", "/livez", &[], "").await;
-            }
-            let overtaken = READERS - done.load(Ordering::SeqCst);
-            readers.shutdown().await;
-            overtaken
-        };
-        // In a task, as a connection is: behind those that are ready already.
-        let overtaken = tokio::spawn(asked).await.unwrap();
+        let worst = Worst::get("a large object", path).with("accept", "application/yaml");
+        let overtaken = count_overtaken(fixture.client(), worst).await;
         assert!(overtaken >= READERS / 2, "of {READERS} who read a large object {overtaken} were overtaken");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_in_yaml_keep_nobody_waiting() {
+    let fixture = Fixture::start(["a"]).await;
+    let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
+    // The last may hold what the merged view gave, so that it is read on a cluster's own path, too.
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let may_hold_ours = format!("{list}y: !!str tributary.dev\n");
+    let options = |path: &str| Worst { method: "DELETE", ..Worst::yaml("options", path, list.clone()) };
+    for worst in [
+        Worst::yaml("a review", REVIEWS, list.clone()),
+        Worst::yaml("a new object", CONFIG_MAPS, list.clone()),
+        options(&format!("{CONFIG_MAPS}/x")),
+        options(CONFIG_MAPS),
+        options(&format!("{own}/x")),
+        Worst::yaml("a new object of a cluster", &own, may_hold_ours),
+    ] {
+        let name = format!("{} {} {}", worst.name, worst.method, worst.path);
+        let overtaken = count_overtaken(fixture.client(), worst).await;
+        assert!(overtaken >= READERS / 2, "of {READERS} with {name} in YAML {overtaken} were overtaken");
     }
 }
 

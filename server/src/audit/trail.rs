@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
+use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
 use tributary_router::RequestTrace;
@@ -23,6 +24,9 @@ use crate::records::bodies::at_hand;
 /// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
 /// half a millisecond, and no client is to wait for another's events.
 const LONG_BYTES: usize = 64 << 10;
+
+/// How many bytes of JSON are read while one of YAML is.
+const YAML_COST: usize = 64;
 
 /// Said by the front of an answer that takes the place of a handler's that panicked.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +59,14 @@ struct BodyForm {
 }
 
 impl BodyForm {
+    /// What it costs to read so many bytes of it, as bytes of JSON.
+    fn work(&self, bytes: usize) -> usize {
+        match Format::from_content_type(&self.content_type) {
+            Some(Format::Yaml | Format::ApplyYaml) => bytes.saturating_mul(YAML_COST),
+            _ => bytes,
+        }
+    }
+
     /// As a message's headers say it. Requests are read as they are: none is compressed.
     fn of_request(headers: &HeaderMap) -> Self {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -222,8 +234,9 @@ impl Trail {
         let request = self.request.take();
         let response_form = std::mem::take(&mut self.response_form);
         let auditor = Arc::clone(&self.auditor);
-        let kept = request.as_ref().map_or(0, |request| request.passed.look(Passed::kept))
-            + answer.as_ref().map_or(0, Passed::kept);
+        let of_request = |request: &NotedRequest| request.form.work(request.passed.look(Passed::kept));
+        let work = request.as_ref().map_or(0, of_request)
+            + answer.as_ref().map_or(0, |answer| response_form.work(answer.kept()));
         let fill = move |event: &mut Event| {
             if let Some(NotedRequest { form, passed }) = &request {
                 passed.look(|passed| with_body(passed, form, |body| event.set_request_body(body)));
@@ -232,7 +245,7 @@ impl Trail {
                 with_body(answer, &response_form, |body| event.set_response_body(body));
             }
         };
-        if kept <= LONG_BYTES {
+        if work <= LONG_BYTES {
             fill(&mut event);
             return auditor.write(&event, stage);
         }
@@ -304,6 +317,19 @@ mod tests {
     use crate::cli::audit::{AuditArguments, AuditMode};
 
     /// As at the end of the process, which waits for nobody's shell.
+    #[test]
+    fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
+        for (content_type, bytes, is_long) in [
+            ("application/json", LONG_BYTES, false),
+            ("application/yaml", LONG_BYTES / YAML_COST, false),
+            ("application/yaml", LONG_BYTES / YAML_COST + 1, true),
+            ("application/apply-patch+yaml; charset=utf-8", LONG_BYTES, true),
+        ] {
+            let form = BodyForm { content_type: content_type.to_owned(), is_compressed: false };
+            assert_eq!(form.work(bytes) > LONG_BYTES, is_long, "{content_type} {bytes}");
+        }
+    }
+
     #[test]
     fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
         let folder = tempfile::tempdir().unwrap();

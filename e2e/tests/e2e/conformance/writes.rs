@@ -2,6 +2,7 @@
 
 use super::{
     Conformance, conformance,
+    differences::YAML_WITH_MANY_ALIASES,
     target::{Target, assert_status, config_map, names_of, version_of},
 };
 use anyhow::ensure;
@@ -10,12 +11,14 @@ use serde_json::{Value, json};
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["writes";
         create, create_with_generated_name, create_twice, create_with_a_version, create_invalid, create_without_namespace,
-        create_malformed, create_of_an_unknown_type, create_from_yaml, create_dry_run, create_strict_fields,
+        create_malformed, create_of_an_unknown_type, create_from_yaml, create_from_yaml_with_aliases,
+        create_from_yaml_with_many_aliases, create_from_yaml_with_aliases_of_aliases, create_dry_run, create_strict_fields,
         update_fresh, update_stale, update_unconditional, update_missing, update_of_another_name, update_garbage_version,
         update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
         json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
         unknown_patch_type, apply_creates, apply_conflict, apply_stale, apply_missing, delete, delete_by_a_patch, delete_missing, delete_by_body_version,
-        delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
+        delete_by_body_uid, delete_by_query_version, delete_by_query_uid,
+        delete_with_a_body_and_a_query, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
     ]
 }
 
@@ -84,6 +87,42 @@ async fn create_from_yaml(target: Target) -> anyhow::Result<()> {
     let request = target.http.request(http::Method::POST, &target.maps("")).body("application/yaml", text);
     request.send().await?.expect(201)?;
     ensure!(target.read(&target.map("from-yaml")).await?["data"]["step"] == "7", "another value");
+    Ok(())
+}
+
+async fn post_yaml(target: &Target, text: String) -> anyhow::Result<tributary_e2e::HttpResponse> {
+    target.http.request(http::Method::POST, &target.maps("")).body("application/yaml", text).send().await
+}
+
+async fn create_from_yaml_with_aliases(target: Target) -> anyhow::Result<()> {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: aliases\n  labels: &own {a: b, c: d}\ndata:\n  \
+        <<: *own\n  c: e\n";
+    post_yaml(&target, text.to_owned()).await?.expect(201)?;
+    let data = target.read(&target.map("aliases")).await?["data"].clone();
+    ensure!(data == json!({"a": "b", "c": "e"}), "{data}");
+    Ok(())
+}
+
+/// A text that is repeated: 1.2 MB from 12 KB.
+async fn create_from_yaml_with_many_aliases(target: Target) -> anyhow::Result<()> {
+    let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
+    let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: many}\n";
+    let text = format!("{head}data: {{d: &d {}, {}}}\n", "x".repeat(10_000), aliases.join(","));
+    let answer = post_yaml(&target, text).await?;
+    if target.differs(&YAML_WITH_MANY_ALIASES) {
+        assert_status(&answer, 400, Some("BadRequest"), "document contains excessive aliasing")?;
+    } else {
+        ensure!(answer.status.as_u16() != 400, "{}", answer.text());
+    }
+    Ok(())
+}
+
+async fn create_from_yaml_with_aliases_of_aliases(target: Target) -> anyhow::Result<()> {
+    let nine = |of: &str| [of; 9].join(",");
+    let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
+    let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\na0: &a0 [{}]\n{levels}", nine("x"));
+    let answer = post_yaml(&target, text).await?;
+    assert_status(&answer, 400, Some("BadRequest"), "document contains excessive aliasing")?;
     Ok(())
 }
 
@@ -379,6 +418,25 @@ async fn delete_by_query_version(target: Target) -> anyhow::Result<()> {
     let path = |version: &Value| format!("{}?resourceVersion={}", target.map("one"), version_of(version));
     assert_status(&target.http.delete(&path(&first)).send().await?, 409, Some("Conflict"), "")?;
     target.http.delete(&path(&second)).send().await?.expect(200)?;
+    Ok(())
+}
+
+async fn delete_by_query_uid(target: Target) -> anyhow::Result<()> {
+    let object = target.create_map("one", &[]).await?;
+    let path = |uid: &str| format!("{}?uid={uid}", target.map("one"));
+    let answer = target.http.delete(&path("00000000-0000-0000-0000-000000000000")).send().await?;
+    assert_status(&answer, 409, Some("Conflict"), "")?;
+    target.http.delete(&path(object["metadata"]["uid"].as_str().unwrap_or_default())).send().await?.expect(200)?;
+    Ok(())
+}
+
+/// The options in the query are not read where there is a body.
+async fn delete_with_a_body_and_a_query(target: Target) -> anyhow::Result<()> {
+    target.create_map("one", &[]).await?;
+    let path = format!("{}?dryRun=All&uid=00000000-0000-0000-0000-000000000000", target.map("one"));
+    let request = target.http.request(http::Method::DELETE, &path).body("application/json", "{}");
+    request.send().await?.expect(200)?;
+    target.http.get(&target.map("one")).send().await?.expect(404)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIX, BodyKind, Format, Rewritten, VersionOf};
+use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIX, BodyKind, Format, RequestBody, Rewritten, VersionOf};
 use tributary_apimachinery::{ClusterName, CollectionVersion, Query, ResourceRequest, ResourceVersion, Verb};
 use tributary_merge::{Foreign, VersionDecodeError};
 
@@ -64,6 +64,11 @@ pub(super) fn query_may_hold(query: &str) -> bool {
     query.contains('%') || BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin))
 }
 
+/// Whether a body may hold anything of ours. Most do not.
+pub(super) fn may_hold_ours(format: Format, body: &[u8]) -> bool {
+    rewrite::may_hold(format, body, &OURS)
+}
+
 impl TakenBack<'_> {
     /// The query for the cluster; `None` for the one that came.
     ///
@@ -89,15 +94,12 @@ impl TakenBack<'_> {
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
     }
 
-    /// The request for the cluster.
+    /// The request for the cluster: `body` is the request's.
     ///
     /// # Errors
     /// 400 for a body that is not of its form, 409 for one of another cluster.
-    pub(super) fn request(&self, format: Format, request: Request<Bytes>) -> Result<Request<Bytes>, Refusal> {
-        if !rewrite::may_hold(format, request.body(), &OURS) {
-            return Ok(request);
-        }
-        let rewritten = self.body(format, request.body())?;
+    pub(super) fn request(&self, body: &RequestBody, request: Request<Bytes>) -> Result<Request<Bytes>, Refusal> {
+        let rewritten = self.body(body)?;
         let (mut head, before) = request.into_parts();
         if rewritten.body != before {
             head.headers.remove(header::CONTENT_LENGTH);
@@ -112,9 +114,9 @@ impl TakenBack<'_> {
     ///
     /// # Errors
     /// As [`Self::request`].
-    fn body(&self, format: Format, body: &Bytes) -> Result<Rewritten, Refusal> {
+    fn body(&self, body: &RequestBody) -> Result<Rewritten, Refusal> {
         let shape = BodyKind::of(self.verb, self.resource);
-        let facts = rewrite::read(format, shape, body).map_err(Refusal::malformed)?;
+        let facts = body.facts(shape).map_err(Refusal::malformed)?;
         if let Some(named) = facts.cluster.filter(|named| named != self.cluster.as_str()) {
             let name = self.resource.name.clone().or(facts.name).unwrap_or_default();
             return Err(self.of_other_context(name, named).into());
@@ -128,7 +130,7 @@ impl TakenBack<'_> {
             (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
         // The member's own object may have annotations, which an operation that adds an empty map would take away.
-        translating(version, |version| rewrite::rewrite(format, shape, body, true, version))
+        translating(version, |version| body.rewritten(shape, true, version))
     }
 
     fn of_other_context(&self, name: String, named: String) -> ClusterRefusal {
@@ -175,6 +177,7 @@ impl TakenBack<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::rewrite::YamlBody;
     use tributary_apimachinery::wire::put_field;
     use tributary_apimachinery::{ItemResourceVersions, RequestInfo};
 
@@ -272,7 +275,11 @@ mod tests {
         };
         let mut request = Request::new(body.into());
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("1"));
-        let request = given.request(format, request)?;
+        if !may_hold_ours(format, request.body()) {
+            return Ok(Rewritten { body: request.into_body(), content_type: None });
+        }
+        let body = RequestBody::new(format, request.body().clone()).or_else(YamlBody::convert);
+        let request = given.request(&body.map_err(Refusal::malformed)?, request)?;
         let content_type = request.headers().get(header::CONTENT_TYPE).map(|_| "application/json");
         Ok(Rewritten { body: request.into_body(), content_type })
     }

@@ -1,9 +1,12 @@
 //! What a question about rights asks for, in the body's own form.
 
 use serde_json::{Value, json};
-use tributary_apimachinery::rewrite::Format;
-use tributary_apimachinery::wire;
+use tributary_apimachinery::Status;
+use tributary_apimachinery::rewrite::{Format, RequestBody};
+use tributary_apimachinery::wire::{self, Malformed};
 use tributary_authorization::{Attributes, ResourceAttributes};
+
+use crate::refusal::Refusal;
 
 /// What begins a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
@@ -23,60 +26,55 @@ pub(super) struct AskedRight {
 }
 
 impl AskedRight {
-    /// What a body asks for: of a SelfSubjectRulesReview (`is_of_rules`) the namespace alone. A body that cannot be
-    /// read asks for nothing.
-    pub(super) fn read(format: Format, body: &[u8], is_of_rules: bool) -> Self {
-        match format {
-            Format::Protobuf => Self::of_protobuf(body, is_of_rules).unwrap_or_default(),
-            // JSON is YAML, too.
-            _ => {
-                let text = std::str::from_utf8(body).unwrap_or_default();
-                let json = || serde_json::from_str(text).ok();
-                Self::of_json(&json().or_else(|| serde_saphyr::from_str(text).ok()).unwrap_or(Value::Null))
-            }
+    /// What a body asks for: of a SelfSubjectRulesReview (`is_of_rules`) the namespace alone.
+    ///
+    /// # Errors
+    /// 400 for protobuf that cannot be read.
+    pub(super) fn read(body: &RequestBody, is_of_rules: bool) -> Result<Self, Refusal> {
+        if body.format() != Format::Protobuf {
+            return Ok(Self::of_json(body));
         }
+        let malformed = |_| Refusal::malformed(Status::bad_request("the body is not a valid protobuf object"));
+        Self::of_protobuf(body.text(), is_of_rules).map_err(malformed)
     }
 
-    fn of_json(review: &Value) -> Self {
-        let spec = &review["spec"];
-        let attributes = &spec["resourceAttributes"];
-        let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
-        let path = &spec["nonResourceAttributes"];
-        Self {
-            verb: if path.is_object() { path["verb"].as_str().unwrap_or_default().to_owned() } else { text("verb") },
-            group: text("group"),
-            version: text("version"),
-            resource: text("resource"),
-            subresource: text("subresource"),
-            // A review of rules has it in its spec.
-            namespace: spec["namespace"].as_str().map_or_else(|| text("namespace"), str::to_owned),
-            name: text("name"),
-            path: path.is_object().then(|| path["path"].as_str().unwrap_or_default().to_owned()),
+    fn of_json(body: &RequestBody) -> Self {
+        let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
+        let attributes = body.texts_at(&["spec", "resourceAttributes"], names).unwrap_or_default();
+        let [of_attributes, verb, group, version, resource, subresource, name] = attributes;
+        // A review of rules has it in its spec.
+        let [of_spec] = body.texts_at(&["spec"], ["namespace"]).unwrap_or_default();
+        let namespace = if of_spec.is_empty() { of_attributes } else { of_spec };
+        let asked = Self { verb, group, version, resource, subresource, namespace, name, path: None };
+        match body.texts_at(&["spec", "nonResourceAttributes"], ["path", "verb"]) {
+            Some([path, verb]) => Self { verb, path: Some(path), ..asked },
+            None => asked,
         }
     }
 
     /// As [`Self::of_json`], by the fields of `generated.proto` of k8s.io/api/authorization/v1.
-    fn of_protobuf(body: &[u8], is_of_rules: bool) -> Option<Self> {
-        let object = field(body.strip_prefix(MAGIC)?, 2)?;
-        let spec = field(object, 2)?;
-        let text = |message, number| {
-            field(message, number).and_then(|own| String::from_utf8(own.to_vec()).ok()).unwrap_or_default()
-        };
-        let first = field(spec, 1).unwrap_or_default();
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    fn of_protobuf(body: &[u8], is_of_rules: bool) -> Result<Self, Malformed> {
+        // `raw` is of bytes, of which the last count.
+        let object = last(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
+        let spec = merged(object, 2)?.unwrap_or_default();
         if is_of_rules {
-            return Some(Self { namespace: text(spec, 1), ..Self::default() });
+            return Ok(Self { namespace: text(&spec, 1)?, ..Self::default() });
         }
-        if let Some(path) = field(spec, 2) {
-            return Some(Self { verb: text(path, 2), path: Some(text(path, 1)), ..Self::default() });
+        if let Some(path) = merged(&spec, 2)? {
+            return Ok(Self { verb: text(&path, 2)?, path: Some(text(&path, 1)?), ..Self::default() });
         }
-        Some(Self {
-            namespace: text(first, 1),
-            verb: text(first, 2),
-            group: text(first, 3),
-            version: text(first, 4),
-            resource: text(first, 5),
-            subresource: text(first, 6),
-            name: text(first, 7),
+        let attributes = merged(&spec, 1)?.unwrap_or_default();
+        Ok(Self {
+            namespace: text(&attributes, 1)?,
+            verb: text(&attributes, 2)?,
+            group: text(&attributes, 3)?,
+            version: text(&attributes, 4)?,
+            resource: text(&attributes, 5)?,
+            subresource: text(&attributes, 6)?,
+            name: text(&attributes, 7)?,
             path: None,
         })
     }
@@ -126,14 +124,36 @@ impl AskedRight {
     }
 }
 
-/// The contents of the last field of this number, as protobuf reads messages.
-fn field(message: &[u8], number: u64) -> Option<&[u8]> {
-    let fields = wire::fields(message).map_while(Result::ok);
-    fields.filter(|field| field.number == number).filter_map(|field| field.contents).last()
+/// The contents of all length-delimited fields of this number.
+fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
+    let fields = wire::fields(message).filter(|field| !field.is_ok_and(|field| field.number != number));
+    let contents: Result<Vec<_>, _> = fields.map(|field| field.map(|field| field.contents)).collect();
+    Ok(contents?.into_iter().flatten().collect())
+}
+
+/// The last of them, which is the one that counts of bytes and texts.
+fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
+    Ok(all(message, number)?.pop())
+}
+
+/// The message in the fields of this number; `None` without such a field. A message that occurs several times is merged
+/// from all its occurrences, which is the same as to read them one after the other.
+///
+/// Source: protobuf's encoding guide ("Last One Wins").
+fn merged(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malformed> {
+    let occurrences = all(message, number)?;
+    Ok((!occurrences.is_empty()).then(|| occurrences.concat()))
+}
+
+/// The text in the last field of this number.
+fn text(message: &[u8], number: u64) -> Result<String, Malformed> {
+    let contents = last(message, number)?.unwrap_or_default();
+    String::from_utf8(contents.to_vec()).map_err(|_| Malformed)
 }
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::rewrite::YamlBody;
     use tributary_apimachinery::wire::put_field;
 
     use super::*;
@@ -150,6 +170,11 @@ mod tests {
         [MAGIC, &message(&[(1, &kind), (2, &object)])].concat()
     }
 
+    fn read(format: Format, text: &[u8], is_of_rules: bool) -> AskedRight {
+        let body = RequestBody::new(format, text.to_vec().into()).or_else(YamlBody::convert).unwrap();
+        AskedRight::read(&body, is_of_rules).unwrap()
+    }
+
     #[test]
     fn each_form_says_the_same() {
         let json = r#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","group":"apps","version":"v1",
@@ -159,26 +184,63 @@ mod tests {
         let attributes: &[(u64, &[u8])] =
             &[(1, b"shop"), (2, b"get"), (3, b"apps"), (4, b"v1"), (5, b"deployments"), (6, b"scale"), (7, b"x")];
         let protobuf = body(&message(&[(1, &message(attributes))]));
-        let expected = AskedRight::read(Format::Json, json.as_bytes(), false);
+        let expected = read(Format::Json, json.as_bytes(), false);
         assert_eq!((expected.resource.as_str(), expected.name.as_str()), ("deployments", "x"));
-        assert_eq!(AskedRight::read(Format::Yaml, yaml.as_bytes(), false), expected);
-        assert_eq!(AskedRight::read(Format::Protobuf, &protobuf, false), expected);
+        assert_eq!(read(Format::Yaml, yaml.as_bytes(), false), expected);
+        assert_eq!(read(Format::Protobuf, &protobuf, false), expected);
         for (format, text) in [
             (Format::Json, br#"{"spec":{"nonResourceAttributes":{"path":"/x","verb":"get"}}}"#.to_vec()),
             (Format::Protobuf, body(&message(&[(2, &message(&[(1, b"/x"), (2, b"get")]))]))),
         ] {
-            let asked = AskedRight::read(format, &text, false);
+            let asked = read(format, &text, false);
             assert!(asked.path.as_deref() == Some("/x") && asked.is_read(), "{asked:?}");
         }
         for (format, text) in [
             (Format::Json, br#"{"spec":{"namespace":"shop-1"}}"#.to_vec()),
             (Format::Protobuf, body(&message(&[(1, b"shop-1")]))),
         ] {
-            assert_eq!(AskedRight::read(format, &text, true).namespace, "shop-1");
+            assert_eq!(read(format, &text, true).namespace, "shop-1");
         }
-        for garbage in [&b""[..], b"k8s\0", b"{", b"k8s\0\x12\xff"] {
-            assert_eq!(AskedRight::read(Format::Protobuf, garbage, false), AskedRight::default());
-            assert_eq!(AskedRight::read(Format::Json, garbage, false), AskedRight::default());
+        for nothing in [&b""[..], b"{}", br#"{"spec":null}"#, br#"{"spec":{"resourceAttributes":null}}"#] {
+            assert_eq!(read(Format::Json, nothing, false), AskedRight::default());
         }
+    }
+
+    #[test]
+    fn a_review_in_protobuf_that_cannot_be_read_is_refused() {
+        let unread = body(&message(&[(1, b"\x0a\x05shop")]));
+        let cut_number = body(&message(&[(1, &message(&[(2, b"get")])), ((1 << 32) + 1, &message(&[(2, b"list")]))]));
+        for garbage in [&b"k8s"[..], b"{", b"k8s\0\x12\xff", &unread[..], &cut_number[..]] {
+            let body = RequestBody::new(Format::Protobuf, garbage.to_vec().into()).unwrap();
+            assert_eq!(AskedRight::read(&body, false).unwrap_err().status().code, 400, "{garbage:?}");
+        }
+    }
+
+    /// A member that reads all occurrences of a message is asked another question than one that reads the last.
+    #[test]
+    fn a_review_whose_messages_occur_twice_is_read_as_members_read_it() {
+        let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);
+        let pods = message(&[(2, b"list"), (5, b"pods")]);
+        let expected = AskedRight {
+            namespace: "shop".to_owned(),
+            verb: "list".to_owned(),
+            resource: "pods".to_owned(),
+            ..AskedRight::default()
+        };
+        let specs = message(&[(2, &message(&[(1, &shop)])), (2, &message(&[(1, &pods)]))]);
+        let twice = body(&message(&[(1, &shop), (1, &pods)]));
+        let in_specs = [MAGIC, &message(&[(2, &specs)])].concat();
+        let json = br#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","resource":"secrets"},
+            "resourceAttributes":{"verb":"list"}},"spec":{"resourceAttributes":{"resource":"pods"}}}"#;
+        for (format, text) in
+            [(Format::Protobuf, &twice[..]), (Format::Protobuf, &in_specs[..]), (Format::Json, &json[..])]
+        {
+            assert_eq!(read(format, text, false), expected);
+        }
+        let namespaces = body(&message(&[(1, b"shop"), (1, b"team")]));
+        assert_eq!(read(Format::Protobuf, &namespaces, true).namespace, "team", "of a text the last counts");
+        let paths = body(&message(&[(2, &message(&[(1, b"/a"), (2, b"get")])), (2, &message(&[(1, b"/b")]))]));
+        let path = read(Format::Protobuf, &paths, false);
+        assert_eq!((path.path.as_deref(), path.verb.as_str()), (Some("/b"), "get"));
     }
 }

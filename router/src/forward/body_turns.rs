@@ -1,0 +1,78 @@
+//! A request's body is read in turns: one by its length, and YAML in one by the cost of its conversion.
+
+use bytes::Bytes;
+use tributary_apimachinery::rewrite::{Format, RequestBody};
+
+use crate::flow::fair_share::Portion;
+use crate::flow::large_bodies::{LargeBodies, of_yaml};
+use crate::refusal::Refusal;
+
+/// Makes a text that is held in `portion` a body that can be read. The JSON of its YAML is held in `portion`, too.
+///
+/// Cancel safe: nothing is done while it waits for a turn.
+///
+/// # Errors
+/// 400 for YAML that cannot be converted, 429 where there is no room for its JSON.
+pub(super) async fn readable(
+    turns: &LargeBodies,
+    portion: &mut Portion,
+    format: Format,
+    text: Bytes,
+) -> Result<RequestBody, Refusal> {
+    let turn = turns.turn(portion.holder(), text.len()).await;
+    let yaml = match turn.run(|| RequestBody::new(format, text)) {
+        Ok(body) => return Ok(body),
+        Err(yaml) => yaml,
+    };
+    let turn = turns.turn(portion.holder(), of_yaml(yaml.bytes())).await;
+    let body = turn.run(|| yaml.convert()).map_err(Refusal::malformed)?;
+    portion.grow(body.converted().map_or(0, Bytes::len))?;
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::flow::fair_share::{FairShare, ShareMetrics};
+    use crate::flow::holder::Holder;
+
+    /// 2 KiB of YAML: it is short, and takes as long as 128 KiB of JSON.
+    fn yaml() -> Bytes {
+        format!("x: [{}]\n", "a,".repeat(1 << 10)).into()
+    }
+
+    fn held(max: usize, text: &Bytes) -> Portion {
+        FairShare::new("bytes", max, ShareMetrics::default()).take(Holder::Unknown, text.len()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn yaml_is_converted_in_a_turn_by_what_that_costs() {
+        let turns = LargeBodies::one_at_a_time();
+        let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
+        let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
+        for format in [Format::Yaml, Format::ApplyYaml] {
+            let mut portion = held(1 << 20, &json);
+            let read = readable(&turns, &mut portion, format, json.clone()).now_or_never();
+            assert!(read.expect("JSON of this length takes no turn").is_ok());
+            let mut portion = held(1 << 20, &text);
+            let read = readable(&turns, &mut portion, format, text.clone()).now_or_never();
+            assert!(read.is_none(), "YAML of this length takes a turn");
+        }
+        drop(occupied);
+        let mut portion = held(1 << 20, &text);
+        let body = readable(&turns, &mut portion, Format::Yaml, text.clone()).now_or_never().unwrap().unwrap();
+        assert_eq!(portion.amount(), text.len() + body.converted().unwrap().len(), "text and JSON are held");
+    }
+
+    #[tokio::test]
+    async fn yaml_whose_json_cannot_be_held_is_refused() {
+        let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
+        // Of three quarters somebody who is alone may hold half.
+        let mut portion = held(text.len() * 4, &text);
+        let refused = readable(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
+        assert_eq!(refused.status().code, 429);
+        assert_eq!(portion.amount(), text.len());
+    }
+}
