@@ -16,14 +16,15 @@ use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::{path::PathBuf, process::Command};
-use tributary_e2e::{Kubectl, TestCluster, kubectl::KubectlOutput};
+use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributary};
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
         helm_renders_what_is_whole_and_refuses_what_is_not,
         texts_stay_the_texts_that_they_are,
         committed_manifests_are_what_the_chart_gives,
-        a_kube_apiserver_takes_all_of_it];
+        a_kube_apiserver_takes_all_of_it,
+        the_recipe_works_in_a_cluster_that_was_joined];
     cases.extend(pod::cases());
     cases.extend(references::cases());
     cases.extend(rolling::cases());
@@ -146,7 +147,10 @@ async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Res
         ] {
             ensure!(arguments.iter().any(|one| one == expected), "helm {version}, {expected}: {arguments:?}");
         }
-        ensure!(pod["serviceAccountName"] == "null" && pod["priorityClassName"] == "56", "helm {version}: {pod}");
+        ensure!(
+            pod["serviceAccountName"] == "null-server" && pod["priorityClassName"] == "56",
+            "helm {version}: {pod}"
+        );
         let volumes = pod["volumes"].as_array().context("volumes")?;
         for (volume, source, expected) in [
             ("configuration", "/secret/secretName", "123"),
@@ -265,5 +269,52 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
             helm.ok(&["uninstall", &release, "--namespace", "tributary"]).await?;
         }
     }
+    Ok(())
+}
+
+/// `tributary join` makes an account in the namespace that the chart is installed into, where the cluster that runs the
+/// server is one of those that are served.
+async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    let hub = TestCluster::builder("stage").start(tools).await?;
+    let kubectl = Kubectl::new(tools, &hub.kubeconfig())?;
+    let directory = guard::temporary_folder("recipe")?;
+    let (kubeconfig, clusters) = (hub.kubeconfig().display().to_string(), directory.path().display().to_string());
+    let join =
+        ["join", hub.name(), "--kubeconfig", &kubeconfig, "--config", &clusters, "--yes", "--token-lifetime", "1h"];
+    let made = tributary::run(&join).await?;
+    ensure!(made.code == Some(0), "{}\n{}", made.stdout, made.stderr);
+    let namespace = ["create", "namespace", "tributary", "--dry-run=client", "--output=yaml"];
+    let namespace = kubectl.file("namespace.yaml", &kubectl.ok(&namespace).await?)?;
+    kubectl.ok(&["apply", "--server-side", "-f", &namespace]).await?;
+    let from = format!("--from-file={clusters}");
+    kubectl.ok(&["-n", "tributary", "create", "secret", "generic", "tributary-clusters", &from]).await?;
+    for version in [3, 4] {
+        let helm = Kubectl::helm(tools, version, &hub.kubeconfig())?;
+        let values = deploy("manifests/values.yaml");
+        let chart = ["--namespace", "tributary", "--values", &values];
+        let install = [&["upgrade", "--install", "tributary", &deploy("helm/tributary")][..], &chart].concat();
+        without_a_warning(&helm, &install).await?;
+        pods_have_no_rights(&kubectl).await?;
+        helm.ok(&["uninstall", "tributary", "--namespace", "tributary"]).await?;
+    }
+    kubectl.ok(&["apply", "-f", &deploy("manifests/tributary.yaml")]).await?;
+    pods_have_no_rights(&kubectl).await?;
+    // The account of `join` is as `join` made it.
+    let again = tributary::run(&join).await?;
+    ensure!(again.code == Some(0), "{}\n{}", again.stdout, again.stderr);
+    ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
+    Ok(())
+}
+
+/// The account of the Deployment's pods is there, and no binding names it.
+async fn pods_have_no_rights(kubectl: &Kubectl) -> anyhow::Result<()> {
+    let account = "jsonpath={.spec.template.spec.serviceAccountName}";
+    let account = kubectl.ok(&["-n", "tributary", "get", "deployment", "tributary", "-o", account]).await?;
+    kubectl.ok(&["-n", "tributary", "get", "serviceaccount", &account]).await?;
+    let bound = kubectl.ok(&["get", "clusterrolebindings", "-o", "jsonpath={.items[*].subjects[*].name}"]).await?;
+    ensure!(bound.split(' ').any(|name| name == "tributary"), "join binds its account: {bound}");
+    ensure!(!bound.split(' ').any(|name| name == account), "{account} is bound: {bound}");
     Ok(())
 }

@@ -32,6 +32,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* The account of the pods. It is not that of `tributary join`, which has the name tributary and may impersonate users. */}}
+{{- define "tributary.serviceAccount" -}}
+{{ include "tributary.fullname" . }}-server
+{{- end -}}
+
 {{- define "tributary.servingSecret" -}}
 {{- default (printf "%s-serving" (include "tributary.fullname" .)) .Values.serving.secretName -}}
 {{- end -}}
