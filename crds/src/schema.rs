@@ -5,7 +5,7 @@
 //! rules are left to the validation, which says in words what is allowed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use serde_json::Value;
 
@@ -33,8 +33,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(allowed) = &schema.enum_
         && !allowed.iter().any(|allowed| allowed.0 == *value)
     {
-        let allowed: Vec<_> = allowed.iter().filter(|one| !one.0.is_null()).map(|one| one.0.to_string()).collect();
-        wrong(format!("{value} is not allowed; allowed are {}", allowed.join(", ")));
+        wrong(not_allowed(value, allowed));
     }
     if let Some(number) = value.as_f64() {
         let (least, most) = (schema.minimum.unwrap_or(f64::MIN), schema.maximum.unwrap_or(f64::MAX));
@@ -66,6 +65,16 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
         }
         _ => {}
     }
+}
+
+/// The message for a value that is not among the permitted values.
+fn not_allowed(value: &Value, allowed: &[JSON]) -> String {
+    let allowed: Vec<_> = allowed.iter().map(|one| &one.0).filter(|one| !one.is_null()).collect();
+    let is_meant =
+        |one: &&&Value| value.as_str().zip(one.as_str()).is_some_and(|(given, one)| given.eq_ignore_ascii_case(one));
+    let meant = allowed.iter().find(is_meant).map(|one| format!("write {one}; ")).unwrap_or_default();
+    let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+    format!("{value} is not allowed; {meant}allowed are {}", allowed.join(", "))
 }
 
 fn check_object(
@@ -180,7 +189,9 @@ mod tests {
         );
         assert_eq!(
             violations(0, &serde_json::json!({"authorization": "Rbac"})),
-            ["spec.authorization: \"Rbac\" is not allowed; allowed are \"Auto\", \"RBAC\", \"Review\", \"Live\""]
+            [
+                "spec.authorization: \"Rbac\" is not allowed; write \"RBAC\"; allowed are \"Auto\", \"RBAC\", \"Review\", \"Live\""
+            ]
         );
         let found = violations(1, &serde_json::json!({"resources": [], "partial": "Maybe"}));
         let like = serde_json::json!({"matchExpressions": [{"key": "k", "operator": "Like"}]});

@@ -83,6 +83,11 @@ impl Refused {
     }
 }
 
+/// A number of requests, for people.
+fn requests(number: u32) -> String {
+    if number == 1 { "1 request".to_owned() } else { format!("{number} requests") }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "flow control schema \"{}\" ", self.schema)?;
@@ -91,10 +96,10 @@ impl fmt::Display for Refused {
                 return f.write_str("lets no request in");
             }
             ReachedLimit::MaxRequestsInflight(MaxRequestsInflight { max, .. }) => {
-                write!(f, "lets {max} requests in at once")?;
+                write!(f, "lets {} in at once", requests(max))?;
             }
             ReachedLimit::TokenBucket(TokenBucket { qps, burst }) => {
-                write!(f, "lets {qps} requests in each second, and {burst} at once")?;
+                write!(f, "lets {} in each second, and {burst} at once", requests(qps.get()))?;
             }
         }
         for (at, dimension) in self.by.iter().enumerate() {

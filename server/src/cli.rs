@@ -3,6 +3,7 @@
 pub mod access_log;
 pub mod audit;
 mod boolean;
+pub(crate) mod bytes;
 mod check;
 mod clusters;
 mod completion;
@@ -142,7 +143,7 @@ mod tests {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         let Command::Serve(serve) = parse(
             "tributary serve --kubeconfig k --contexts a,/b/ --listen 127.0.0.1:0 --resources pods,deployments.apps \
-             --create-in eu --partial deny --item-resource-versions integer --replicas several --data-dir d --write-kubeconfig w --log-format json --log-level debug",
+             --create-in eu --partial Deny --item-resource-versions Integer --replicas Several --data-dir d --write-kubeconfig w --log-format json --log-level debug",
         )
         .unwrap()
         .command
@@ -156,7 +157,7 @@ mod tests {
         for (line, expected) in [
             ("tributary serve", true),
             ("tributary serve --config x", false),
-            ("tributary serve --config x --replicas one", true),
+            ("tributary serve --config x --replicas One", true),
             ("tributary serve --config x --contexts a", true),
             ("tributary serve --replica-count 2", false),
         ] {
@@ -176,6 +177,9 @@ mod tests {
             "tributary serve --listen nonsense",
             "tributary serve --create-in A_B",
             "tributary serve --partial maybe",
+            "tributary serve --partial deny",
+            "tributary serve --replicas several",
+            "tributary serve --item-resource-versions integer",
             "tributary serve --max-connections 0",
             "tributary serve --max-collection-bytes 0",
             "tributary serve --max-total-collection-bytes 0",

@@ -8,6 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::boolean::boolean;
+use super::bytes::parse_bytes;
 use super::duration::parse_duration_above_zero;
 
 /// What is written of requests, and where.
@@ -64,7 +65,7 @@ pub struct AuditLogArguments {
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_log_truncate_enabled: bool,
     /// Bytes that an event in the log may have, where longer ones are truncated
-    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
+    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_log_truncate_max_event_size: usize,
 }
 
@@ -107,10 +108,10 @@ pub struct AuditWebhookArguments {
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_webhook_truncate_enabled: bool,
     /// Bytes that an event may have that is sent, where longer ones are truncated
-    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
+    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_webhook_truncate_max_event_size: usize,
     /// Bytes of events that are sent together at most, where longer ones are truncated
-    #[arg(long, value_name = "BYTES", default_value_t = LIST_BYTES, value_parser = count())]
+    #[arg(long, value_name = "BYTES", default_value_t = LIST_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_webhook_truncate_max_batch_size: usize,
     /// The API version of the events that are sent; there is no other
     #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]

@@ -6,6 +6,7 @@ use clap::Args;
 use tributary_router::Limits;
 use tributary_router::limits::COLLECTION_BYTES;
 
+use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
 use crate::listener::Bounds;
 
@@ -33,9 +34,9 @@ const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
 /// The least that the flag sets: 1 MiB, which are four answers at once. Of less, hardly one finds room.
-const MEMBER_UNREAD_BYTES_TO_SET_MIN: usize = 1 << 20;
+const MEMBER_UNREAD_BYTES_TO_SET_MIN: u64 = 1 << 20;
 
-/// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
+/// Limits of `serve`. A number of bytes may be a quantity, as `128Mi`. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
@@ -45,7 +46,7 @@ pub struct LimitArguments {
     /// Bytes of answers that clients have not read, all connections together. A connection that has used its share is
     /// given no more until its client reads: its streams wait, and its requests are answered 429. An answer that nobody
     /// reads is cut after a while
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_bytes::<usize>)]
     pub max_unread_bytes: usize,
     /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at
     /// most 50 s; connections take turns
@@ -53,13 +54,13 @@ pub struct LimitArguments {
     pub max_long_answers: usize,
     /// Bytes of changes that are remembered for each resource of each cluster; a client that was away for longer than
     /// they reach back lists again
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes, value_parser = parse_bytes_or_none)]
     pub history_bytes: usize,
     /// How long changes are remembered
     #[arg(long = "history-seconds", value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub history_age: Duration,
     /// Bytes of encoded watch events that are kept for other watchers, for each resource
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes, value_parser = parse_bytes_or_none)]
     pub encodings_bytes: usize,
     /// How long a resource is held that nobody reads or watches
     #[arg(long = "unused-seconds", value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
@@ -77,7 +78,7 @@ pub struct LimitArguments {
     pub max_long_running_requests: usize,
     /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
     /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
-    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_bytes::<usize>)]
     pub max_held_bytes: usize,
     /// Bytes of clusters' answers that last and that clients have not read yet, all clusters together;
     /// --max-unread-bytes is about what is on its way to clients. Each log, and each request through `proxy`, reserves
@@ -89,12 +90,12 @@ pub struct LimitArguments {
     /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
     /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or half of
     /// --max-total-collection-bytes where that is less]
-    #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes::<u64>)]
     pub max_collection_bytes: Option<u64>,
     /// Bytes that the objects of all resources in all clusters may occupy together. Who would have more is treated as
     /// with --max-collection-bytes; the others keep what they have [default: half of the memory that there is by the
     /// limit of the cgroup, or else in the machine; 64 MiB at least]
-    #[arg(long, value_name = "BYTES", value_parser = parse_collection_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes::<u64>)]
     pub max_total_collection_bytes: Option<u64>,
     /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
     /// at once. A new one takes the place of the one that has been unused for longest. Those in use are shared among
@@ -180,20 +181,13 @@ fn parse_count(text: &str) -> Result<usize, String> {
     }
 }
 
-fn parse_member_unread_bytes(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(bytes) if bytes >= MEMBER_UNREAD_BYTES_TO_SET_MIN => Ok(bytes),
-        _ => Err(format!(
-            "must be a whole number of at least {MEMBER_UNREAD_BYTES_TO_SET_MIN} (1 MiB): each log reserves 256 KiB"
-        )),
-    }
+fn parse_bytes_or_none(text: &str) -> Result<usize, String> {
+    parse_bytes_from(0, text)
 }
 
-fn parse_collection_bytes(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => Err("must be a whole number above 0; with 0 every cluster would be unknown".to_owned()),
-    }
+fn parse_member_unread_bytes(text: &str) -> Result<usize, String> {
+    parse_bytes_from(MEMBER_UNREAD_BYTES_TO_SET_MIN, text)
+        .map_err(|error| format!("{error}; each log reserves 256 KiB"))
 }
 
 #[cfg(test)]
@@ -208,9 +202,9 @@ mod tests {
 
     #[test]
     fn limits_are_the_routers() {
-        let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2";
+        let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2 --max-held-bytes 1Gi";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
-        let expected = Limits { collection_bytes: 1, namespace_views: 2, ..Limits::default() };
+        let expected = Limits { collection_bytes: 1, namespace_views: 2, held_bytes: 1 << 30, ..Limits::default() };
         assert_eq!(serve.limits.router(MEMORY), expected);
         let line = "tributary serve --history-seconds 90 --unused-seconds 2h --request-timeout 1m30s";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
@@ -220,7 +214,7 @@ mod tests {
         assert_eq!(serve.limits.router(MEMORY), expected);
         let refused =
             Cli::try_parse_from(["tributary", "serve", "--max-collection-bytes", "0"]).unwrap_err().to_string();
-        for part in ["--max-collection-bytes", "'0'", "above 0", "every cluster would be unknown"] {
+        for part in ["--max-collection-bytes", "'0'", "must be a number of bytes, at least 1"] {
             assert!(refused.contains(part), "{refused}");
         }
     }
@@ -238,7 +232,7 @@ mod tests {
             ("--max-total-collection-bytes 1000", 2 * GIB, (500, 1000, 512 << 20)),
             ("--max-total-collection-bytes 8589934592", 2 * GIB, (4 * GIB, 8 * GIB, 512 << 20)),
             ("--max-collection-bytes 1000", 2 * GIB, (1000, GIB, 512 << 20)),
-            ("--max-member-unread-bytes 1048576", 2 * GIB, (GIB / 2, GIB, 1 << 20)),
+            ("--max-member-unread-bytes 1Mi", 2 * GIB, (GIB / 2, GIB, 1 << 20)),
         ];
         for (flags, memory, expected) in rows {
             let line = format!("tributary serve {flags}");
@@ -254,7 +248,7 @@ mod tests {
         for bytes in ["0", "1000", "1048575", "1MiB"] {
             let line = ["tributary", "serve", "--max-member-unread-bytes", bytes];
             let refused = Cli::try_parse_from(line).unwrap_err().to_string();
-            for part in ["--max-member-unread-bytes", bytes, "at least 1048576 (1 MiB)", "256 KiB"] {
+            for part in ["--max-member-unread-bytes", bytes, "at least 1 MiB", "256 KiB"] {
                 assert!(refused.contains(part), "{refused}");
             }
         }

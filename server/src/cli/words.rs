@@ -31,11 +31,11 @@ pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Reads one of these words. Whether its case matters, the flag says.
+/// Reads one of these words, as it is written: Kubernetes tells `Deny` from `deny` in flags and in fields.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [Word<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {
-        let meant = words.iter().find(|(word, ..)| word.eq_ignore_ascii_case(&text));
+        let meant = words.iter().find(|(word, ..)| **word == text);
         meant.map(|(.., value)| *value).ok_or("is none of the words that are allowed")
     })
 }

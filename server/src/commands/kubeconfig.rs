@@ -25,19 +25,10 @@ pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
         match users_file::take_out_of(path.clone()).await {
             Ok(removal) => print(&said(&path, removal)),
             Err(UsersFileError::Missing(_)) if may_be_missing => {}
-            Err(error) => return Err(failure(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
-}
-
-fn failure(error: UsersFileError) -> Failure {
-    match error {
-        UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
-            Failure::runtime(error)
-        }
-        _ => Failure::usage(error),
-    }
 }
 
 fn said(path: &Path, removal: Option<Removal>) -> String {

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
-use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion, split_scope};
+use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion, VersionDecodeError, split_scope};
 
 use crate::cli::{DecodeArguments, OutputFormat};
 use crate::data_directory::{DataDirectory, EPOCHS, default_data_directory};
@@ -20,15 +20,21 @@ pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
-    let foreign =
-        || format!("{:?} is not a composite resourceVersion of this endpoint", abbreviate(arguments.token.trim()));
     // Under which rights it was made says nothing of what it stands for.
-    let (_, token) = split_scope(token).with_context(foreign).map_err(Failure::usage)?;
-    let epochs = if token.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
-    let version = CompositeResourceVersion::decode(token, &epochs).with_context(foreign).map_err(Failure::usage)?;
+    let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
+    let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
+    let version = CompositeResourceVersion::decode(unscoped, &epochs).map_err(|error| refused(token, error))?;
     Ok(match arguments.output {
         OutputFormat::Table => table(&version),
         OutputFormat::Json => components(&version),
+    })
+}
+
+fn refused(token: &str, error: VersionDecodeError) -> Failure {
+    let token = abbreviate(token);
+    Failure::usage(match error {
+        VersionDecodeError::Malformed(problem) => anyhow!("{token:?} is not a composite resourceVersion: {problem}"),
+        VersionDecodeError::Foreign(cause) => anyhow!("{token:?} cannot be decoded here: {cause}"),
     })
 }
 
@@ -141,7 +147,7 @@ mod tests {
     fn garbage_is_named() {
         for garbage in ["", "???", "e30x", &"x".repeat(300)] {
             let error = decode_with(garbage, OutputFormat::Table, None).unwrap_err();
-            assert!(error.contains("is not a composite resourceVersion"), "{error}");
+            assert_eq!(error.matches("composite resourceVersion").count(), 1, "{error}");
             assert!(error.len() < 300);
         }
     }

@@ -58,7 +58,7 @@ async fn serve_until(
     started?;
     let stop = CancellationToken::new();
     let mut answering = endpoint.answer(leaving, &stop)?;
-    answering.running.write_kubeconfigs().await.map_err(Failure::runtime)?;
+    answering.running.write_kubeconfigs().await?;
     answering.running.announce(on_ready);
     stop.run_until_cancelled(answering.running.keep_up(reload)).await;
     answering.shut_down().await

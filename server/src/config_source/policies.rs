@@ -219,7 +219,7 @@ mod tests {
         assert!(none.is_registered(&pods));
         let alone = policies(&arguments("--config x"), &[], &clusters()).unwrap();
         assert_eq!(alone.of(&pods).partial, Partial::Deny);
-        let flags = arguments("--create-in us --partial deny --resources pods,statefulsets.apps");
+        let flags = arguments("--create-in us --partial Deny --resources pods,statefulsets.apps");
         let flagged = policies(&flags, &[], &clusters()).unwrap();
         assert_eq!(flagged.of(&pods).placement.as_ref().unwrap().as_str(), "us");
         assert_eq!(flagged.of(&pods).partial, Partial::Deny);

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::entries::{self, ChangeError, Entries, Removal, SameName};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 use crate::data_directory::write_temporary;
+use crate::exit::Failure;
 
 /// How long another program may hold the lock: kubectl writes a file in milliseconds; five seconds also on a slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,12 +29,12 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
     /// It says something that stands in the way.
-    #[error("kubeconfig {path} {source}; it is left as it was")]
+    #[error("kubeconfig {path} {obstacle}; it is left as it was")]
     Change {
         /// The file.
         path: PathBuf,
-        /// What stands in the way.
-        source: ChangeError,
+        /// The obstacle. The message includes it, so it is not a `source`.
+        obstacle: ChangeError,
     },
     /// Another file that is read with it has the same names.
     #[error(
@@ -84,6 +85,20 @@ pub enum UsersFileError {
         #[source]
         source: io::Error,
     },
+}
+
+impl From<UsersFileError> for Failure {
+    fn from(error: UsersFileError) -> Self {
+        match error {
+            UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
+                Self::runtime(error)
+            }
+            UsersFileError::Change { .. }
+            | UsersFileError::Hidden { .. }
+            | UsersFileError::Missing(_)
+            | UsersFileError::NoFile(_) => Self::usage(error),
+        }
+    }
 }
 
 fn removal(other: &Path, is_ours: bool) -> String {
@@ -197,8 +212,8 @@ pub fn check(path: &Path) -> Result<(), UsersFileError> {
     entries::check(&text).map_err(|source| change_error(path, source))
 }
 
-fn change_error(path: &Path, source: ChangeError) -> UsersFileError {
-    UsersFileError::Change { path: path.to_owned(), source }
+fn change_error(path: &Path, obstacle: ChangeError) -> UsersFileError {
+    UsersFileError::Change { path: path.to_owned(), obstacle }
 }
 
 fn write_error(path: &Path, source: io::Error) -> UsersFileError {

@@ -13,6 +13,7 @@ use super::entries::Entries;
 use super::mark::mark;
 use crate::credentials::BearerToken;
 use crate::data_directory::{create_private, write_private};
+use crate::exit::Failure;
 
 /// The name of the extension that marks a file as ours to replace.
 const MARKER: &str = "tributary.dev/written-by";
@@ -69,6 +70,15 @@ pub struct ClientContext {
     pub cluster: ClusterName,
     /// The namespace of the context that leads to the cluster itself; `None` for `default`.
     pub namespace: Option<String>,
+}
+
+impl From<KubeconfigWriteError> for Failure {
+    fn from(error: KubeconfigWriteError) -> Self {
+        match error {
+            KubeconfigWriteError::Foreign(_) | KubeconfigWriteError::NoDirectory { .. } => Self::usage(error),
+            KubeconfigWriteError::Read { .. } | KubeconfigWriteError::Write { .. } => Self::runtime(error),
+        }
+    }
 }
 
 /// What a client's kubeconfig says.

@@ -24,7 +24,7 @@ async fn the_demo_cleans_up() {
     program.signal("INT");
     assert_eq!(program.end().await.code(), Some(0));
     let log = program.errors().await;
-    assert!(!log.contains("what may be held of objects"), "that is for whoever sizes a machine: {log}");
+    assert!(!log.contains("memory limits: objects "), "that is for whoever sizes a machine: {log}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -148,3 +148,18 @@ async fn written_contexts_follow_the_namespace_of_their_original_context() {
     };
     tokio::time::timeout(SOON, changed).await.expect("the written context keeps the old namespace");
 }
+
+#[tokio::test]
+async fn a_name_that_is_taken_in_the_users_own_kubeconfig_is_told_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, taken) = (member("one").await, member("tributary-all").await);
+    let config = directory.path().join(".kube/config");
+    std::fs::create_dir(config.parent().unwrap()).unwrap();
+    std::fs::write(&config, kubeconfig([&one, &taken])).unwrap();
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--contexts", "one", "--merge-into-kubeconfig"];
+    let mut program = Program::start(&arguments, directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    assert_eq!(message.matches("which tributary did not put in").count(), 1, "{message}");
+    assert!(message.contains("\"tributary-all\"") && message.contains("--kubeconfig-prefix"), "{message}");
+}

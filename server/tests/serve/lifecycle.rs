@@ -48,7 +48,7 @@ async fn it_serves_reloads_and_drains() {
     assert_eq!(program.end().await.code(), Some(0));
     let log = program.errors().await;
     assert!(log.contains("the new configuration is refused") && log.contains("does not parse"), "{log}");
-    assert!(log.contains("what may be held of objects"), "{log}");
+    assert!(log.contains("memory limits: objects "), "{log}");
     for secret in [one.token(), two.token(), &std::fs::read_to_string(data.join("token")).unwrap()] {
         assert!(!log.contains(secret), "no token in the log: {log}");
     }

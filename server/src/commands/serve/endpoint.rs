@@ -18,6 +18,7 @@ use super::running::Running;
 use super::unserved::Unserved;
 use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
+use crate::cli::bytes::size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
@@ -219,7 +220,9 @@ fn limits(arguments: &ServeArguments) -> Limits {
             max_total_collection_bytes = total,
             max_collection_bytes = each,
             max_member_unread_bytes = unread,
-            "what may be held of objects, and of clusters' answers"
+            "memory limits: objects {}, unread answers {}",
+            size(total),
+            size(unread)
         );
     }
     if LimitArguments::exceed(&limits, memory) {

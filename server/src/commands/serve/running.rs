@@ -280,12 +280,15 @@ impl Running {
 
     async fn rewrite_kubeconfigs(&self) {
         if let Err(error) = self.write_kubeconfigs().await {
-            tracing::error!(error = format!("{error:#}"), "the kubeconfig for clients was not written");
+            tracing::error!(%error, "the kubeconfig for clients was not written");
         }
     }
 
     /// Writes the kubeconfig for clients, and puts its contexts into the user's own.
-    pub(super) async fn write_kubeconfigs(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// A usage failure for a file that the user has to change or name otherwise, a runtime failure of the machine.
+    pub(super) async fn write_kubeconfigs(&self) -> Result<(), Failure> {
         let clusters = self.clusters.contexts();
         // Many users have credentials of their own; the flags that would write ours are refused then.
         let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {

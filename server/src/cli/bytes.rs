@@ -1,0 +1,110 @@
+//! Numbers of bytes on the command line: whole numbers, or Kubernetes quantities such as `128Mi`.
+
+/// Suffixes of quantities, by the bytes that each stands for.
+///
+/// Source: apimachinery `pkg/api/resource/suffix.go`. Those below 1 are left out: there is no part of a byte.
+const SUFFIXES: [(&str, u64); 12] = [
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("Pi", 1 << 50),
+    ("Ei", 1 << 60),
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
+    ("E", 1_000_000_000_000_000_000),
+];
+
+/// Reads a number of bytes above 0. For clap, which puts the flag and the text before the error.
+///
+/// # Errors
+/// For what is no quantity, and for a quantity that is no whole number of bytes, or too large.
+pub(super) fn parse_bytes<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
+    parse_bytes_from(1, text)
+}
+
+/// Reads a number of bytes that is not below `least`, as [`parse_bytes`] does.
+///
+/// # Errors
+/// The errors of [`parse_bytes`], and one for a lower number.
+pub(super) fn parse_bytes_from<N: TryFrom<u64>>(least: u64, text: &str) -> Result<N, String> {
+    let bytes = bytes_of(text).and_then(|bytes| N::try_from(bytes).ok().filter(|_| bytes >= least));
+    bytes.ok_or_else(|| {
+        let least = size(least);
+        format!("must be a number of bytes, at least {least}, as 134217728, 128Mi or 1.5Gi")
+    })
+}
+
+/// The bytes of a quantity; `None` where it is none, or no whole number of bytes that has 64 bits.
+fn bytes_of(text: &str) -> Option<u64> {
+    let (number, unit) =
+        SUFFIXES.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(fraction) || number.ends_with('.') {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let bytes = digits.checked_mul(unit.into())?;
+    if bytes % parts != 0 { None } else { u64::try_from(bytes / parts).ok() }
+}
+
+/// A number of bytes for people: `1.5 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut units = SUFFIXES.iter().filter(|(suffix, _)| suffix.ends_with('i')).rev();
+    match units.find(|(_, unit)| bytes >= *unit) {
+        None => bytes.to_string(),
+        Some((suffix, unit)) => {
+            let decimals = usize::from(bytes % unit != 0);
+            format!("{:.decimals$} {suffix}B", bytes as f64 / *unit as f64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes_are_read_as_kubernetes_writes_quantities() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("134217728", 128 << 20),
+            ("128Mi", 128 << 20),
+            ("1.5Gi", 3 << 29),
+            ("0.5Ki", 512),
+            ("64k", 64_000),
+            ("1M", 1_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "0", "0Mi", "-1", "+1", "Mi", "1 Mi", "128MiB", "128MB", "128mi", "1.1", "1.Gi", ".5Gi", "1e3", "16Ei"]
+        {
+            let error = parse_bytes::<u64>(text).unwrap_err();
+            assert_eq!(error, "must be a number of bytes, at least 1, as 134217728, 128Mi or 1.5Gi", "{text}");
+        }
+        assert!(parse_bytes_from::<usize>(1 << 20, "1Mi").is_ok());
+        let less = parse_bytes_from::<usize>(1 << 20, "1023Ki").unwrap_err();
+        assert!(less.contains("at least 1 MiB"), "{less}");
+    }
+
+    #[test]
+    fn sizes_are_written_in_binary_units() {
+        for (bytes, text) in [
+            (1000, "1000"),
+            (1 << 20, "1 MiB"),
+            (3 << 29, "1.5 GiB"),
+            (12_638_251_008, "11.8 GiB"),
+            (100 << 30, "100 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}
