@@ -1,5 +1,9 @@
 //! What Kubernetes' own resources are: no cluster can serve them as another kind, or in another scope.
 
+mod usual;
+
+pub use usual::usually_served;
+
 /// Group, resource, kind, and whether its objects live in namespaces.
 type BuiltIn = (&'static str, &'static str, &'static str, bool);
 

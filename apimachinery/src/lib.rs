@@ -47,6 +47,7 @@ mod poll_round;
 pub mod query;
 pub mod request_info;
 pub mod resource;
+pub mod resource_names;
 pub mod resource_version;
 pub mod rewrite;
 pub mod selectable_fields;
@@ -90,6 +91,7 @@ pub use request_info::{
     METHODS, RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_path_segment_name,
 };
 pub use resource::{GroupVersion, GroupVersionResource};
+pub use resource_names::ResourceNames;
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector, SelectorBounds};

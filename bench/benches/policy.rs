@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::RequestInfo;
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, PolicyScope, Rule, Verdict};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, PolicyList, PolicyScope, Rule, Verdict};
 
 const GROUPS: usize = 50;
 const RULES: usize = 1_000;
@@ -44,7 +44,7 @@ fn by_group(number: usize) -> Rule {
 fn policy(criterion: &mut Criterion) {
     let groups: Vec<_> = (0..GROUPS).map(|number| format!("group-{number}")).collect();
     let info = RequestInfo::parse("GET", PATH, None).unwrap_or_else(|error| panic!("{error}"));
-    let last = Place { policy: RULES / 5 - 1, rule: 4 };
+    let last = Place { list: PolicyList::Dispatch, policy: RULES / 5 - 1, rule: 4 };
     let is_last = |policies: &DispatchPolicies, asked: &DispatchAttributes<'_>| match policies.decide(asked).verdict {
         Verdict::Taken { place, .. } => place == last,
         Verdict::Ungoverned | Verdict::Unmatched => false,

@@ -1,6 +1,8 @@
 //! All configuration objects together.
 
-use crate::{MergedEndpoint, ResourceRegistry, UpstreamCluster};
+use std::collections::BTreeMap;
+
+use crate::{MergedEndpoint, Origin, ResourceRegistry, UpstreamCluster};
 
 /// The objects of one source: a file, a directory or a hub cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -11,6 +13,14 @@ pub struct ConfigurationObjects {
     pub registries: Vec<ResourceRegistry>,
     /// How requests to all clusters together are governed; valid are none and one.
     pub merged_endpoints: Vec<MergedEndpoint>,
+    /// The documents that objects come from, by the kind and name of the object, as [`object_text`] writes them.
+    /// Objects that come from no file have none.
+    pub origins: BTreeMap<String, Vec<Origin>>,
+}
+
+/// An object by kind and name, for people: `UpstreamCluster "eu"`.
+pub(crate) fn object_text(kind: &str, name: &str) -> String {
+    format!("{kind} {name:?}")
 }
 
 impl ConfigurationObjects {

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::patterns::WAIT;
 
-/// A rule of the definitions for an object's `spec`: each schema that a policy names is one of the object's own.
+/// A rule of the definitions for an object's `spec`: each schema that a policy of a list names is one of the object's
+/// own.
 ///
 /// A kube-apiserver takes no rule that may cost more than 10,000,000 (`StaticEstimatedCostLimit` in
 /// apiextensions-apiserver's `pkg/apis/apiextensions/validation/validation.go`), and ends one that has cost 1,000,000
@@ -15,10 +16,24 @@ use crate::patterns::WAIT;
 /// count as four bytes each. It costs more than 2,000,000 by the second, however short the names are. So the names are
 /// gathered once, and `in` costs 1 for each that it looks through: 14 for each schema and 264 for each policy are
 /// 275,000 together. CEL has no variables here: what `all` calls the one element of a list is one.
-pub(crate) const NAMED_SCHEMAS_ARE_THERE: &str = "!has(self.dispatchPolicies) || [has(self.flowControl) && \
-    has(self.flowControl.flowControlSchemas) ? self.flowControl.flowControlSchemas.map(schema, schema.name) : []]\
-    .all(names, self.dispatchPolicies.all(policy, !has(policy.flowControlSchemaName) || \
-    policy.flowControlSchemaName in names))";
+macro_rules! named_schemas_are_there {
+    ($list:literal) => {
+        concat!(
+            "!has(self.",
+            $list,
+            ") || [has(self.flowControl) && has(self.flowControl.flowControlSchemas) ? ",
+            "self.flowControl.flowControlSchemas.map(schema, schema.name) : []].all(names, self.",
+            $list,
+            ".all(policy, !has(policy.flowControlSchemaName) || policy.flowControlSchemaName in names))"
+        )
+    };
+}
+
+/// The rule for `dispatchPolicies`.
+pub(crate) const NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("dispatchPolicies");
+
+/// The rule for `globalDispatchPolicies`.
+pub(crate) const GLOBALLY_NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("globalDispatchPolicies");
 
 /// How many requests go on, by schemas that dispatch policies name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::configuration::object_text;
 use crate::render::definitions;
 use crate::schema::{self, Violation};
 use crate::{API_VERSION, ConfigurationObjects};
@@ -221,19 +222,24 @@ fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
 fn take(document: Value, origin: &Origin, configuration: &mut ConfigurationObjects) -> Result<(), Vec<LoadError>> {
     let text_of = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
+    let object = object_of(&document, &kind);
     match (&*api_version, &*kind) {
         (API_VERSION, "UpstreamCluster") => configuration.clusters.push(decode(document, &kind, origin)?),
         (API_VERSION, "ResourceRegistry") => configuration.registries.push(decode(document, &kind, origin)?),
         (API_VERSION, "MergedEndpoint") => configuration.merged_endpoints.push(decode(document, &kind, origin)?),
         _ => return Err(vec![LoadError::Kind { origin: origin.clone(), api_version, kind }]),
     }
+    configuration.origins.entry(object).or_default().push(origin.clone());
     Ok(())
+}
+
+fn object_of(document: &Value, kind: &str) -> String {
+    object_text(kind, document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// Checks a document against the schema of its kind, then decodes it.
 fn decode<T: DeserializeOwned>(mut document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
-    let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let object = format!("{kind} {name:?}");
+    let object = object_of(&document, kind);
     // What a hub cluster was told of the object says nothing here.
     if let Some(document) = document.as_object_mut() {
         document.remove("status");

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::flow_control::NAMED_SCHEMAS_ARE_THERE;
+use crate::flow_control::{GLOBALLY_NAMED_SCHEMAS_ARE_THERE, NAMED_SCHEMAS_ARE_THERE};
 use crate::{ConfigurationStatus, DispatchPolicy, FlowControl, Logging};
 
 /// The name of the one object of this kind: that of the merged view in kubeconfigs, which no cluster has.
@@ -29,9 +29,24 @@ pub const MERGED_ENDPOINT: &str = "all";
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": NAMED_SCHEMAS_ARE_THERE,
+     "message": "flowControlSchemaName names none of flowControl.flowControlSchemas"},
+    {"rule": GLOBALLY_NAMED_SCHEMAS_ARE_THERE,
      "message": "flowControlSchemaName names none of flowControl.flowControlSchemas"}
 ]))]
 pub struct MergedEndpointSpec {
+    /// Policies for each request, wherever it comes in: to the merged view, under `/clusters/<name>` or at a host of
+    /// `serverNames`. A request passes them once, before the policies of that place; the first of them that takes it
+    /// decides among them. They refuse requests or limit them, and let nothing pass that the policies of the place
+    /// refuse. A request that none takes goes on to those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-validations" = [{
+            "rule": "self.all(policy, !has(policy.endpoints) || size(policy.endpoints) == 0)",
+            "message": "endpoints are those of one cluster; give them to the policies of an UpstreamCluster"
+        }])
+    )]
+    pub global_dispatch_policies: Vec<DispatchPolicy>,
     /// Which requests go on and which are refused; the first policy that takes a request decides. Without policies all
     /// go on. With policies a request that none takes is refused (500).
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -10,7 +10,8 @@ use std::fmt;
 
 use tributary_apimachinery::{ItemResourceVersions, ResourcePattern};
 
-use crate::{ConfigurationObjects, ResourceRegistry};
+use crate::configuration::object_text;
+use crate::{ConfigurationObjects, Origin, ResourceRegistry};
 
 /// Whether a problem keeps the configuration from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,10 +33,21 @@ pub struct ValidationProblem {
     pub field: String,
     /// The value, what is wrong with it, what is allowed and what to do.
     pub message: String,
+    /// The documents that have the object: several where the name is repeated, none where it comes from no file.
+    pub origins: Vec<Origin>,
 }
 
 impl fmt::Display for ValidationProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, origin) in self.origins.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{origin}")?;
+        }
+        if !self.origins.is_empty() {
+            f.write_str(": ")?;
+        }
         write!(f, "{}: {}: {}", self.object, self.field, self.message)
     }
 }
@@ -56,7 +68,8 @@ impl Problems<'_> {
     }
 
     fn push(&mut self, severity: Severity, field: String, message: String) {
-        self.found.push(ValidationProblem { severity, object: self.object.clone(), field, message });
+        let object = self.object.clone();
+        self.found.push(ValidationProblem { severity, object, field, message, origins: Vec::new() });
     }
 }
 
@@ -83,6 +96,9 @@ impl ConfigurationObjects {
         self.unique_indexes(&mut found);
         self.unique_server_names(&mut found);
         self.one_registry_per_resource(&mut found);
+        for problem in &mut found {
+            problem.origins = self.origins.get(&problem.object).cloned().unwrap_or_default();
+        }
         found
     }
 
@@ -185,7 +201,7 @@ fn free_index(used: &[u16]) -> u16 {
 }
 
 fn object(kind: &str, name: Option<&str>) -> String {
-    format!("{kind} {:?}", name.unwrap_or_default())
+    object_text(kind, name.unwrap_or_default())
 }
 
 /// Whether the registry gives integer versions.

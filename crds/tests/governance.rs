@@ -38,6 +38,8 @@ fn problems(text: &str) -> Vec<String> {
 
 const RULE: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*']}";
 
+const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
+
 #[test]
 fn what_is_written_becomes_policies() {
     let text = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec:\n  endpoints: \
@@ -97,11 +99,13 @@ fn policies_are_examined_with_what_they_refer_to() {
             "E spec.dispatchPolicies[0].flowControlSchemaName: \"slow\" is no flow-control schema of this object; there are none",
         ),
         (
-            format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: ' '}}}}]"),
+            format!("dispatchPolicies: [{{rules: [{EVERYTHING}], deny: {{message: ' '}}}}]"),
             "E spec.dispatchPolicies[0].deny.message: is empty; say why",
         ),
         (
-            format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}, endpoints: ['https://b']}}]"),
+            format!(
+                "dispatchPolicies: [{{rules: [{EVERYTHING}], deny: {{message: never}}, endpoints: ['https://b']}}]"
+            ),
             "E spec.dispatchPolicies[0].endpoints: is given together with spec.dispatchPolicies[0].deny",
         ),
         ("endpointProbe: {path: /healthz, failureThreshold: 1}".to_owned(), ""),
@@ -238,6 +242,60 @@ fn the_merged_endpoint_limits_by_cluster_and_is_told_of_paths_that_it_never_sees
         "E spec.dispatchPolicies[0].rules[0].nonResourceURLs[1]: \"/metrics\" never matches: in the merged view";
     assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
     assert_eq!(problems_of_cluster(fields), Vec::<String>::new(), "a cluster's own metrics pass its policies");
+}
+
+#[test]
+fn global_policies_are_examined_with_what_they_refer_to() {
+    let deny = format!("{{rules: [{RULE}], deny: {{message: never}}}}");
+    let schema = "flowControl: {flowControlSchemas: [{name: a, exempt: {}}]}";
+    for (fields, expected) in [
+        (format!("globalDispatchPolicies: [{deny}]"), ""),
+        (format!("{schema}, globalDispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"), ""),
+        (
+            format!("{schema}, globalDispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: b}}]"),
+            "E spec.globalDispatchPolicies[0].flowControlSchemaName: \"b\" is no flow-control schema of this object",
+        ),
+        (
+            format!("globalDispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://a']}}]"),
+            "E spec.globalDispatchPolicies[0].endpoints[0]: \"https://a\" is an endpoint of one cluster",
+        ),
+        (
+            "globalDispatchPolicies: [{rules: [{verbs: [get], apiGroups: [core], resources: [pods]}]}]".to_owned(),
+            "W spec.globalDispatchPolicies[0].rules[0].apiGroups[0]: \"core\" never matches",
+        ),
+        (format!("globalDispatchPolicies: [{deny}], dispatchPolicies: [{{rules: [{RULE}]}}]"), ""),
+    ] {
+        let found = problems_of_merged("all", &fields);
+        let first = found.first().cloned().unwrap_or_default();
+        assert!(first.starts_with(expected) && found.is_empty() == expected.is_empty(), "{fields}\n→ {found:#?}");
+    }
+    let text = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: \
+                {globalDispatchPolicies: []}\n";
+    let error = parse(text, Path::new("test.yaml")).unwrap_err().to_string();
+    assert!(error.contains("spec.globalDispatchPolicies: unknown field"), "{error}");
+}
+
+#[test]
+fn a_problem_is_told_with_the_documents_of_its_object() {
+    let cluster = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: {endpoints: \
+                   ['https://a'], caFile: ca.pem, credentials: {tokenFile: t}}\n";
+    let denial = format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}}}]");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), cluster.replace("t}}", &format!("t}}, {denial}}}"))).unwrap();
+    std::fs::write(folder.path().join("b.yaml"), format!("# first\n---\n{cluster}")).unwrap();
+    let told: Vec<_> =
+        tributary_crds::load(folder.path()).unwrap().validate().iter().map(ToString::to_string).collect();
+    let [a, b] = ["a.yaml", "b.yaml"].map(|file| folder.path().join(file).display().to_string());
+    let both = format!("{a}: document 1 (line 1); {b}: document 1 (line 2): UpstreamCluster \"eu\": ");
+    let twice = told.iter().find(|line| line.contains("2 objects have this name")).unwrap();
+    assert!(twice.starts_with(&format!("{both}metadata.name: 2 objects")), "{twice}");
+    std::fs::remove_file(&b).unwrap();
+    let told: Vec<_> =
+        tributary_crds::load(folder.path()).unwrap().validate().iter().map(ToString::to_string).collect();
+    let denial = told.iter().find(|line| line.contains("refused (500)")).unwrap();
+    let expected =
+        format!("{a}: document 1 (line 1): UpstreamCluster \"eu\": spec.dispatchPolicies[0]: denies, and no");
+    assert!(denial.starts_with(&expected), "{denial}");
 }
 
 #[test]

@@ -2,15 +2,16 @@
 
 mod fields;
 mod made_by_name;
+mod unknown_names;
 
 use tributary_apimachinery::{METHODS, Verb};
 
 use crate::connections::MissedConnections;
 use crate::explanation::Field;
-use crate::hidden::{Denials, Hidden, hidden};
+use crate::hidden::{Denials, Hidden, hidden, take_everything};
 use crate::outcome::Action;
-use crate::place::{Place, policy_path};
-use crate::policy::Policy;
+use crate::place::{Place, PolicyList};
+use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
 /// How many rules there may be in one object, all its policies together. Each pair is compared when they are loaded.
@@ -33,6 +34,18 @@ pub enum PolicyScope {
     MergedView,
     /// One cluster's.
     Cluster,
+    /// The global policies: requests of each place pass them.
+    Global,
+}
+
+impl PolicyScope {
+    /// The list of an object that has policies of this scope.
+    pub fn list(self) -> PolicyList {
+        match self {
+            Self::MergedView | Self::Cluster => PolicyList::Dispatch,
+            Self::Global => PolicyList::Global,
+        }
+    }
 }
 
 /// Whether policies may be used all the same.
@@ -77,31 +90,52 @@ pub fn can_match(field: Field, entry: &str) -> bool {
 /// All that is wrong with policies or of no use, in their order.
 pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
-    let mut findings = Findings::default();
+    let (list, mut findings) = (scope.list(), Findings::default());
     if rules > RULES_MAX {
         let message = format!("{rules} rules are more than {RULES_MAX}; join those that give the same");
-        findings.error("spec.dispatchPolicies", message);
+        findings.error(list.path(), message);
         return findings.0;
     }
-    let (mut hidden, denials) = (hidden(policies), Denials::of(policies));
+    let (mut hidden, denials) = (hidden(policies, list), Denials::of(policies));
     for (number, policy) in policies.iter().enumerate() {
         if policy.rules.is_empty() {
             let message = "is empty, so the policy takes no request; give at least one rule";
-            findings.error(format!("{}.rules", policy_path(number)), message);
+            findings.error(format!("{}.rules", list.policy_path(number)), message);
         }
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = Place { policy: number, rule };
+            let place = Place { list, policy: number, rule };
             fields::examine(written, (place, scope), &mut findings);
             whole_rule(written, place, &mut findings);
+            unknown_names::examine(written, place, &mut findings);
             if matches!(policy.outcome.action, Action::Deny { .. }) {
                 what_passes_a_denial(written, place, &mut findings);
                 made_by_name::examine(written, (place, policy.mode), &denials, &mut findings);
             }
         }
         let own = hidden.extract_if(.., |hidden| hidden.rule.policy == number).collect::<Vec<_>>();
-        tell_hidden(policy, number, &own, &mut findings);
+        tell_hidden(policy, (list, number), &own, &mut findings);
+    }
+    if list == PolicyList::Dispatch {
+        what_a_last_denial_leaves(policies, &mut findings);
     }
     findings.0
+}
+
+/// Tells of a denial at the end of the list: the router answers 500 to every request that no policy takes, which the
+/// author of a denial hardly means.
+fn what_a_last_denial_leaves(policies: &[Policy], findings: &mut Findings) {
+    let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
+    let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };
+    if take_everything(policies) {
+        return;
+    }
+    let message = format!(
+        "denies, and no policy follows that lets the rest pass, so that every request that no policy takes is refused \
+         (500); append this one to {}: {{rules: [{{verbs: [\"*\"], apiGroups: [\"*\"], resources: [\"*\"], \
+         nonResourceURLs: [\"*\"]}}]}}",
+        PolicyList::Dispatch.path()
+    );
+    findings.warning(PolicyList::Dispatch.policy_path(number), message);
 }
 
 /// What keeps a rule, or the half of it that is about resources or paths, from ever matching.
@@ -183,7 +217,7 @@ fn what_passes_a_denial(rule: &Rule, place: Place, findings: &mut Findings) {
     }
 }
 
-fn tell_hidden(policy: &Policy, number: usize, hidden: &[Hidden], findings: &mut Findings) {
+fn tell_hidden(policy: &Policy, (list, number): (PolicyList, usize), hidden: &[Hidden], findings: &mut Findings) {
     if !hidden.is_empty() && hidden.len() == policy.rules.len() && hidden.iter().all(|one| one.by.policy != number) {
         let mut by: Vec<_> = hidden.iter().map(|hidden| hidden.by).collect();
         by.sort_unstable();
@@ -191,7 +225,7 @@ fn tell_hidden(policy: &Policy, number: usize, hidden: &[Hidden], findings: &mut
         let by = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let message =
             format!("takes no request: whatever it would take, {by} takes before; put it before, or remove it");
-        return findings.warning(policy_path(number), message);
+        return findings.warning(list.policy_path(number), message);
     }
     for Hidden { rule, by } in hidden {
         let message =

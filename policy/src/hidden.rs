@@ -4,7 +4,7 @@ use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
 use crate::entries::{Entries, Entry, Values};
 use crate::pattern::{Account, Text};
-use crate::place::Place;
+use crate::place::{Place, PolicyList};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
@@ -17,13 +17,13 @@ pub(crate) struct Hidden {
 
 /// The rules that can match something and are surely hidden. A rule that only several others together hide is not
 /// found. Costs a comparison of each pair of rules.
-pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
+pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     let mut earlier: Vec<(Place, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
     for (number, policy) in policies.iter().enumerate() {
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = Place { policy: number, rule };
-            let own = Compared { matcher: Matcher::new(written), denies: policy.denies() };
+            let place = Place { list, policy: number, rule };
+            let own = Compared::of(written, policy);
             if !matches_something(&own.matcher) {
                 continue;
             }
@@ -40,6 +40,20 @@ pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
     found
 }
 
+/// Returns whether the acting rules surely take every request: a rule every request for a resource, and a rule every
+/// request for a path.
+pub(crate) fn take_everything(policies: &[Policy]) -> bool {
+    let all = || vec!["*".to_owned()];
+    let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
+    let paths = Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() };
+    let acting = policies.iter().filter(|policy| policy.mode == Mode::Enforce);
+    let rules: Vec<_> = acting.flat_map(|policy| policy.rules.iter().map(|rule| Compared::of(rule, policy))).collect();
+    [resources, paths].iter().all(|rest| {
+        let rest = Compared { matcher: Matcher::new(rest), denies: false };
+        rules.iter().any(|rule| covers(rule, &rest))
+    })
+}
+
 /// The rules of the policies that deny, to be compared with others.
 pub(crate) struct Denials(Vec<(Mode, Compared)>);
 
@@ -47,7 +61,7 @@ impl Denials {
     /// Those of some policies.
     pub(crate) fn of(policies: &[Policy]) -> Self {
         let rules = policies.iter().filter(|policy| policy.denies()).flat_map(|policy| {
-            let compared = move |rule| (policy.mode, Compared { matcher: Matcher::new(rule), denies: true });
+            let compared = move |rule| (policy.mode, Compared::of(rule, policy));
             policy.rules.iter().map(compared)
         });
         Self(rules.collect())
@@ -67,6 +81,13 @@ struct Compared {
     matcher: Matcher,
     /// Whether its policy denies.
     denies: bool,
+}
+
+impl Compared {
+    /// A rule of this policy.
+    fn of(rule: &Rule, policy: &Policy) -> Self {
+        Self { matcher: Matcher::new(rule), denies: policy.denies() }
+    }
 }
 
 /// Whether no field keeps the rule from ever matching.

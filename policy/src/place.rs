@@ -1,24 +1,46 @@
-//! Where a rule stands.
+//! The place of a rule.
 
 use std::fmt;
+
+/// A list of policies in a configuration object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyList {
+    /// `spec.dispatchPolicies`
+    #[default]
+    Dispatch,
+    /// `spec.globalDispatchPolicies`
+    Global,
+}
+
+impl PolicyList {
+    /// The path of the list in its object.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Dispatch => "spec.dispatchPolicies",
+            Self::Global => "spec.globalDispatchPolicies",
+        }
+    }
+
+    /// The path of a policy of the list.
+    pub(crate) fn policy_path(self, policy: usize) -> String {
+        format!("{}[{policy}]", self.path())
+    }
+}
 
 /// A rule, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The policy's place among the policies.
+    /// The list of its policy.
+    pub list: PolicyList,
+    /// The policy's place in the list.
     pub policy: usize,
-    /// The rule's place in it.
+    /// The rule's place in the policy.
     pub rule: usize,
 }
 
 impl fmt::Display for Place {
     /// The path of the rule in the object that has the policies: `spec.dispatchPolicies[2].rules[0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.rules[{}]", policy_path(self.policy), self.rule)
+        write!(f, "{}.rules[{}]", self.list.policy_path(self.policy), self.rule)
     }
-}
-
-/// The path of a policy in the object that has it.
-pub(crate) fn policy_path(policy: usize) -> String {
-    format!("spec.dispatchPolicies[{policy}]")
 }

@@ -4,7 +4,7 @@ use crate::attributes::DispatchAttributes;
 use crate::explanation::Explanation;
 use crate::index::Index;
 use crate::outcome::Outcome;
-use crate::place::Place;
+use crate::place::{Place, PolicyList};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
@@ -20,7 +20,7 @@ pub struct Decision<'a> {
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// There are no policies that act: it passes.
+    /// The request passes: no policy acts, or none of the global policies takes the request.
     Ungoverned,
     /// A rule takes it.
     Taken {
@@ -40,6 +40,8 @@ pub enum Verdict<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
+    /// The list that has the policies.
+    list: PolicyList,
     /// The places of all rules, in order.
     places: Vec<Place>,
     index: Index,
@@ -48,23 +50,38 @@ pub struct DispatchPolicies {
 }
 
 impl DispatchPolicies {
-    /// Compiles policies. What [`crate::examine`] calls an error is taken by its letter: such a rule matches nothing.
+    /// Compiles the policies of one place. What [`crate::examine`] calls an error is taken by its letter: such a rule
+    /// matches nothing.
     pub fn new(policies: Vec<Policy>) -> Self {
+        Self::of_list(PolicyList::Dispatch, policies)
+    }
+
+    /// Compiles the policies of all places. What none of them takes is [`Verdict::Ungoverned`].
+    pub fn global(policies: Vec<Policy>) -> Self {
+        Self::of_list(PolicyList::Global, policies)
+    }
+
+    fn of_list(list: PolicyList, policies: Vec<Policy>) -> Self {
         let mut places = Vec::new();
         let mut rules = Vec::new();
         for (number, policy) in policies.iter().enumerate() {
             for (rule, written) in policy.rules.iter().enumerate() {
-                places.push(Place { policy: number, rule });
+                places.push(Place { list, policy: number, rule });
                 rules.push((Matcher::new(written), policy.mode, policy.denies()));
             }
         }
         let is_governed = policies.iter().any(|policy| policy.mode == Mode::Enforce);
-        Self { index: Index::new(&rules), policies, places, is_governed }
+        Self { index: Index::new(&rules), policies, list, places, is_governed }
     }
 
     /// The policies as they were given.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Whether they are of all places.
+    pub fn is_global(&self) -> bool {
+        self.list == PolicyList::Global
     }
 
     /// What the policies say of a request.
@@ -73,7 +90,7 @@ impl DispatchPolicies {
         let audited = first.audited.map(|rule| self.places[rule]);
         let verdict = match first.enforced.map(|rule| self.places[rule]) {
             Some(place) => Verdict::Taken { place, outcome: &self.policies[place.policy].outcome },
-            None if self.is_governed => Verdict::Unmatched,
+            None if self.is_governed && self.list == PolicyList::Dispatch => Verdict::Unmatched,
             None => Verdict::Ungoverned,
         };
         Decision { verdict, audited }

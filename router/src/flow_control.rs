@@ -1,8 +1,9 @@
 //! Which schema a request passes before it is planned, and what it holds of it until it is over.
 //!
 //! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
-//! for a cluster's own view pass the schemas of that cluster. A schema of the merged view that counts by cluster is
-//! passed where a request is sent to one, or has clusters asked where its object is (`places_at_clusters.rs`).
+//! for a cluster's own view pass the schemas of that cluster, unless a global policy names one of the merged view. A
+//! schema of the merged view that counts by cluster is passed where a request is sent to one, or has clusters asked
+//! where its object is (`places_at_clusters.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -110,6 +111,8 @@ struct GovernedPlace {
 #[derive(Clone, Debug)]
 pub(crate) struct PassedSchema {
     schema: GovernedSchema,
+    /// Whether it is of the merged view.
+    is_merged: bool,
     header: HeaderValue,
 }
 
@@ -130,7 +133,9 @@ impl GovernedPlaces {
         }
         let unused = GovernedPlace::default();
         let next = |cluster: Option<&ClusterName>, before: &GovernedPlace, place| {
-            before.next(place).map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })
+            before
+                .next(place, cluster.is_none())
+                .map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })
         };
         let merged = next(None, &self.merged, settings.merged)?;
         let mut clusters = BTreeMap::new();
@@ -151,14 +156,14 @@ impl GovernedPlaces {
         if health::is_check(info) {
             return None;
         }
-        let place = match &info.cluster {
-            Some(cluster) => self.clusters.get(cluster)?,
-            None => &self.merged,
+        let place = match (named, &info.cluster) {
+            (SchemaName::Global(_), _) | (_, None) => &self.merged,
+            (_, Some(cluster)) => self.clusters.get(cluster)?,
         };
         match named {
             SchemaName::Unsaid => place.all.as_ref(),
             SchemaName::None => None,
-            SchemaName::Named(name) => place.by_name.get(&**name),
+            SchemaName::Named(name) | SchemaName::Global(name) => place.by_name.get(&**name),
         }
     }
 
@@ -203,13 +208,13 @@ impl PlaceSchemas {
 }
 
 impl GovernedPlace {
-    fn next(&self, settings: PlaceSchemas) -> Result<Self, FlowSettingsProblem> {
+    fn next(&self, settings: PlaceSchemas, is_merged: bool) -> Result<Self, FlowSettingsProblem> {
         let PlaceSchemas { schemas, all } = settings;
         let control = self.control.changed(schemas)?;
         let mut by_name = BTreeMap::new();
         for schema in control.schemas().chain(control.left()) {
             let header = header(schema.name())?;
-            let passed = PassedSchema { schema: schema.clone(), header };
+            let passed = PassedSchema { schema: schema.clone(), is_merged, header };
             by_name.entry(Arc::clone(schema.name())).or_insert(passed);
         }
         let all = all.map(|name| match control.schema(&name).and(by_name.get(&name)) {
@@ -256,7 +261,9 @@ impl PassedSchema {
         let is_served = is_served(info, union);
         let admitted = self.schema.admit(&sender(user, caller).attributes(info, is_served)).await;
         let admitted = admitted.map_err(|refused| {
-            let cluster = info.cluster.clone();
+            // A schema of the merged view says which cluster only where it counts by cluster.
+            let is_of_cluster = !self.is_merged || self.schema.is_by(Dimension::Cluster);
+            let cluster = info.cluster.clone().filter(|_| is_of_cluster);
             LimitRefusal::FlowControl { cluster, refused }
         })?;
         let held = Arc::new(HeldOfSchema::Whole { _admitted: admitted });

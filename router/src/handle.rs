@@ -227,7 +227,7 @@ impl Router {
         let (sender, dispatch) = (caller.sender(user, info)?, configuration.dispatch.clone());
         let may_act = || caller.rights().and_then(|rights| rights.is_known_to_act(info));
         let trace = caller.trace.as_ref();
-        Dispatched::pass(self.dispatch(), dispatch, info, (sender, user_agent), may_act, trace).map(Some)
+        Dispatched::pass(self.dispatch(), dispatch, info, (sender, user_agent), &may_act, trace).map(Some)
     }
 
     /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told

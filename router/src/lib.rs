@@ -310,16 +310,18 @@ impl Router {
         self.dispatch.settings()
     }
 
-    /// How much the policy that takes a request where it comes in has written of it into the audit log; `None` where it
-    /// says nothing of that. Costs one load while no policy does, and otherwise what a policy costs once more: it has
-    /// to be known before the request is begun.
+    /// How much the policy that takes a request where it comes in has written of it into the audit log, a global one
+    /// before one of its place; `None` where none says anything of that. Costs one load while no policy does, and
+    /// otherwise what a policy costs once more: it has to be known before the request is begun.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
-        let place = dispatch.place(info).filter(|place| place.sets_audit_levels())?;
+        let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
+        setting.peek()?;
         let caller = Caller::of(&head.headers, &head.extensions, user, self.rights()).ok()?;
         let (name, groups) = caller.acts_as(user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        place.audit_level(&DispatchAttributes::of(info, &name, &groups, user_agent))
+        let asked = DispatchAttributes::of(info, &name, &groups, user_agent);
+        setting.find_map(|policies| policies.audit_level(&asked))
     }
 
     /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal

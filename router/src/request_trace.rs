@@ -128,7 +128,8 @@ impl RequestTrace {
 
     /// Notes what the policy says of the access log that took the request where it came in.
     pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
-        self.0.found.lock().log_mode = mode;
+        let mut found = self.0.found.lock();
+        found.log_mode = found.log_mode.or(mode);
     }
 
     /// Whether it was refused because nobody lets the user act as whom they ask to be.

@@ -10,7 +10,6 @@ pub mod kubeconfig;
 mod member;
 pub mod plugin;
 pub mod policy;
-mod resource_names;
 mod running_server;
 pub mod rv;
 pub mod serve;

@@ -1,5 +1,6 @@
 //! Dispatch policies and flow control of one object, together.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tributary_apimachinery::duration;
@@ -11,10 +12,9 @@ use crate::{DispatchPolicy, FlowControl, FlowControlSchema, LimitBy, Queueing};
 
 /// What of an object governs requests.
 pub(super) struct Governance<'a> {
-    pub(super) policies: &'a [DispatchPolicy],
+    /// The lists of policies, each with its scope.
+    pub(super) policies: &'a [(policy::PolicyScope, &'a [DispatchPolicy])],
     pub(super) flow_control: &'a FlowControl,
-    /// Whose they are.
-    pub(super) scope: policy::PolicyScope,
     /// The endpoints that policies may choose among; `None` where there are none to choose among.
     pub(super) endpoints: Option<&'a [String]>,
 }
@@ -29,37 +29,52 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const HANDS_MAX: f64 = (1_u64 << 60) as f64;
 
 pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>) {
-    let written: Vec<policy::Policy> = governance.policies.iter().map(policy::Policy::from).collect();
-    for policy::Finding { severity, path, message } in policy::examine(&written, governance.scope) {
-        match severity {
-            policy::Severity::Error => problems.error(path, message),
-            policy::Severity::Warning => problems.warning(path, message),
-        }
+    for (scope, policies) in governance.policies {
+        list(governance, (*scope, policies), problems);
     }
-    for (index, policy) in governance.policies.iter().enumerate() {
-        let path = format!("spec.dispatchPolicies[{index}]");
-        denial(policy, &path, problems);
-        if let Some(name) = &policy.flow_control_schema_name {
-            known_schema(name, governance.flow_control, &format!("{path}.flowControlSchemaName"), problems);
-        }
-        endpoint_subset(&policy.endpoints, governance.endpoints, &format!("{path}.endpoints"), problems);
-    }
+    let is_cluster = governance.policies.iter().any(|(scope, _)| *scope == policy::PolicyScope::Cluster);
+    let scope = if is_cluster { policy::PolicyScope::Cluster } else { policy::PolicyScope::MergedView };
+    let named: BTreeSet<_> = governance
+        .policies
+        .iter()
+        .flat_map(|(_, policies)| policies.iter())
+        .filter_map(|policy| policy.flow_control_schema_name.as_ref())
+        .collect();
     let schemas = &governance.flow_control.flow_control_schemas;
     for (index, schema) in schemas.iter().enumerate() {
         let path = format!("{SCHEMAS}[{index}]");
         if schemas[..index].iter().any(|other| other.name == schema.name) {
             let message = format!("{:?} is the name of an earlier schema, too; give each one of its own", schema.name);
             problems.error(format!("{path}.name"), message);
-        } else if !governance
-            .policies
-            .iter()
-            .any(|policy| policy.flow_control_schema_name.as_ref() == Some(&schema.name))
-        {
+        } else if !named.contains(&schema.name) {
             let message =
                 format!("{:?} is named by no policy, so it limits nothing; name it in one, or remove it", schema.name);
             problems.warning(format!("{path}.name"), message);
         }
-        flow_control_schema(schema, governance.scope, &path, problems);
+        flow_control_schema(schema, scope, &path, problems);
+    }
+}
+
+/// The policies of one list.
+fn list(
+    governance: &Governance<'_>,
+    (scope, policies): (policy::PolicyScope, &[DispatchPolicy]),
+    problems: &mut Problems<'_>,
+) {
+    let written: Vec<policy::Policy> = policies.iter().map(policy::Policy::from).collect();
+    for policy::Finding { severity, path, message } in policy::examine(&written, scope) {
+        match severity {
+            policy::Severity::Error => problems.error(path, message),
+            policy::Severity::Warning => problems.warning(path, message),
+        }
+    }
+    for (index, policy) in policies.iter().enumerate() {
+        let path = format!("{}[{index}]", scope.list().path());
+        denial(policy, &path, problems);
+        if let Some(name) = &policy.flow_control_schema_name {
+            known_schema(name, governance.flow_control, &format!("{path}.flowControlSchemaName"), problems);
+        }
+        endpoint_subset(&policy.endpoints, governance.endpoints, &format!("{path}.endpoints"), problems);
     }
 }
 

@@ -15,9 +15,11 @@ pub(super) fn validate(endpoint: &MergedEndpoint, problems: &mut Problems<'_>) {
     }
     let spec = &endpoint.spec;
     let governance = Governance {
-        policies: &spec.dispatch_policies,
+        policies: &[
+            (PolicyScope::Global, &spec.global_dispatch_policies),
+            (PolicyScope::MergedView, &spec.dispatch_policies),
+        ],
         flow_control: &spec.flow_control,
-        scope: PolicyScope::MergedView,
         endpoints: None,
     };
     governance::validate(&governance, problems);

@@ -22,7 +22,10 @@ fn registry(name: &str, spec: &str) -> String {
 fn problems(text: &str) -> Vec<String> {
     let configuration = parse(text, Path::new("test.yaml")).unwrap();
     let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
-    configuration.validate().iter().map(|problem| format!("{} {problem}", letter(problem.severity))).collect()
+    let line = |ValidationProblem { severity, object, field, message, .. }: &ValidationProblem| {
+        format!("{} {object}: {field}: {message}", letter(*severity))
+    };
+    configuration.validate().iter().map(line).collect()
 }
 
 const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, credentials: {tokenFile: t}";

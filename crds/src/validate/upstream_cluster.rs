@@ -46,9 +46,8 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     }
     drained_endpoints(spec, problems);
     let governance = Governance {
-        policies: &spec.dispatch_policies,
+        policies: &[(PolicyScope::Cluster, &spec.dispatch_policies)],
         flow_control: &spec.flow_control,
-        scope: PolicyScope::Cluster,
         endpoints: Some(&spec.endpoints),
     };
     governance::validate(&governance, problems);

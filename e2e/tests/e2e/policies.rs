@@ -13,6 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["policies";
         kubectl_is_told_what_policies_deny_and_they_change_while_it_runs,
         a_query_that_can_be_read_in_two_ways_passes_no_policy,
+        a_global_policy_holds_at_each_path_of_real_clusters,
     ]
 }
 
@@ -167,4 +168,32 @@ async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestCont
         }
     }
     Ok(())
+}
+
+async fn a_global_policy_holds_at_each_path_of_real_clusters(context: TestContext) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let members = context.fixture.pair().await?;
+    let folder = guard::temporary_folder("policies-global")?;
+    write(folder.path(), members, &json!({"dispatchPolicies": [pass()]}))?;
+    let endpoint = |spec: Value| json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "MergedEndpoint", "metadata": {"name": "all"}, "spec": spec});
+    let denied = json!({"globalDispatchPolicies": [deny("nobody deletes here", &["delete"], &["configmaps"])]});
+    fs::write(folder.path().join("all.yaml"), endpoint(denied).to_string())?;
+    let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
+    let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
+    let name = namespace::unique_name("policies-global");
+    namespace::create(&name, &[&members[0], &members[1]]).await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}});
+    members[1].http().post(&format!("/api/v1/namespaces/{name}/configmaps"), &map).send().await?.expect(201)?;
+    let place = "(MergedEndpoint \"all\": spec.globalDispatchPolicies[0].rules[0] denies this request)";
+    for place_of in ["all", members[0].name(), members[1].name()] {
+        let said = kubectl.run(&["--context", place_of, "delete", "configmap/kept", "-n", &name]).await?.failure()?;
+        ensure!(said.contains(&format!("nobody deletes here {place}")), "{place_of}: {said}");
+    }
+    // Nothing else is refused, though no policy of the MergedEndpoint takes it.
+    kubectl.ok(&["--context", "all", "get", "configmap/kept", "-n", &name]).await?;
+    kubectl.ok(&["--context", members[1].name(), "get", "configmap/kept", "-n", &name]).await?;
+    fs::write(folder.path().join("new"), endpoint(json!({})).to_string())?;
+    fs::rename(folder.path().join("new"), folder.path().join("all.yaml"))?;
+    let delete = ["--context", members[1].name(), "delete", "configmap/kept", "-n", &name];
+    eventually(SOON, async || kubectl.ok(&delete).await.map(drop)).await
 }

@@ -100,6 +100,14 @@ fn unasked(field: Field, entry: &str, scope: PolicyScope) -> Option<Unasked> {
         return None;
     }
     let (path, is_beginning) = (entry.trim_end_matches('*'), entry.ends_with('*'));
+    if scope == PolicyScope::Global {
+        let after = path.strip_prefix("/clusters/").filter(|after| !matches!(*after, "" | "/"));
+        return after.map(|_| {
+            Unasked::Whole(
+                "a request below /clusters/NAME is matched by the path that follows the name; write that path",
+            )
+        });
+    }
     if let Some(after) = path.strip_prefix("/clusters/") {
         return unasked_below_clusters(after, is_beginning);
     }

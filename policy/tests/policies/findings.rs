@@ -9,7 +9,14 @@ fn found(policies: &[Policy]) -> Vec<String> {
     found_of(policies, PolicyScope::Cluster)
 }
 
+/// The same of another scope, without the warning of a denial at the end, which has a test of its own.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
+    let mut lines = all_found_of(policies, scope);
+    lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
+    lines
+}
+
+fn all_found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
     let line = |finding: &tributary_policy::Finding| {
         format!("{} {}: {}", letter(finding.severity), finding.path, finding.message)
@@ -384,4 +391,101 @@ fn what_passes_a_denial_is_told() {
     ] {
         assert_eq!(found(&[denying("no", vec![rule])]), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_denial_that_leaves_all_other_requests_to_a_500_is_told() {
+    let pods = || denying("no", vec![pods()]);
+    let audited = |policy| Policy { mode: Mode::Audit, ..policy };
+    let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
+    let resources = Rule { non_resource_urls: Vec::new(), ..everything() };
+    for (policies, expected) in [
+        (vec![pods()], Some(0)),
+        (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
+        (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
+        (vec![denying("no", vec![resources.clone()])], Some(0)),
+        // What denies everything, by one rule or by one for each kind of request, leaves nothing.
+        (vec![denying("no", vec![everything()])], None),
+        (vec![denying("no", vec![resources, paths])], None),
+        (vec![pods(), policy(vec![everything()])], None),
+        (vec![pods(), policy(vec![pods().rules[0].clone()])], None),
+        (vec![audited(pods())], None),
+        (vec![], None),
+    ] {
+        for scope in [PolicyScope::Cluster, PolicyScope::MergedView] {
+            let lines = all_found_of(&policies, scope);
+            let told: Vec<_> = lines.iter().filter(|line| line.contains("refused (500)")).collect();
+            assert_eq!(told.len(), usize::from(expected.is_some()), "{policies:?}: {lines:?}");
+            if let Some(last) = expected {
+                let begins =
+                    format!("W spec.dispatchPolicies[{last}]: denies, and no policy follows that lets the rest");
+                assert!(told[0].starts_with(&begins), "{told:?}");
+                assert!(
+                    told[0].contains("append this one to spec.dispatchPolicies: {rules: [{verbs: [\"*\"]"),
+                    "{told:?}"
+                );
+            }
+        }
+        // What no global policy takes goes on to those of its place.
+        let lines = all_found_of(&policies, PolicyScope::Global);
+        assert!(!lines.iter().any(|line| line.contains("500")), "{lines:?}");
+    }
+}
+
+#[test]
+fn names_that_kubernetes_does_not_have_are_told() {
+    let rule = |groups: &str, resources: &str| Rule {
+        verbs: entries("*"),
+        api_groups: entries(groups),
+        resources: entries(resources),
+        ..Rule::default()
+    };
+    for (groups, resources, expected) in [
+        ("''", "pods pods/exec */status", &[][..]),
+        ("'' apps", "deployments", &[]),
+        ("*", "namespace ns", &[]),
+        ("-apps", "namespace", &[]),
+        ("'' shop.example", "cart", &[]),
+        ("'' apps", "*", &[]),
+        (
+            "core",
+            "namespace ns",
+            &[
+                "R.apiGroups[0]: \"core\" never matches: the core group is written \"\"",
+                "R.resources[0]: \"namespace\" never matches: Kubernetes has no resource \"namespace\" in its core group; \
+                 did you mean namespaces",
+                "R.resources[1]: \"ns\" never matches: Kubernetes has no resource \"ns\" in its core group; did you mean \
+                 namespaces",
+            ],
+        ),
+        (
+            "apps/v1",
+            "deployments",
+            &["R.apiGroups[0]: \"apps/v1\" never matches: a group is written without its version"],
+        ),
+        ("-core", "pods", &["R.apiGroups[0]: \"-core\" excludes nothing: the core group"]),
+        ("''", "-pod", &["R.resources[0]: \"-pod\" excludes nothing: Kubernetes has no resource \"pod\""]),
+        ("''", "pods/exce", &["R.resources[0]: \"pods/exce\" never matches: Kubernetes' pods have no subresource"]),
+        ("apps", "pods", &["R.resources[0]: \"pods\" never matches: Kubernetes has no resource \"pods\" in \"apps\""]),
+    ] {
+        let lines = found(&[policy(vec![rule(groups, resources)])]);
+        assert_eq!(lines.len(), expected.len(), "{groups} {resources}: {lines:#?}");
+        for (line, expected) in lines.iter().zip(expected) {
+            let line = line.replace("spec.dispatchPolicies[0].rules[0]", "R");
+            assert!(line.starts_with(&format!("W {expected}")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn findings_of_global_policies_have_their_path() {
+    let wrong = Rule { verbs: entries("read"), ..pods() };
+    let lines = found_of(&[policy(vec![wrong]), policy(vec![everything()]), policy(vec![pods()])], PolicyScope::Global);
+    let list = "spec.globalDispatchPolicies";
+    assert!(lines[0].starts_with(&format!("E {list}[0].rules[0].verbs[0]: \"read\"")), "{lines:?}");
+    let hidden = format!("W {list}[2]: takes no request: whatever it would take, {list}[1].rules[0] takes before");
+    assert!(lines[1].starts_with(&hidden), "{lines:?}");
+    let path = Rule { verbs: entries("get"), non_resource_urls: entries("/clusters/eu/version"), ..Rule::default() };
+    let lines = found_of(&[policy(vec![path])], PolicyScope::Global);
+    assert!(lines[0].contains("write that path"), "{lines:?}");
 }

@@ -1,7 +1,7 @@
 //! The slow and obvious reading of the contract: lists of texts, one rule after the other.
 
 use tributary_apimachinery::RequestedResource;
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Place, Policy, Rule};
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Place, Policy, PolicyList, Rule};
 
 /// The first rule that acts and matches, and the first one that is only told and matches before it.
 pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<Place>, Option<Place>) {
@@ -11,7 +11,7 @@ pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Op
             if !matches(written, denies(given), asked) {
                 continue;
             }
-            let place = Place { policy, rule };
+            let place = Place { list: PolicyList::Dispatch, policy, rule };
             if given.mode == Mode::Enforce {
                 return (Some(place), told);
             }

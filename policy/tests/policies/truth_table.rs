@@ -1,6 +1,6 @@
 //! The sixteen rows of the truth table of rules, each under its number, and what the table leaves open.
 
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Place, Policy, Rule, Verdict};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Place, Policy, PolicyList, Rule, Verdict};
 
 use crate::{denying, entries, everything, path, resource};
 
@@ -209,10 +209,18 @@ fn case_17_without_policies_all_passes_and_with_some_what_none_takes_does_not() 
 }
 
 #[test]
+fn what_no_global_policy_takes_goes_on() {
+    let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
+    assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
+    let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
+    assert_eq!(place.to_string(), "spec.globalDispatchPolicies[0].rules[0]");
+}
+
+#[test]
 fn what_is_only_told_changes_nothing() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
-    let at = |policy, rule| Place { policy, rule };
+    let at = |policy, rule| Place { list: PolicyList::Dispatch, policy, rule };
     // Alone it is as if there were no policies.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource};
 use tributary_authorization::ResourceAttributes;
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, dispatched_verb};
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, PolicyList, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
-use super::places::{CompiledPolicies, Dispatch, DispatchGate};
+use super::places::{Dispatch, DispatchGate};
 use super::sender::{Asked, Counted, PolicySender, PolicyUser};
 use crate::refusal::{PolicyRefusal, Refusal};
 use crate::request_trace::RequestTrace;
@@ -35,16 +35,29 @@ pub(crate) enum SchemaName {
     Unsaid,
     /// It passes none.
     None,
-    /// It passes the one of this name.
+    /// The request passes the schema of this name, of the place where it comes in.
     Named(Box<str>),
+    /// The request passes the schema of this name, of the MergedEndpoint, wherever it comes in.
+    Global(Box<str>),
 }
 
 impl SchemaName {
+    /// The schema that the policies of a place choose for a request that they let pass.
     fn of(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
             None => Self::Unsaid,
             Some(Action::Dispatch { flow_control_schema: Some(name), .. }) => Self::Named(name.as_str().into()),
             Some(Action::Dispatch { .. } | Action::Deny { .. }) => Self::None,
+        }
+    }
+
+    /// Adds the outcome of one more list of policies. A schema that a global policy names replaces the schema of the
+    /// place, so that a request passes a single schema.
+    fn after(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
+        match (list, self, Self::of(outcome)) {
+            (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
+            (PolicyList::Global, said, _) | (PolicyList::Dispatch, said @ Self::Global(_), _) => said,
+            (PolicyList::Dispatch, _, own) => own,
         }
     }
 }
@@ -81,9 +94,9 @@ impl DeniedClusters {
 }
 
 impl Dispatched {
-    /// A request of this sender passes the policies of its place: of its cluster, or of the merged view. `may_act` says
-    /// whether it is known that its user may act as whom they ask to be; it is asked only where that makes a
-    /// difference.
+    /// A request of this sender passes the global policies, and those of its place: of its cluster, or of the merged
+    /// view. `may_act` says whether it is known that its user may act as whom they ask to be; it is asked only where
+    /// that makes a difference.
     ///
     /// # Errors
     /// Why it does not go on.
@@ -92,7 +105,7 @@ impl Dispatched {
         dispatch: Option<Arc<Dispatch>>,
         info: &RequestInfo,
         (sender, user_agent): (PolicySender, &str),
-        may_act: impl FnOnce() -> Option<bool>,
+        may_act: &dyn Fn() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Arc<Self>, Refusal> {
         let mut dispatched = Self {
@@ -104,15 +117,17 @@ impl Dispatched {
             schema: SchemaName::Unsaid,
             denied: OnceLock::new(),
         };
+        let mut schema = SchemaName::Unsaid;
         if let Some(dispatch) = &dispatched.dispatch {
             if let Some(frozen) = info.cluster.as_ref().and_then(|cluster| dispatch.frozen(cluster)) {
                 return Err(frozen.into());
             }
-            if let Some(place) = dispatch.place(info) {
-                let outcome = place.enter(&dispatched.asked_where_it_came_in(), may_act, trace)?;
-                dispatched.schema = SchemaName::of(outcome);
+            for policies in dispatch.entered(info) {
+                let outcome = policies.enter(&dispatched.asked_where_it_came_in(), may_act, trace)?;
+                schema = schema.after(policies.list(), outcome);
             }
         }
+        dispatched.schema = schema;
         Ok(Arc::new(dispatched))
     }
 
@@ -167,16 +182,17 @@ impl Dispatched {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Whether a cluster's policies refuse the same sender something else, to which the request refers.
+    /// Whether the global policies, or a cluster's, refuse the same sender something else, to which the request refers.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
-        let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else { return false };
+        let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
         let of = RequestedResource { group, resource, subresource, namespace, name };
         let (verb, target) = (dispatched_verb(&of, verb), DispatchTarget::Resource(of));
         let Asked { acting, authenticated, counted } = self.asked();
         let authenticated = authenticated.map(|own| DispatchAttributes { verb, target: target.clone(), ..own });
         let acting = DispatchAttributes { verb, target, ..acting };
-        place.judge(&Asked { acting, authenticated, counted }).is_err()
+        let asked = Asked { acting, authenticated, counted };
+        dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
     }
 
     /// Whether a cluster may be asked what has to be known to answer it.
@@ -215,11 +231,15 @@ impl Dispatched {
     fn is_let_in(&self, cluster: &ClusterName) -> bool {
         let Some(dispatch) = self.gate.current() else { return true };
         let further = if self.info.cluster.is_none() { dispatch.cluster(cluster) } else { None };
-        let lets =
-            |place: Option<&CompiledPolicies>, asked: &Asked<'_>| place.is_none_or(|place| place.judge(asked).is_ok());
         dispatch.frozen(cluster).is_none()
-            && lets(dispatch.place(&self.info), &self.asked_where_it_came_in())
-            && lets(further, &self.asked())
+            && self.is_let_in_where_it_came_in(&dispatch)
+            && further.is_none_or(|place| place.judge(&self.asked()).is_ok())
+    }
+
+    /// Returns whether the global policies and the policies of the place let the request in.
+    fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
+        let asked = self.asked_where_it_came_in();
+        dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
     }
 
     /// Tells of changes from now on.
@@ -227,13 +247,14 @@ impl Dispatched {
         self.gate.changes()
     }
 
-    /// Those of some clusters whose policies refuse the request now; `None` where those of the merged view do.
+    /// The clusters, of these, whose policies refuse the request now; `None` if the global policies or those of the
+    /// merged view refuse it.
     pub(crate) fn denying_now<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,
     ) -> Option<BTreeSet<ClusterName>> {
         let Some(dispatch) = self.gate.current() else { return Some(BTreeSet::new()) };
-        if dispatch.merged().is_some_and(|place| place.judge(&self.asked_where_it_came_in()).is_err()) {
+        if !self.is_let_in_where_it_came_in(&dispatch) {
             return None;
         }
         let asked = self.asked();

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{
-    Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict,
+    Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, PolicyList, Verdict,
 };
 use tributary_proxy::EndpointSubset;
 
@@ -26,6 +26,8 @@ const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
 /// The dispatch policies of all places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatchSettings {
+    /// Of all places: each request passes them once, before those of the place where it comes in.
+    pub global: Vec<Policy>,
     /// Of the merged view.
     pub merged: PlacePolicies,
     /// Of clusters. A merged request passes them, too, of each cluster that it is sent to or given objects of.
@@ -58,6 +60,7 @@ impl PlacePolicies {
 /// The policies in force.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
+    global: Option<CompiledPolicies>,
     merged: Option<CompiledPolicies>,
     clusters: BTreeMap<ClusterName, CompiledPolicies>,
 }
@@ -70,6 +73,8 @@ pub(crate) struct CompiledPolicies {
     policies: DispatchPolicies,
     denies_all: bool,
     sets_audit_levels: bool,
+    /// The list of the object that has these policies.
+    list: PolicyList,
     /// Of each policy.
     counters: Vec<PolicyCounters>,
     /// The endpoints of the cluster that each policy sends to; `None` for all.
@@ -85,6 +90,11 @@ struct PolicyCounters {
 }
 
 impl Dispatch {
+    /// The global policies, if the MergedEndpoint has some.
+    pub(crate) fn global(&self) -> Option<&CompiledPolicies> {
+        self.global.as_ref()
+    }
+
     /// Those of the merged view, if it has some.
     pub(crate) fn merged(&self) -> Option<&CompiledPolicies> {
         self.merged.as_ref()
@@ -103,6 +113,11 @@ impl Dispatch {
         }
     }
 
+    /// The policies that a request passes where it comes in: the global policies, then the policies of the place.
+    pub(crate) fn entered(&self, info: &RequestInfo) -> impl Iterator<Item = &CompiledPolicies> {
+        self.global().into_iter().chain(self.place(info))
+    }
+
     /// Why nothing at all is sent to a cluster; `None` where something may be.
     pub(crate) fn frozen(&self, name: &ClusterName) -> Option<PolicyRefusal> {
         let place = self.clusters.get(name).filter(|place| place.denies_all)?;
@@ -111,24 +126,35 @@ impl Dispatch {
 }
 
 impl CompiledPolicies {
-    fn new(object: String, settings: PlacePolicies, counted: &Family<PolicyLabels, Counter>) -> Self {
+    fn new(object: String, list: PolicyList, settings: PlacePolicies, counted: &Family<PolicyLabels, Counter>) -> Self {
         let counter = |policy: String, decision| {
             counted.get_or_create(&PolicyLabels { object: label(&object), policy, decision }).clone()
         };
         let counters = (0..settings.policies.len()).map(|policy| PolicyCounters {
-            dispatched: counter(policy.to_string(), "dispatched"),
-            denied: counter(policy.to_string(), "denied"),
-            audited: counter(policy.to_string(), "audited"),
+            dispatched: counter(policy_label(list, policy), "dispatched"),
+            denied: counter(policy_label(list, policy), "denied"),
+            audited: counter(policy_label(list, policy), "audited"),
         });
+        let (unmatched, compile): (_, fn(Vec<Policy>) -> DispatchPolicies) = match list {
+            PolicyList::Dispatch => (counter(String::new(), "unmatched"), DispatchPolicies::new),
+            // A request that no global policy takes goes on, and is not counted.
+            PolicyList::Global => (Counter::default(), DispatchPolicies::global),
+        };
         Self {
+            list,
             counters: counters.collect(),
             subsets: settings.policies.iter().map(subset).collect(),
-            unmatched: counter(String::new(), "unmatched"),
+            unmatched,
             sets_audit_levels: settings.policies.iter().any(|policy| policy.outcome.audit_level.is_some()),
-            policies: DispatchPolicies::new(settings.policies),
+            policies: compile(settings.policies),
             denies_all: settings.denies_all,
             object: object.as_str().into(),
         }
+    }
+
+    /// The list of the object that has these policies.
+    pub(crate) fn list(&self) -> PolicyList {
+        self.list
     }
 
     /// Whether one of them says how much is written into the audit log.
@@ -174,7 +200,7 @@ impl CompiledPolicies {
     pub(crate) fn enter(
         &self,
         asked: &Asked<'_>,
-        may_act: impl FnOnce() -> Option<bool>,
+        may_act: &dyn Fn() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
@@ -222,7 +248,7 @@ impl CompiledPolicies {
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
         counted: &Counted<DispatchAttributes<'_>>,
-        may_act: impl FnOnce() -> Option<bool>,
+        may_act: &dyn Fn() -> Option<bool>,
     ) -> Verdict<'a> {
         let counted = match (counted, authenticated) {
             (Counted::Acting, _) | (Counted::Authenticated, None) => return acting,
@@ -344,7 +370,7 @@ fn shown(asked: &DispatchAttributes<'_>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabels {
     object: String,
-    /// Its place in `spec.dispatchPolicies`; empty for requests that none takes.
+    /// The text of [`policy_label`]; empty for requests that no policy takes.
     policy: String,
     decision: &'static str,
 }
@@ -374,18 +400,25 @@ impl DispatchGate {
         }
         let none = PlacePolicies::default();
         for (name, before) in &known.clusters {
-            self.forget(&cluster_object(name), before, settings.clusters.get(name).unwrap_or(&none));
+            let object = cluster_object(name);
+            self.forget((&object, PolicyList::Dispatch), before, settings.clusters.get(name).unwrap_or(&none));
         }
-        self.forget(MERGED_OBJECT, &known.merged, &settings.merged);
-        let place = |object: String, settings: &PlacePolicies| {
-            (!settings.says_nothing()).then(|| CompiledPolicies::new(object, settings.clone(), &self.counted))
+        self.forget((MERGED_OBJECT, PolicyList::Dispatch), &known.merged, &settings.merged);
+        let of_all = |policies: &Vec<Policy>| PlacePolicies { policies: policies.clone(), denies_all: false };
+        let global = of_all(&settings.global);
+        self.forget((MERGED_OBJECT, PolicyList::Global), &of_all(&known.global), &global);
+        let place = |object: String, list: PolicyList, settings: &PlacePolicies| {
+            (!settings.says_nothing()).then(|| CompiledPolicies::new(object, list, settings.clone(), &self.counted))
         };
-        let merged = place(MERGED_OBJECT.to_owned(), &settings.merged);
-        let clusters = settings.clusters.iter();
-        let clusters: BTreeMap<_, _> =
-            clusters.filter_map(|(name, own)| Some((name.clone(), place(cluster_object(name), own)?))).collect();
-        let is_something = merged.is_some() || !clusters.is_empty();
-        self.current.store(is_something.then(|| Arc::new(Dispatch { merged, clusters })));
+        let global = place(MERGED_OBJECT.to_owned(), PolicyList::Global, &global);
+        let merged = place(MERGED_OBJECT.to_owned(), PolicyList::Dispatch, &settings.merged);
+        let clusters = settings.clusters.iter().filter_map(|(name, own)| {
+            let own = place(cluster_object(name), PolicyList::Dispatch, own)?;
+            Some((name.clone(), own))
+        });
+        let clusters: BTreeMap<_, _> = clusters.collect();
+        let is_something = global.is_some() || merged.is_some() || !clusters.is_empty();
+        self.current.store(is_something.then(|| Arc::new(Dispatch { global, merged, clusters })));
         *known = settings;
         self.changes.send_replace(());
     }
@@ -396,14 +429,15 @@ impl DispatchGate {
     }
 
     /// Tells no longer what policies did that are gone.
-    fn forget(&self, object: &str, before: &PlacePolicies, now: &PlacePolicies) {
+    fn forget(&self, (object, list): (&str, PolicyList), before: &PlacePolicies, now: &PlacePolicies) {
         let remove = |policy: String, decision| {
             self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
         };
         for policy in now.policies.len()..before.policies.len() {
-            ["dispatched", "denied", "audited"].into_iter().for_each(|decision| remove(policy.to_string(), decision));
+            let label = policy_label(list, policy);
+            ["dispatched", "denied", "audited"].into_iter().for_each(|decision| remove(label.clone(), decision));
         }
-        if now.says_nothing() {
+        if now.says_nothing() && list == PolicyList::Dispatch {
             remove(String::new(), "unmatched");
         }
     }
@@ -428,6 +462,15 @@ impl DispatchGate {
 /// An object in a label, where quotes would be escaped: `UpstreamCluster/eu`.
 fn label(object: &str) -> String {
     object.replacen(' ', "/", 1).replace('"', "")
+}
+
+/// A policy in a label: its place in `spec.dispatchPolicies`, or `global-` and its place in
+/// `spec.globalDispatchPolicies`.
+fn policy_label(list: PolicyList, policy: usize) -> String {
+    match list {
+        PolicyList::Dispatch => policy.to_string(),
+        PolicyList::Global => format!("global-{policy}"),
+    }
 }
 
 fn cluster_object(name: &ClusterName) -> String {

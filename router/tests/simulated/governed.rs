@@ -88,7 +88,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     list.ok();
     passed(&list, "reads");
     let message =
-        "flow control schema \"reads\" lets 1 requests in each second, and 3 at once for each verb; there were more";
+        "flow control schema \"reads\" lets 1 request in each second, and 3 at once for each verb; there were more";
     refused(&until_refused(&fixture, CONFIG_MAPS).await, "reads", message);
     // Another verb, and another place; and how this process does is told however busy it is.
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
@@ -122,7 +122,7 @@ async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
         fixture.router.set_flow_control(settings(all_in_flight("one", 1))).unwrap();
         let watch = fixture.watch(&format!("{list}?watch=1")).await;
         let whose = if place.is_empty() { "" } else { "cluster a: " };
-        let message = format!("{whose}flow control schema \"one\" lets 1 requests in at once; there were more");
+        let message = format!("{whose}flow control schema \"one\" lets 1 request in at once; there were more");
         refused(&fixture.get(&list).await, "one", &message);
         // It is still held by a limit that lets in more, and by one that lets in fewer.
         fixture.router.set_flow_control(settings(all_in_flight("one", 2))).unwrap();
@@ -355,6 +355,40 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     }
 }
 
+/// The limit is one, however many paths there are, and a request spends one token of it.
+#[tokio::test]
+async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let schemas = vec![tokens("few", 1, 3, &[])];
+    let merged = PlaceSchemas { schemas, all: None };
+    let own = PlaceSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
+    let a = ClusterName::new("a").unwrap();
+    let flow = FlowSettings { merged, clusters: [(a.clone(), own)].into() };
+    fixture.router.set_flow_control(flow).unwrap();
+    // The schema of the place is not passed beside it.
+    let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
+    let global = vec![passing(Some("few"), &[])];
+    let settings = DispatchSettings { global, clusters: [(a, policies)].into(), ..DispatchSettings::default() };
+    fixture.router.set_dispatch(settings);
+    let at_host = fixture.client().at_host_of("a");
+    for answer in [
+        fixture.get(CONFIG_MAPS).await,
+        fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await,
+        at_host.get(CONFIG_MAPS).await,
+    ] {
+        answer.ok();
+        passed(&answer, "few");
+    }
+    let shown = fixture.router.metrics().expose();
+    let admitted = "tributary_flow_control_requests_total{cluster=\"\",schema=\"few\",decision=\"admitted\"} 3";
+    assert!(shown.contains(admitted), "{shown}");
+    let message = "flow control schema \"few\" lets 1 request in each second, and 3 at once; there were more";
+    for path in [CONFIG_MAPS.to_owned(), format!("/clusters/b{CONFIG_MAPS}")] {
+        refused(&until_refused(&fixture, &path).await, "few", message);
+    }
+}
+
 /// Schemas change before the policies that name them: nothing passes unlimited in between.
 #[tokio::test]
 async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
@@ -367,7 +401,7 @@ async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
     let clusters = [(cluster.clone(), place.clone())].into();
     fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();
     let clusters = [(cluster, policies.clone())].into();
-    fixture.router.set_dispatch(DispatchSettings { merged: policies, clusters });
+    fixture.router.set_dispatch(DispatchSettings { merged: policies, clusters, ..DispatchSettings::default() });
     for path in [CONFIG_MAPS, &own] {
         fixture.get(path).await.refused(429);
     }
@@ -408,7 +442,7 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         govern(&fixture, vec![in_flight_by("one", 1, &[by])], vec![passing(Some("one"), &[])]);
         let held = ann.watch(&watch).await;
         let message =
-            format!("flow control schema \"one\" lets 1 requests in at once for each {}; there were more", by.noun());
+            format!("flow control schema \"one\" lets 1 request in at once for each {}; there were more", by.noun());
         refused(&same.0.get(same.1).await, "one", &message);
         other.0.get(other.1).await.ok();
         drop(held);
@@ -441,7 +475,7 @@ async fn by_cluster_a_request_counts_where_it_is_sent() {
     fixture.member("a").control().hold_requests(true);
     let mut in_flight = Box::pin(create("a", "first"));
     assert!(tokio::time::timeout(QUIET, &mut in_flight).await.is_err(), "the member answers nothing");
-    let message = "cluster a: flow control schema \"one\" lets 1 requests in at once for each cluster; there were more";
+    let message = "cluster a: flow control schema \"one\" lets 1 request in at once for each cluster; there were more";
     refused(&create("a", "second").await, "one", message);
     until(async || create("b", "third").await.code == 201).await;
     // Of several clusters each counts, and nothing is done by halves.
@@ -451,7 +485,7 @@ async fn by_cluster_a_request_counts_where_it_is_sent() {
     // What memory answers has a limit of its own.
     fixture.get(CONFIG_MAPS).await.ok();
     let watch = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
-    let of_memory = "flow control schema \"one\" lets 1 requests in at once for each cluster; there were more";
+    let of_memory = "flow control schema \"one\" lets 1 request in at once for each cluster; there were more";
     refused(&fixture.get(CONFIG_MAPS).await, "one", of_memory);
     until(async || create("b", "fourth").await.code == 201).await;
     drop(watch);
@@ -650,7 +684,7 @@ async fn by_cluster_requests_for_names_that_nobody_has_are_limited() {
         assert_eq!(answer.code, 404, "{answer:?}");
     }
     let message =
-        "flow control schema \"one\" lets 1 requests in each second, and 10 at once for each cluster; there were more";
+        "flow control schema \"one\" lets 1 request in each second, and 10 at once for each cluster; there were more";
     refused(&refusal.expect("nobody limits them"), "one", message);
     // What clusters are sent has limits of its own.
     for member in ["a", "b"] {
@@ -682,7 +716,7 @@ async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(tokens("one", 1, 10, &[Dimension::Resource]))).unwrap();
     let message =
-        "flow control schema \"one\" lets 1 requests in each second, and 10 at once for each resource; there were more";
+        "flow control schema \"one\" lets 1 request in each second, and 10 at once for each resource; there were more";
     let below = format!("{CONFIG_MAPS}/x/NAME");
     for path in ["/api/v1/namespaces/default/NAME", "/apis/NAME/v1/things", "/api/NAME/configmaps", &below] {
         let mut refusal = None;

@@ -285,9 +285,9 @@ async fn memory_obeys_what_a_cluster_denies() {
     // Where every cluster refuses, it is said why.
     let selected = format!("{CONFIG_MAPS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(fixture.get(&selected).await.refused(403), SAID_BY_A);
-    let DispatchSettings { mut clusters, merged } = no_config_maps("a");
+    let DispatchSettings { mut clusters, merged, .. } = no_config_maps("a");
     clusters.extend(no_config_maps("b").clusters);
-    fixture.router.set_dispatch(DispatchSettings { merged, clusters });
+    fixture.router.set_dispatch(DispatchSettings { merged, clusters, ..DispatchSettings::default() });
     for path in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}/of-b"), format!("{CONFIG_MAPS}?watch=1")] {
         assert_eq!(fixture.get(&path).await.refused(403), SAID_BY_A, "{path}");
     }
@@ -518,9 +518,9 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     fixture.router.set_dispatch(DispatchSettings::default());
     assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
     // Where policies leave nothing, their word is told to whoever may know of the cluster.
-    let DispatchSettings { mut clusters, merged } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
+    let DispatchSettings { mut clusters, merged, .. } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
     clusters.extend(of_cluster("b", vec![deny("not ann", denied.clone()), pass()]).clusters);
-    fixture.router.set_dispatch(DispatchSettings { merged, clusters });
+    fixture.router.set_dispatch(DispatchSettings { merged, clusters, ..DispatchSettings::default() });
     let message = ann.get(all).await.refused(403);
     assert_eq!(message, "not ann (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)");
     // Ann may not know of `c`.
@@ -587,4 +587,94 @@ async fn how_a_request_is_audited_is_said_by_the_policy_that_takes_it_where_it_c
     ] {
         assert_eq!(level(method, path), expected, "{method} {path}");
     }
+}
+
+fn of_all_places(policies: Vec<Policy>) -> DispatchSettings {
+    DispatchSettings { global: policies, ..DispatchSettings::default() }
+}
+
+/// A cluster's own policies are not asked about what a global one denies, and neither are those of the merged view.
+#[tokio::test]
+async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
+    let fixture = fixture(["a", "b"]).await;
+    let lists = fixture.client().at_host_of("a");
+    let denial = deny("name what you want", rule(&["list"], &["configmaps"]));
+    let mut settings = of_all_places(vec![denial]);
+    // What lets everything pass at a place does not undo it.
+    settings.merged.policies = vec![pass()];
+    settings.clusters = of_cluster("a", vec![pass()]).clusters;
+    fixture.router.set_dispatch(settings);
+    let said =
+        "name what you want (MergedEndpoint \"all\": spec.globalDispatchPolicies[0].rules[0] denies this request)";
+    let denied = |shown: &str| {
+        let line =
+            "tributary_dispatch_policy_total{object=\"MergedEndpoint/all\",policy=\"global-0\",decision=\"denied\"} ";
+        shown.lines().find_map(|shown| shown.strip_prefix(line)?.parse::<u32>().ok()).unwrap()
+    };
+    for (number, answer) in [
+        fixture.get(CONFIG_MAPS).await,
+        fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await,
+        fixture.get(&format!("/clusters/b{CONFIG_MAPS}")).await,
+        lists.get(CONFIG_MAPS).await,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(answer.refused(403), said, "{number}");
+    }
+    assert_eq!(denied(&fixture.router.metrics().expose()), 4);
+    // What it does not take goes on, also where the place has no policies.
+    for path in ["", "/clusters/a", "/clusters/b"] {
+        let pods = fixture.get(&format!("{path}/api/v1/namespaces/default/pods")).await;
+        assert!(pods.code != 403 && pods.code != 500, "{path}: {pods:?}");
+    }
+    fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.ok();
+    fixture.get(&format!("/clusters/a{CONFIG_MAPS}/of-a")).await.ok();
+    let shown = fixture.router.metrics().expose();
+    assert!(!shown.contains("object=\"MergedEndpoint/all\",policy=\"\",decision=\"unmatched\"} 1"), "{shown}");
+    fixture.router.set_dispatch(DispatchSettings::default());
+    assert_eq!(names(&fixture).await, ["a/of-a", "b/of-b"]);
+    assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
+}
+
+#[tokio::test]
+async fn a_global_policy_lets_nothing_pass_that_a_place_refuses() {
+    let fixture = fixture(["a"]).await;
+    let mut settings = of_all_places(vec![pass()]);
+    settings.merged.policies = vec![deny("not here", rule(&["list"], &["configmaps"])), pass()];
+    settings.clusters = no_config_maps("a").clusters;
+    fixture.router.set_dispatch(settings);
+    let of_merged = "not here (MergedEndpoint \"all\": spec.dispatchPolicies[0].rules[0] denies this request)";
+    assert_eq!(fixture.get(CONFIG_MAPS).await.refused(403), of_merged);
+    assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
+}
+
+#[tokio::test]
+async fn what_is_open_follows_global_policies() {
+    let fixture = fixture(["a", "b"]).await;
+    let mut merged = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    let mut own = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
+    for _ in 0..2 {
+        assert_eq!(merged.soon().await["type"], "ADDED");
+    }
+    assert_eq!(own.soon().await["type"], "ADDED");
+    fixture.router.set_dispatch(of_all_places(vec![deny("no pods", rule(&["*"], &["pods"]))]));
+    merged.nothing().await;
+    let set = Instant::now();
+    fixture.router.set_dispatch(of_all_places(vec![deny("no watches", rule(&["watch"], &["*"]))]));
+    ends_with(&mut merged, 403).await;
+    while timeout(SOON, own.next()).await.expect("an end").is_some() {}
+    assert!(set.elapsed() < REFUSED_WITHIN, "{:?}", set.elapsed());
+}
+
+#[tokio::test]
+async fn an_audited_global_policy_is_counted_and_does_nothing() {
+    let fixture = fixture(["a"]).await;
+    let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
+    fixture.router.set_dispatch(of_all_places(vec![audited]));
+    for path in [CONFIG_MAPS.to_owned(), format!("/clusters/a{CONFIG_MAPS}")] {
+        fixture.get(&path).await.ok();
+    }
+    let shown = fixture.router.metrics().expose();
+    assert!(shown.contains("policy=\"global-0\",decision=\"audited\"} 2"), "{shown}");
 }

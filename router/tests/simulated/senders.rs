@@ -77,7 +77,8 @@ fn set(fixture: &Fixture, policies: Vec<Policy>) {
     let clusters = [(a.clone(), place.clone())].into();
     fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();
     let place = PlacePolicies { policies, denies_all: false };
-    fixture.router.set_dispatch(DispatchSettings { merged: place.clone(), clusters: [(a, place)].into() });
+    let clusters = [(a, place.clone())].into();
+    fixture.router.set_dispatch(DispatchSettings { merged: place, clusters, ..DispatchSettings::default() });
 }
 
 /// The code of the answer, the schema that the request passed, and what is said of its line in the access log.

@@ -317,6 +317,28 @@ mod tests {
         }
     }
 
+    /// A warning names the file, so that a user with many files knows the one to correct.
+    #[tokio::test]
+    async fn policies_that_surely_mean_something_else_are_warned_of() {
+        let rule = "{verbs: [delete], apiGroups: [core], resources: [namespace, ns]}";
+        let text = format!("{CLUSTER}  dispatchPolicies: [{{rules: [{rule}], deny: {{message: never}}}}]\n");
+        let found = findings(&text).await;
+        assert_eq!(found.errors, Vec::<String>::new());
+        for part in [
+            "spec.dispatchPolicies[0]: denies, and no policy follows that lets the rest pass",
+            "spec.dispatchPolicies[0].rules[0].apiGroups[0]: \"core\" never matches: the core group is written \"\"",
+            "spec.dispatchPolicies[0].rules[0].resources[0]: \"namespace\" never matches",
+            "spec.dispatchPolicies[0].rules[0].resources[1]: \"ns\" never matches",
+        ] {
+            let told = found.warnings.iter().find(|warning| warning.contains(part));
+            let told = told.unwrap_or_else(|| panic!("{part} in {:?}", found.warnings));
+            assert!(told.contains("config.yaml: document 1 (line 1): UpstreamCluster \"eu\": "), "{told}");
+        }
+        let remedy = "append this one to spec.dispatchPolicies: {rules: [{verbs: [\"*\"], apiGroups: [\"*\"], resources: \
+                      [\"*\"], nonResourceURLs: [\"*\"]}]}";
+        assert!(found.warnings.iter().any(|warning| warning.contains(remedy)), "{:?}", found.warnings);
+    }
+
     #[tokio::test]
     async fn an_authentication_configuration_is_checked_beside() {
         let directory = tempfile::tempdir().unwrap();

@@ -116,7 +116,9 @@ mod tests {
              resources[0]: \"pods/exec\" matches \"pods/exec\"\n    \
              resourceNames: empty, so all match\n    \
              namespaces: empty, so all match\n  \
-             It is denied (403): ask the team\n"
+             It is denied (403): ask the team\n\
+             Verdict:\n  \
+             /clusters/eu: It is denied (403): ask the team (spec.dispatchPolicies[0].rules[1])\n"
         );
     }
 
@@ -133,7 +135,11 @@ mod tests {
             ("/readyz?verbose", of_itself),
             ("/tributary/status", of_itself),
         ] {
-            assert_eq!(tested(&format!("--verb get --path {path}")).unwrap(), expected, "{path}");
+            let told = tested(&format!("--verb get --path {path}")).unwrap();
+            let (told, verdict) = told.split_once("Verdict:\n").unwrap();
+            assert_eq!(told, expected, "{path}");
+            let lines: Vec<_> = verdict.lines().map(|line| line.split_once(": ").unwrap().0.trim()).collect();
+            assert_eq!(lines, ["the merged view", "/clusters/eu", "/clusters/us"], "{path}");
         }
         let own = tested("--verb get --path /clusters/eu/healthz").unwrap();
         assert!(own.starts_with("UpstreamCluster eu:\n") && own.contains("\"/healthz*\" matches"), "{own}");
@@ -182,7 +188,61 @@ mod tests {
     fn a_namespace_is_in_itself() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
         assert!(told.contains("namespaces[0]: \"kube-*\" matches \"kube-system\"\n"), "{told}");
-        assert!(told.ends_with("It is denied (403): never\n"), "{told}");
+        assert!(told.contains("It is denied (403): never\n"), "{told}");
+    }
+
+    /// A denial of the merged view alone leaves the paths of clusters open.
+    #[test]
+    fn the_verdict_of_each_path_is_told_at_the_end() {
+        const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
+        let deny = "{rules: [{verbs: [delete], apiGroups: [''], resources: [pods]}], deny: {message: never}}";
+        let pass = format!("{{rules: [{EVERYTHING}]}}");
+        let cluster = |name: &str, spec: &str| {
+            format!(
+                "---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: {name}}}\nspec: \
+                 {{kubeconfig: {{path: a}}{spec}}}\n"
+            )
+        };
+        let endpoint = |spec: &str| {
+            format!(
+                "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {{name: all}}\nspec: {{{spec}}}\n"
+            )
+        };
+        let verdict = |text: &str, line: &str| {
+            let line = format!("tributary policy test --config x --user ann {line}");
+            let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
+            let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
+            let objects = tributary_crds::parse(text, Path::new("x")).unwrap();
+            let told = told_of(&objects, &question(&arguments)).unwrap();
+            told.split_once("Verdict:\n").unwrap().1.to_owned()
+        };
+        let delete = "--verb delete --resource pods --name web --namespace shop";
+        let (eu, frozen) = (cluster("eu", ""), cluster("us", ", dispatch: DenyAll"));
+        let of_merged = format!("{}{eu}{frozen}", endpoint(&format!("dispatchPolicies: [{deny}, {pass}]")));
+        assert_eq!(
+            verdict(&of_merged, delete),
+            "  the merged view: It is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  \
+             /clusters/eu: It goes on\n  \
+             /clusters/us: It is refused (429): dispatch is DenyAll\n"
+        );
+        let global = format!("{}{eu}", endpoint(&format!("globalDispatchPolicies: [{deny}]")));
+        let denied = "It is denied (403): never (spec.globalDispatchPolicies[0].rules[0])";
+        assert_eq!(verdict(&global, delete), format!("  the merged view: {denied}\n  /clusters/eu: {denied}\n"));
+        assert_eq!(verdict(&global, &format!("{delete} --cluster eu")), format!("  /clusters/eu: {denied}\n"));
+        assert_eq!(
+            verdict(&global, "--verb get --path /version"),
+            "  the merged view: It goes on\n  /clusters/eu: It goes on\n"
+        );
+        // Contexts of a kubeconfig are in no file.
+        let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
+        assert!(verdict(&alone, delete).ends_with("  /clusters/NAME: It goes on\n"), "{}", verdict(&alone, delete));
+        let one_refuses = format!("{}{}{eu}", endpoint(""), cluster("asia", &format!(", dispatchPolicies: [{deny}]")));
+        assert_eq!(
+            verdict(&one_refuses, delete),
+            "  the merged view: It goes on, without asia, whose policies refuse it\n  \
+             /clusters/asia: It is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  \
+             /clusters/eu: It goes on\n"
+        );
     }
 
     #[test]
@@ -193,7 +253,7 @@ mod tests {
         assert!(told.contains("It goes on, as flow-control schema \"fast\" lets it\n"), "{told}");
         assert!(told.contains(otherwise), "{told}");
         assert!(
-            told.ends_with(
+            told.contains(
                 "spec.dispatchPolicies[2].rules[0] takes it. It goes on, as flow-control schema \"slow\" lets it\n"
             ),
             "{told}"

@@ -8,10 +8,11 @@ use tributary_router::{DispatchSettings, PlacePolicies};
 /// The dispatch policies of objects that were validated.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     // There is one, or none.
-    let merged = objects.merged_endpoints.first();
-    let merged = merged.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));
-    let clusters = objects.clusters.iter().filter_map(of_cluster);
-    DispatchSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
+    let endpoint = objects.merged_endpoints.first();
+    let global = endpoint.map(|endpoint| endpoint.spec.global_dispatch_policies.iter().map(Policy::from).collect());
+    let merged = endpoint.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));
+    let clusters = objects.clusters.iter().filter_map(of_cluster).collect();
+    DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
 }
 
 /// Those of a cluster. One whose name can be none is refused elsewhere.
@@ -49,13 +50,16 @@ spec: {}
 apiVersion: tributary.dev/v1alpha1
 kind: MergedEndpoint
 metadata: {name: all}
-spec: {dispatchPolicies: [{deny: {message: 'no'}, rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]}
+spec:
+  globalDispatchPolicies: [{deny: {message: 'nowhere'}, rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]
+  dispatchPolicies: [{deny: {message: 'no'}, rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]
 ";
         let settings = dispatch_settings(&tributary_crds::parse(text, Path::new("test.yaml")).unwrap());
         let [eu, us] = ["eu", "us"].map(|name| &settings.clusters[&ClusterName::new(name).unwrap()]);
         assert!(eu.denies_all && eu.policies.len() == 1 && eu.policies[0].mode == Mode::Audit);
         assert_eq!(us, &PlacePolicies::default());
         assert_eq!(settings.merged.policies[0].outcome.action, Action::Deny { message: "no".to_owned() });
+        assert_eq!(settings.global[0].outcome.action, Action::Deny { message: "nowhere".to_owned() });
         assert!(!settings.merged.denies_all);
         assert_eq!(dispatch_settings(&ConfigurationObjects::default()), DispatchSettings::default());
     }

@@ -2,6 +2,7 @@
 //! configuration files, or of a running server, at [`PATH`].
 
 mod told;
+mod verdicts;
 
 use anyhow::{Context, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -167,25 +168,31 @@ impl PolicyQuestion {
             Read::Resource(_) => None,
         };
         let cluster = info.and_then(|info| info.cluster.as_ref()).or(self.cluster.as_ref());
-        if let (Some(info), None) = (info, cluster)
-            && info.resource().is_none()
-            && passes_no_policies(&info.path)
-        {
-            return Ok(format!("{}:\n  This endpoint answers it itself: it passes no policies\n", merged_object()));
+        let counted = beyond_member(&user);
+        let counted = self.attributes(&read, (counted.username.as_str(), counted.groups.as_slice()));
+        let clusters = named_clusters(settings, cluster)?;
+        let compiled = Compiled::of(settings, &clusters);
+        let mut out = String::new();
+        if let Some(global) = &compiled.global {
+            out.push_str(&told::told(&format!("{}, globally", merged_object()), None, global, &asked));
+            out.push_str(&told::of_member(global, &asked, &counted));
+        }
+        let is_own = |info: &&RequestInfo| info.resource().is_none() && passes_no_policies(&info.path);
+        let is_answered_here = cluster.is_none() && info.is_some_and(|info| is_own(&info));
+        if is_answered_here {
+            out.push_str(&format!("{}:\n  {}\n", merged_object(), told::ANSWERED_HERE));
+        } else if cluster.is_none() {
+            out.push_str(&told::told(&merged_object(), None, &compiled.merged, &asked));
+            out.push_str(&told::of_member(&compiled.merged, &asked, &counted));
         }
         let is_for_resource = matches!(asked.target, DispatchTarget::Resource(_));
-        let mut out = String::new();
-        for (object, PlacePolicies { policies, denies_all }) in subjects(settings, cluster, is_for_resource)? {
-            let policies = DispatchPolicies::new(policies.clone());
-            let frozen =
-                denies_all.then_some(if cluster.is_some() { FrozenFor::Itself } else { FrozenFor::MergedView });
-            out.push_str(&told::told(&object, frozen, &policies, &asked));
-            if object == merged_object() {
-                let counted = beyond_member(&user);
-                let counted = self.attributes(&read, (counted.username.as_str(), counted.groups.as_slice()));
-                out.push_str(&told::of_member(&policies, &asked, &counted));
-            }
+        for own in compiled.clusters.iter().filter(|_| cluster.is_some() || is_for_resource) {
+            let place = if cluster.is_some() { FrozenFor::Itself } else { FrozenFor::MergedView };
+            let frozen = own.denies_all.then_some(place);
+            out.push_str(&told::told(&format!("UpstreamCluster {}", own.name), frozen, &own.policies, &asked));
         }
+        let merged = cluster.is_none().then_some((is_answered_here, is_for_resource));
+        out.push_str(&verdicts::told(&compiled, merged, &asked));
         Ok(out)
     }
 
@@ -268,22 +275,44 @@ fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
 
-/// Whose policies a request passes: those of its cluster, or those of the merged view and, if it is for a resource, of
-/// whatever clusters follow.
-fn subjects<'a>(
+/// The cluster of a question, or all clusters where it names none.
+fn named_clusters<'a>(
     settings: &'a DispatchSettings,
     cluster: Option<&ClusterName>,
-    is_for_resource: bool,
-) -> anyhow::Result<Vec<(String, &'a PlacePolicies)>> {
-    let object = |name: &ClusterName| format!("UpstreamCluster {name}");
-    if let Some(name) = cluster {
-        let place = settings.clusters.get(name);
-        let place = place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?;
-        return Ok(vec![(object(name), place)]);
+) -> anyhow::Result<Vec<(&'a ClusterName, &'a PlacePolicies)>> {
+    let Some(name) = cluster else { return Ok(settings.clusters.iter().collect()) };
+    let place = settings.clusters.get_key_value(name);
+    Ok(vec![place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?])
+}
+
+/// The policies that a question is put to.
+struct Compiled<'a> {
+    /// The global policies; `None` if the MergedEndpoint has none.
+    global: Option<DispatchPolicies>,
+    merged: DispatchPolicies,
+    clusters: Vec<CompiledCluster<'a>>,
+}
+
+/// The policies of one cluster.
+struct CompiledCluster<'a> {
+    name: &'a ClusterName,
+    denies_all: bool,
+    policies: DispatchPolicies,
+}
+
+impl<'a> Compiled<'a> {
+    fn of(settings: &DispatchSettings, clusters: &[(&'a ClusterName, &'a PlacePolicies)]) -> Self {
+        let clusters = clusters.iter().map(|(name, place)| CompiledCluster {
+            name,
+            denies_all: place.denies_all,
+            policies: DispatchPolicies::new(place.policies.clone()),
+        });
+        Self {
+            global: (!settings.global.is_empty()).then(|| DispatchPolicies::global(settings.global.clone())),
+            merged: DispatchPolicies::new(settings.merged.policies.clone()),
+            clusters: clusters.collect(),
+        }
     }
-    let merged = (merged_object(), &settings.merged);
-    let clusters = settings.clusters.iter().filter(|_| is_for_resource);
-    Ok(std::iter::once(merged).chain(clusters.map(|(name, place)| (object(name), place))).collect())
 }
 
 #[cfg(test)]

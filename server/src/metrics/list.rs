@@ -571,9 +571,9 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["object", "policy", "decision"],
         help: "Requests by the dispatch policy that took them, and what it did with them",
-        meaning: "Requests by the [dispatch policy](policies.md) that took them, by its place: `dispatched`, \
-         `denied`, or `audited` where it is in `mode: Audit`; `unmatched`, without a policy, where none \
-         did.",
+        meaning: "Requests by the [dispatch policy](policies.md) that took them, by its place, with \
+         `global-` before that of a global one: `dispatched`, `denied`, or `audited` where it is in `mode: Audit`; \
+         `unmatched`, without a policy, where none did.",
         shown_by: &["object", "policy", "decision"],
         is_objective: false,
     },

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kube::core::discovery::v2::APIGroupDiscoveryList;
+use tributary_apimachinery::ResourceNames;
 
 use crate::cli::GroupResource;
-use crate::commands::resource_names::ResourceNames;
 
 /// What a cluster serves.
 #[derive(Clone, Debug, Default)]

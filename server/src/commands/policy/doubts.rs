@@ -2,10 +2,9 @@
 
 use anyhow::ensure;
 use tributary_apimachinery::Verb;
-use tributary_apimachinery::built_in::{all_built_in, built_in};
+use tributary_apimachinery::built_in::built_in;
+use tributary_policy::{group_doubt, resource_doubt};
 
-use crate::commands::join::resources::KnownResources;
-use crate::commands::resource_names::ResourceNames;
 use crate::front::policy_question::{PolicyQuestion, QuestionResource, QuestionTarget};
 
 /// Checks that there are requests for a resource by the verb. Of a path it is found out otherwise.
@@ -19,35 +18,17 @@ pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for whoever asks about a resource that Kubernetes does not have. Of groups that are not its own nothing is
+/// A line for a question about a resource that Kubernetes does not have. Of groups that are not its own nothing is
 /// known, and nothing said.
 pub(super) fn warning(question: &PolicyQuestion) -> Option<String> {
     let QuestionTarget::Resource(QuestionResource { group, resource, subresource, .. }) = &question.target else {
         return None;
     };
-    all_built_in().find(|(own, ..)| own == group)?;
-    if built_in(group, resource).is_none() {
-        let mut names = ResourceNames::default();
-        for (group, resource, kind) in all_built_in() {
-            names.add(group, resource, [kind]);
-        }
-        let meant = names.did_you_mean(resource);
-        let place = if group.is_empty() {
-            format!("its core group (of another group it is written {resource}.GROUP)")
-        } else {
-            group.clone()
-        };
-        return Some(format!("warning: Kubernetes has no resource {resource:?} in {place}{meant}\n"));
-    }
-    let known = KnownResources::usual();
-    let below = format!("{resource}/");
-    let of_group = known.iter().filter(|(own, ..)| own == group);
-    let subresources: Vec<_> = of_group.filter_map(|(_, name, _)| name.strip_prefix(&below)).collect();
-    if subresource.is_empty() || subresources.contains(&&**subresource) {
-        return None;
-    }
-    let has = if subresources.is_empty() { "none".to_owned() } else { subresources.join(", ") };
-    Some(format!("warning: Kubernetes' {resource} have no subresource {subresource:?}; known are: {has}\n"))
+    let doubt = group_doubt(group).map(|doubt| format!("the API group {group:?}: {doubt}"));
+    let doubt = doubt.or_else(|| resource_doubt(&[group], resource, subresource))?;
+    let is_of_core = group.is_empty() && built_in(group, resource).is_none();
+    let other = if is_of_core { format!(" (of another group it is written {resource}.GROUP)") } else { String::new() };
+    Some(format!("warning: {doubt}{other}\n"))
 }
 
 #[cfg(test)]
@@ -81,13 +62,14 @@ mod tests {
             ("deployments.apps/scale", ""),
             ("carts.shop.example", ""),
             ("pods.metrics.k8s.io", ""),
+            ("pods.core", "the API group \"core\": the core group is written \"\""),
             (
                 "pod",
-                "no resource \"pod\" in its core group (of another group it is written pod.GROUP); did you mean pods",
+                "no resource \"pod\" in its core group; did you mean pods? (of another group it is written pod.GROUP)",
             ),
             ("deployments", "did you mean deployments.apps"),
-            ("deploymens.apps", "no resource \"deploymens\" in apps; did you mean deployments.apps"),
-            ("carts", "no resource \"carts\" in its core group (of another group it is written carts.GROUP)"),
+            ("deploymens.apps", "no resource \"deploymens\" in \"apps\"; did you mean deployments.apps"),
+            ("carts", "(of another group it is written carts.GROUP)"),
             (
                 "pods/exce",
                 "Kubernetes' pods have no subresource \"exce\"; known are: attach, binding, ephemeralcontainers",

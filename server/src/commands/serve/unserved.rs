@@ -1,8 +1,8 @@
 //! Tells of resources that flags and registries name and that no cluster serves: such a name is most often mistyped.
 
+use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
 
-use crate::commands::resource_names::ResourceNames;
 use crate::config_source::policies::NamedResource;
 
 /// The resources that are named, and those of them that it has been told no cluster serves.

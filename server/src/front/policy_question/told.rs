@@ -7,6 +7,9 @@ use tributary_policy::{
     Rule, Verdict,
 };
 
+/// The verdict on a request that this process answers about itself.
+pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it passes no policies";
+
 /// What a cluster to which nothing is dispatched at all is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrozenFor {
@@ -52,6 +55,7 @@ pub(super) fn told(
         }
     }
     let end = match policies.decide(asked).verdict {
+        Verdict::Ungoverned if policies.is_global() => "No rule takes it: the policies of its place decide".to_owned(),
         Verdict::Ungoverned => "There are no policies that act: it goes on".to_owned(),
         Verdict::Unmatched => "No rule takes it: it is refused (500)".to_owned(),
         Verdict::Taken { outcome, .. } => becomes(outcome),
@@ -92,7 +96,7 @@ pub(super) fn of_member(
     )
 }
 
-fn becomes(outcome: &Outcome) -> String {
+pub(super) fn becomes(outcome: &Outcome) -> String {
     let mut text = match &outcome.action {
         Action::Deny { message } => format!("It is denied (403): {message}"),
         Action::Dispatch { endpoints, flow_control_schema } => {

@@ -1,10 +1,8 @@
-//! The names of resources, and which somebody may have meant who typed another. Pure.
+//! The names of resources, and those that a mistyped name is near to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use similar::get_close_matches;
-
-use crate::cli::GroupResource;
 
 /// How many that are near are named.
 const NEAR_MAX: usize = 3;
@@ -14,21 +12,21 @@ const NEAR: f32 = 0.66;
 
 /// Resources, by all of their names: plural, singular, kind and short ones.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ResourceNames {
+pub struct ResourceNames {
     by_name: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ResourceNames {
     /// Adds a resource, and names of it that are not its plural.
-    pub(super) fn add<'a>(&mut self, group: &str, resource: &'a str, others: impl IntoIterator<Item = &'a str>) {
-        let full = GroupResource { group: group.to_owned(), resource: resource.to_owned() }.to_string();
+    pub fn add<'a>(&mut self, group: &str, resource: &'a str, others: impl IntoIterator<Item = &'a str>) {
+        let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         for name in others.into_iter().chain([resource]).filter(|name| !name.is_empty()) {
             self.by_name.entry(name.to_lowercase()).or_default().insert(full.clone());
         }
     }
 
     /// Adds all that another has.
-    pub(super) fn extend(&mut self, other: &Self) {
+    pub fn extend(&mut self, other: &Self) {
         for (name, full) in &other.by_name {
             self.by_name.entry(name.clone()).or_default().extend(full.iter().cloned());
         }
@@ -36,7 +34,7 @@ impl ResourceNames {
 
     /// What may have been meant by a name, as a question for the end of a message; nothing where no name is near. A
     /// group that was typed beside it does not count.
-    pub(super) fn did_you_mean(&self, typed: &str) -> String {
+    pub fn did_you_mean(&self, typed: &str) -> String {
         match &self.near(typed)[..] {
             [] => String::new(),
             near => format!("; did you mean {}?", near.join(" or ")),
@@ -44,7 +42,7 @@ impl ResourceNames {
     }
 
     /// The resources whose names are nearest: those that have the name as another of theirs first.
-    pub(super) fn near(&self, typed: &str) -> Vec<String> {
+    pub fn near(&self, typed: &str) -> Vec<String> {
         let known: Vec<_> = self.by_name.keys().map(String::as_str).collect();
         let mut near: Vec<String> = Vec::new();
         for name in get_close_matches(typed, &known, NEAR_MAX, NEAR) {

@@ -1,0 +1,91 @@
+//! Kubernetes' own resources that kube-apiservers serve by default, with subresources and verbs.
+
+/// The verbs of objects, and of most of their subresources.
+const OBJECTS: &str = "create delete deletecollection get list patch update watch";
+const BELOW: &str = "get patch update";
+
+/// The groups, verbs and resources of Kubernetes itself that every kube-apiserver serves, and the metrics that most
+/// clusters have. A case runs against a real one (`e2e/tests/e2e/shared_mode/join.rs`).
+///
+/// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are on by default.
+const USUAL: &[(&str, &str, &str)] = &[
+    (
+        "",
+        OBJECTS,
+        "configmaps endpoints events limitranges nodes persistentvolumeclaims persistentvolumes pods \
+         podtemplates replicationcontrollers resourcequotas secrets serviceaccounts services",
+    ),
+    ("", "create", "bindings pods/binding pods/eviction serviceaccounts/token"),
+    ("", "create delete get list patch update watch", "namespaces"),
+    ("", "create delete get patch update", "nodes/proxy pods/proxy services/proxy"),
+    ("", "create get", "pods/attach pods/exec pods/portforward"),
+    ("", "get", "pods/log"),
+    ("", "get list", "componentstatuses"),
+    (
+        "",
+        BELOW,
+        "namespaces/status nodes/status persistentvolumeclaims/status persistentvolumes/status \
+         pods/ephemeralcontainers pods/resize pods/status replicationcontrollers/scale \
+         replicationcontrollers/status resourcequotas/status services/status",
+    ),
+    ("", "update", "namespaces/finalize"),
+    (
+        "admissionregistration.k8s.io",
+        OBJECTS,
+        "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations \
+         validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations",
+    ),
+    ("admissionregistration.k8s.io", BELOW, "validatingadmissionpolicies/status"),
+    ("apiextensions.k8s.io", OBJECTS, "customresourcedefinitions"),
+    ("apiextensions.k8s.io", BELOW, "customresourcedefinitions/status"),
+    ("apiregistration.k8s.io", OBJECTS, "apiservices"),
+    ("apiregistration.k8s.io", BELOW, "apiservices/status"),
+    ("apps", OBJECTS, "controllerrevisions daemonsets deployments replicasets statefulsets"),
+    (
+        "apps",
+        BELOW,
+        "daemonsets/status deployments/scale deployments/status replicasets/scale replicasets/status \
+         statefulsets/scale statefulsets/status",
+    ),
+    ("authentication.k8s.io", "create", "selfsubjectreviews tokenreviews"),
+    (
+        "authorization.k8s.io",
+        "create",
+        "localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews subjectaccessreviews",
+    ),
+    ("autoscaling", OBJECTS, "horizontalpodautoscalers"),
+    ("autoscaling", BELOW, "horizontalpodautoscalers/status"),
+    ("batch", OBJECTS, "cronjobs jobs"),
+    ("batch", BELOW, "cronjobs/status jobs/status"),
+    ("certificates.k8s.io", OBJECTS, "certificatesigningrequests"),
+    ("certificates.k8s.io", BELOW, "certificatesigningrequests/approval certificatesigningrequests/status"),
+    ("coordination.k8s.io", OBJECTS, "leases"),
+    ("discovery.k8s.io", OBJECTS, "endpointslices"),
+    ("events.k8s.io", OBJECTS, "events"),
+    ("flowcontrol.apiserver.k8s.io", OBJECTS, "flowschemas prioritylevelconfigurations"),
+    ("flowcontrol.apiserver.k8s.io", BELOW, "flowschemas/status prioritylevelconfigurations/status"),
+    ("metrics.k8s.io", "get list", "nodes pods"),
+    ("networking.k8s.io", OBJECTS, "ingressclasses ingresses ipaddresses networkpolicies servicecidrs"),
+    ("networking.k8s.io", BELOW, "ingresses/status servicecidrs/status"),
+    ("node.k8s.io", OBJECTS, "runtimeclasses"),
+    ("policy", OBJECTS, "poddisruptionbudgets"),
+    ("policy", BELOW, "poddisruptionbudgets/status"),
+    ("rbac.authorization.k8s.io", OBJECTS, "clusterrolebindings clusterroles rolebindings roles"),
+    ("resource.k8s.io", OBJECTS, "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
+    ("resource.k8s.io", BELOW, "resourceclaims/status"),
+    ("scheduling.k8s.io", OBJECTS, "priorityclasses"),
+    (
+        "storage.k8s.io",
+        OBJECTS,
+        "csidrivers csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses",
+    ),
+    ("storage.k8s.io", BELOW, "volumeattachments/status"),
+];
+
+/// Group, verbs (separated by spaces) and name of each resource, and of each `resource/subresource`, that every
+/// kube-apiserver serves, and of the metrics that most clusters have.
+pub fn usually_served() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    USUAL.iter().flat_map(|(group, verbs, resources)| {
+        resources.split_whitespace().map(move |resource| (*group, *verbs, resource))
+    })
+}

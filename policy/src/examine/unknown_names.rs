@@ -1,0 +1,44 @@
+//! Names of groups and resources that no cluster has, so that an entry with one never matches.
+
+use super::Findings;
+use super::fields::problem;
+use crate::explanation::Field;
+use crate::known_resources::{group_doubt, resource_doubt};
+use crate::place::Place;
+use crate::rule::Rule;
+
+/// Tells of entries of `apiGroups` and `resources` that name what Kubernetes does not have.
+pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
+    let mut tell = |field: Field, index: usize, entry: &str, doubt: &str| {
+        let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
+        findings.warning(format!("{place}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {doubt}"));
+    };
+    for (index, entry) in named(Field::ApiGroups, rule) {
+        if let Some(doubt) = group_doubt(name_of(entry)) {
+            tell(Field::ApiGroups, index, entry, &doubt);
+        }
+    }
+    // Inverted groups leave all others, of which not all is known.
+    let groups: Vec<_> = rule.api_groups.iter().map(String::as_str).collect();
+    if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
+        return;
+    }
+    for (index, entry) in named(Field::Resources, rule) {
+        let (resource, subresource) = name_of(entry).split_once('/').unwrap_or((name_of(entry), ""));
+        if let Some(doubt) = resource_doubt(&groups, resource, subresource) {
+            tell(Field::Resources, index, entry, &doubt);
+        }
+    }
+}
+
+/// The entries of a field that name something in the form of the field, with their places. `fields` reports a wrong
+/// form.
+fn named(field: Field, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
+    let entries = rule.entries(field).iter().map(String::as_str).enumerate();
+    entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, name_of(entry)).is_none())
+}
+
+/// An entry without its `-`.
+fn name_of(entry: &str) -> &str {
+    entry.strip_prefix('-').unwrap_or(entry)
+}

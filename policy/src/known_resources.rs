@@ -1,0 +1,153 @@
+//! Kubernetes' own groups and resources, to find names that match no request. The resources of other groups are unknown
+//! here, so their names are never doubted.
+
+use tributary_apimachinery::ResourceNames;
+use tributary_apimachinery::built_in::{all_built_in, built_in, usually_served};
+
+/// Short names of Kubernetes' own resources.
+///
+/// Source: `kubectl api-resources` of Kubernetes 1.36.
+const SHORT_NAMES: [(&str, &str, &str); 27] = [
+    ("", "componentstatuses", "cs"),
+    ("", "configmaps", "cm"),
+    ("", "endpoints", "ep"),
+    ("", "events", "ev"),
+    ("", "limitranges", "limits"),
+    ("", "namespaces", "ns"),
+    ("", "nodes", "no"),
+    ("", "persistentvolumeclaims", "pvc"),
+    ("", "persistentvolumes", "pv"),
+    ("", "pods", "po"),
+    ("", "replicationcontrollers", "rc"),
+    ("", "resourcequotas", "quota"),
+    ("", "serviceaccounts", "sa"),
+    ("", "services", "svc"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "crd"),
+    ("apps", "daemonsets", "ds"),
+    ("apps", "deployments", "deploy"),
+    ("apps", "replicasets", "rs"),
+    ("apps", "statefulsets", "sts"),
+    ("autoscaling", "horizontalpodautoscalers", "hpa"),
+    ("batch", "cronjobs", "cj"),
+    ("certificates.k8s.io", "certificatesigningrequests", "csr"),
+    ("networking.k8s.io", "ingresses", "ing"),
+    ("networking.k8s.io", "networkpolicies", "netpol"),
+    ("policy", "poddisruptionbudgets", "pdb"),
+    ("scheduling.k8s.io", "priorityclasses", "pc"),
+    ("storage.k8s.io", "storageclasses", "sc"),
+];
+
+/// Explains why no cluster has an API group of this name, and what to write; `None` if a cluster may have the group.
+/// Custom resources are in groups with a dot (apiextensions-apiserver
+/// `pkg/apis/apiextensions/validation/validation.go`).
+pub fn group_doubt(group: &str) -> Option<String> {
+    if let Some((group, _)) = group.split_once('/') {
+        return Some(format!("a group is written without its version; write {group:?}"));
+    }
+    if matches!(group, "core" | "v1") {
+        return Some("the core group is written \"\"".to_owned());
+    }
+    (!group.contains('.') && !is_built_in(group)).then(|| {
+        "Kubernetes has no such API group, and the groups of custom resources have a dot; write the group of \
+         `kubectl api-resources`, without its version"
+            .to_owned()
+    })
+}
+
+/// Explains why no cluster has a resource of this name in one of these groups, and suggests names; `None` if a cluster
+/// may have the resource. A group that [`group_doubt`] corrects counts as corrected.
+pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
+    let groups: Vec<_> = groups.iter().map(|group| meant_group(group)).collect();
+    if groups.is_empty() || !groups.iter().all(|group| is_built_in(group)) {
+        return None;
+    }
+    if groups.iter().all(|group| built_in(group, resource).is_none()) {
+        let places = match &groups[..] {
+            [""] => "its core group".to_owned(),
+            groups => groups.iter().map(|group| format!("{group:?}")).collect::<Vec<_>>().join(", "),
+        };
+        let meant = names().did_you_mean(resource);
+        return Some(format!("Kubernetes has no resource {resource:?} in {places}{meant}"));
+    }
+    if subresource.is_empty() {
+        return None;
+    }
+    let of_groups = || usually_served().filter(|(group, ..)| groups.contains(group));
+    let mut known: Vec<_> =
+        of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
+    known.sort_unstable();
+    // The table has no subresources of APIs that are off by default.
+    if known.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
+        return None;
+    }
+    let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Some(format!("Kubernetes' {resource} have no subresource {subresource:?}; known are: {has}"))
+}
+
+fn meant_group(group: &str) -> &str {
+    match group.split_once('/').map_or(group, |(group, _)| group) {
+        "core" | "v1" => "",
+        group => group,
+    }
+}
+
+fn is_built_in(group: &str) -> bool {
+    all_built_in().any(|(own, ..)| own == group)
+}
+
+fn names() -> ResourceNames {
+    let mut names = ResourceNames::default();
+    for (group, resource, kind) in all_built_in() {
+        let short = SHORT_NAMES.iter().filter(|(own, name, _)| (*own, *name) == (group, resource));
+        names.add(group, resource, short.map(|(.., short)| *short).chain([kind]));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_that_kubernetes_does_not_have_is_told_with_what_is_near() {
+        for (groups, resource, expected) in [
+            (&[""][..], "pods", ""),
+            (&[""], "pods/exec", ""),
+            (&["apps"], "deployments/scale", ""),
+            (&["", "apps"], "deployments", ""),
+            (&["", "shop.example"], "carts", ""),
+            (&["metrics.k8s.io"], "pods", ""),
+            (&["certificates.k8s.io"], "podcertificaterequests/status", ""),
+            (&[], "pod", ""),
+            (&[""], "pod", "Kubernetes has no resource \"pod\" in its core group; did you mean pods"),
+            (&["core"], "namespace", "no resource \"namespace\" in its core group; did you mean namespaces"),
+            (&["v1"], "ns", "did you mean namespaces?"),
+            (&[""], "deployments", "did you mean deployments.apps"),
+            (&["apps/v1"], "deploymens", "no resource \"deploymens\" in \"apps\"; did you mean deployments.apps"),
+            (&["", "apps"], "carts", "no resource \"carts\" in \"\", \"apps\""),
+            (&[""], "pods/exce", "pods have no subresource \"exce\"; known are: attach, binding, "),
+            (&[""], "configmaps/status", "configmaps have no subresource \"status\"; known are: none"),
+        ] {
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let told = resource_doubt(groups, resource, subresource).unwrap_or_default();
+            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{groups:?} {resource}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_no_cluster_has_is_told_with_what_to_write() {
+        for (group, expected) in [
+            ("", ""),
+            ("apps", ""),
+            ("policy", ""),
+            ("shop.example", ""),
+            ("core", "the core group is written \"\""),
+            ("v1", "the core group is written \"\""),
+            ("apps/v1", "write \"apps\""),
+            ("extensions", "no such API group"),
+        ] {
+            let told = group_doubt(group).unwrap_or_default();
+            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{group}: {told}");
+        }
+    }
+}
