@@ -292,9 +292,8 @@ async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> 
     kubectl.ok(&["-n", "tributary", "create", "secret", "generic", "tributary-clusters", &from]).await?;
     for version in [3, 4] {
         let helm = Kubectl::helm(tools, version, &hub.kubeconfig())?;
-        let values = deploy("manifests/values.yaml");
-        let chart = ["--namespace", "tributary", "--values", &values];
-        let install = [&["upgrade", "--install", "tributary", &deploy("helm/tributary")][..], &chart].concat();
+        let (chart, values) = (deploy("helm/tributary"), deploy("manifests/values.yaml"));
+        let install = ["upgrade", "--install", "tributary", &chart, "--namespace", "tributary", "--values", &values];
         without_a_warning(&helm, &install).await?;
         pods_have_no_rights(&kubectl).await?;
         helm.ok(&["uninstall", "tributary", "--namespace", "tributary"]).await?;

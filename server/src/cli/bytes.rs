@@ -50,7 +50,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let bytes = digits.checked_mul(unit.into())?;
-    if bytes % parts != 0 { None } else { u64::try_from(bytes / parts).ok() }
+    u64::try_from(bytes / parts).ok().filter(|_| bytes.is_multiple_of(parts))
 }
 
 /// A number of bytes for people: `1.5 GiB`.
@@ -59,7 +59,7 @@ pub(crate) fn size(bytes: u64) -> String {
     match units.find(|(_, unit)| bytes >= *unit) {
         None => bytes.to_string(),
         Some((suffix, unit)) => {
-            let decimals = usize::from(bytes % unit != 0);
+            let decimals = usize::from(!bytes.is_multiple_of(*unit));
             format!("{:.decimals$} {suffix}B", bytes as f64 / *unit as f64)
         }
     }
