@@ -33,7 +33,8 @@ pub enum Foreign {
     /// The compact form over a list of clusters that this process does not know.
     #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
     Epoch(u64),
-    /// The cluster of that name is another one now (its kube-system uid differs).
-    #[error("cluster {0} is no longer the one that the resourceVersion was made for")]
+    /// The cluster of that name is another one now (its kube-system uid differs). The text does not name it: its reader
+    /// may not know of it.
+    #[error("a cluster of the resourceVersion is no longer the one that it was made for")]
     Incarnation(ClusterName),
 }

@@ -190,7 +190,7 @@ impl Versions {
     }
 
     /// Checks that a vector does not name more clusters than a read looks for that are not configured. A cluster of
-    /// which the caller may not know counts as one that is not configured: the refusal tells whether there is one, else.
+    /// which the caller may not know counts as one that is not configured, or else the refusal would tell which one is.
     /// Cost: a look for each of its names.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
         let is_known = |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_told(cluster);

@@ -25,8 +25,8 @@ impl BufferedRequest {
         Ok(self.with_body(rewritten, accept))
     }
 
-    /// The body as every member is sent it; `None` where it names a version, which each member has its own of. YAML goes
-    /// as the JSON that was read of it, so that nobody reads another question than was decided about.
+    /// The body as every member is sent it; `None` where it names a version, which each member has its own of. YAML is
+    /// sent as the JSON that was read of it, so that nobody reads another question than was decided about.
     ///
     /// # Errors
     /// 400 for a body that is not of its form.
