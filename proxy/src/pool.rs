@@ -42,7 +42,7 @@ use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use tokio::runtime::{self, Handle};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 use tributary_apimachinery::{ClusterName, explain};
 
 use crate::credentials::Current;
@@ -73,6 +73,10 @@ const USUAL_STREAMS: usize = 100;
 /// the dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose
 /// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an upgrade waits for a connection to a member that is known to be unreachable. 100 ms: nobody else waits for
+/// its dial, kubectl tries two protocols one after the other, and a member that answers again is known within a second.
+const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one
 /// endpoint while there is another.
@@ -360,9 +364,13 @@ impl Pool {
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
+    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used. A member
+    /// that is known to be unreachable has little time for it.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials).await
+        let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
+        let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
+        let unreachable = || ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age };
+        timeout(UNREACHABLE_UPGRADE_PATIENCE, dial).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
     /// Opens a connection and counts it, or tells that it could not be opened.

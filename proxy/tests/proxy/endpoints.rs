@@ -281,7 +281,7 @@ fn recoveries(client: &ClusterClient) -> Vec<u64> {
 }
 
 /// What opens a WebSocket, as the server hands it over.
-fn exec() -> Request<Body> {
+pub(crate) fn exec() -> Request<Body> {
     let mut exec = get("/api/v1/namespaces/a/pods/p/exec");
     exec.headers_mut().insert("connection", "Upgrade".parse().unwrap());
     exec.headers_mut().insert("upgrade", "websocket".parse().unwrap());

@@ -9,10 +9,12 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tower::ServiceExt;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, ReachabilityState, RequestIdentity};
 
+use crate::endpoints::exec;
 use crate::member::{self, Authority, Member, Options, Port, SOON, channel, eventually, get, text};
 use crate::proxies::{connect_proxy, socks_proxy};
 
@@ -143,6 +145,22 @@ async fn a_silent_dial_ends() {
     let client = member::connect(config, tuning).await;
     let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::DialTimeout { step: "TLS handshake", .. }), "{error}");
+}
+
+/// A stopped kube-apiserver, as a load balancer before one that is gone, takes connections and says nothing on them.
+#[tokio::test]
+async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let tuning = ClientTuning { connect_timeout: Duration::from_secs(2), ..ClientTuning::default() };
+    let client = member::connect(config, tuning).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let error = client.forward(exec(), RequestIdentity::Member).await.unwrap_err();
+        assert!(matches!(error, ForwardError::Unreachable { .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test]
