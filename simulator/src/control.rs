@@ -110,6 +110,8 @@ pub(crate) struct Faults {
     pub(crate) silent: Mutex<BTreeSet<String>>,
     /// The resources whose watches get no bookmarks, but for the one that ends initial events.
     unmarked: Mutex<BTreeSet<String>>,
+    /// The resources whose versions are not numbers, and what stands behind the number.
+    opaque: Mutex<BTreeMap<String, String>>,
     /// By how many milliseconds watches lag behind writes.
     watch_lag: AtomicU64,
     ready: AtomicBool,
@@ -171,6 +173,7 @@ impl Faults {
             silent: Mutex::default(),
             // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
             unmarked: Mutex::new(["events".to_owned()].into()),
+            opaque: Mutex::default(),
             watch_lag: AtomicU64::new(0),
             review_lag: AtomicU64::new(0),
             ready: AtomicBool::new(true),
@@ -216,6 +219,11 @@ impl Faults {
     /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks.
     pub(crate) fn has_bookmarks(&self, resource: &str) -> bool {
         !self.unmarked.lock().contains(resource)
+    }
+
+    /// The suffix of a resource's versions, if they have one.
+    pub(crate) fn opaque_suffix(&self, resource: &str) -> Option<String> {
+        self.opaque.lock().get(resource).cloned()
     }
 
     /// How long after a write watches tell of it.
@@ -430,6 +438,16 @@ impl Control {
         } else {
             unmarked.insert(resource.to_owned());
         }
+    }
+
+    /// Gives the versions of a resource (`pods`, `deployments.apps`) a form that is no number, as an aggregated API
+    /// server may: the number and this suffix, or nothing where the suffix is empty. `None` ends that.
+    pub fn opaque_versions(&self, resource: &str, suffix: Option<&str>) {
+        let mut opaque = self.faults.opaque.lock();
+        match suffix {
+            Some(suffix) => opaque.insert(resource.to_owned(), suffix.to_owned()),
+            None => opaque.remove(resource),
+        };
     }
 
     /// Has every watch tell of a write so long after it; zero ends that. Lists are not late:

@@ -18,7 +18,7 @@ use crate::list::named;
 use crate::path::{self, ResourcePath, Route};
 use crate::present::Form;
 use crate::response::{cacheable, failure, json, json_value, moved, not_ok, tagged, text};
-use crate::{binding, discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
+use crate::{binding, discovery, list, log, opaque, openapi, protobuf, scale, status, watch, workload, write};
 
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
@@ -116,6 +116,10 @@ impl Api {
             Route::Resource(target) => {
                 let writes = kind == RequestKind::Write;
                 let answer = self.resource(target, request, query).await?;
+                let answer = match self.faults().opaque_suffix(resource) {
+                    Some(suffix) => answer.map(|whole| opaque::in_answer(whole, suffix)),
+                    None => answer,
+                };
                 let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
                 Ok(answer.map(|whole| body::of_write(whole, answers)))
             }
@@ -179,7 +183,10 @@ impl Api {
         form: Form,
     ) -> Result<Response<Body>, Status> {
         let (parts, incoming) = request.into_parts();
-        let (content_type, bytes) = json_body(&parts.headers, incoming).await?;
+        let (content_type, mut bytes) = json_body(&parts.headers, incoming).await?;
+        if let Some(suffix) = self.faults().opaque_suffix(&CATALOG[target.resource].qualified()) {
+            bytes = opaque::in_request(&bytes, &suffix);
+        }
         let write = write::Request { content_type: &content_type, body: &bytes, query };
         let namespace_deleted = target.name.clone();
         let (code, answer) = match (parts.method.as_str(), target.name.is_some()) {

@@ -35,6 +35,7 @@ mod list;
 mod listener;
 mod log;
 mod member;
+mod opaque;
 mod openapi;
 mod patch;
 mod path;

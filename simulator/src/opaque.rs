@@ -1,0 +1,38 @@
+//! Versions that are not numbers, as some aggregated API servers give them: the number with a suffix, or nothing.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tributary_apimachinery::json;
+
+use crate::body::Body;
+
+const VERSION: &str = r#""resourceVersion":""#;
+
+/// The body of an answer with such versions in place of numbers. A version that two chunks share keeps its form.
+pub(crate) fn in_answer(body: Body, suffix: String) -> Body {
+    let with_suffix = move |number: &str| if suffix.is_empty() { String::new() } else { format!("{number}{suffix}") };
+    body.map_frame(move |frame| frame.map_data(|data| rewritten(&data, &with_suffix))).boxed_unsync()
+}
+
+/// The body of a request with numbers in place of such versions. Any other version is that of no object.
+pub(crate) fn in_request(body: &Bytes, suffix: &str) -> Bytes {
+    rewritten(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
+}
+
+/// The text with each version replaced.
+fn rewritten(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
+    let Ok(mut rest) = std::str::from_utf8(text) else { return text.clone() };
+    let mut out = String::with_capacity(text.len() + 64);
+    while let Some((before, after)) = rest.split_once(VERSION) {
+        let (version, behind) = after.split_at(after.find('"').unwrap_or(0));
+        out.push_str(before);
+        out.push_str(VERSION);
+        match &*json::unescaped(version) {
+            "" | "0" => out.push_str(version),
+            version => out.push_str(&replace(version)),
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    out.into()
+}
