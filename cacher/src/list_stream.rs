@@ -47,12 +47,17 @@ pub struct ListMeta {
 #[derive(serde::Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct RawListMeta {
-    resource_version: String,
+    resource_version: Option<String>,
     #[serde(rename = "continue")]
     continue_token: Option<String>,
 }
 
 impl RawListMeta {
+    /// The version; empty for a list without one.
+    fn version(&self) -> &str {
+        self.resource_version.as_deref().unwrap_or_default()
+    }
+
     fn parse(text: &[u8]) -> serde_json::Result<Self> {
         // An array would be taken for the fields in their order.
         if text.first().is_some_and(|first| *first != b'{') {
@@ -190,7 +195,7 @@ impl ListParser {
         }
         let raw = RawListMeta::parse(&self.metadata).map_err(ListError::Metadata)?;
         Ok(ListMeta {
-            resource_version: ResourceVersion::parse(&raw.resource_version).map_err(ListError::ResourceVersion)?,
+            resource_version: ResourceVersion::parse(raw.version()).map_err(ListError::ResourceVersion)?,
             continue_token: raw.continue_token.filter(|token| !token.is_empty()),
         })
     }
@@ -208,8 +213,8 @@ impl ListParser {
             return Ok((None, None));
         }
         let raw = RawListMeta::parse(&self.metadata).map_err(ListError::Metadata)?;
-        let token = raw.continue_token.filter(|token| !token.is_empty());
-        Ok((ResourceVersion::parse(&raw.resource_version).ok(), token))
+        let version = ResourceVersion::parse(raw.version()).ok();
+        Ok((version, raw.continue_token.filter(|token| !token.is_empty())))
     }
 
     fn goto(&mut self, place: ListParserState, at: usize) -> usize {

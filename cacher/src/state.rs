@@ -67,11 +67,22 @@ pub enum StaleReason {
         /// What all may have together ([`ObjectRoom`](crate::ObjectRoom)).
         max: u64,
     },
+    /// The collection, or an object in it, has a version that is not a number: this one. Versions of etcd are numbers;
+    /// an aggregated API server may have others, or none.
+    OpaqueVersions(String),
     /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
     Other(String),
 }
 
+/// How much of a version that is not a number is told, in characters.
+const OPAQUE_SHOWN_MAX: usize = 64;
+
 impl StaleReason {
+    /// The reason for a version that is not a number.
+    pub(crate) fn opaque(version: &str) -> Self {
+        Self::OpaqueVersions(version.chars().take(OPAQUE_SHOWN_MAX).collect())
+    }
+
     /// The reason without its text, in Kubernetes' spelling, for metrics labels and for telling new reasons from old.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -84,6 +95,7 @@ impl StaleReason {
             Self::Reset => "Reset",
             Self::TooLarge(_) => "TooLarge",
             Self::NoRoom { .. } => "NoRoom",
+            Self::OpaqueVersions(_) => "OpaqueVersions",
             Self::Other(_) => "Other",
         }
     }
@@ -106,6 +118,9 @@ impl fmt::Display for StaleReason {
                  have {max} (--max-total-collection-bytes), and the others keep what they have; give the process more \
                  memory, or have it hold fewer resources"
             ),
+            Self::OpaqueVersions(version) => {
+                write!(f, "its resourceVersion {version:?} is not a number, so the collection cannot be cached")
+            }
             Self::Other(text) => f.write_str(text),
         }
     }

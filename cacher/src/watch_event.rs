@@ -30,7 +30,7 @@ pub enum MemberEvent<'a> {
 }
 
 /// Why a frame cannot be read. Names no content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It ends too early or goes on too long, or is something else.
     #[error("the frame is not a complete JSON object")]
@@ -44,6 +44,9 @@ pub enum FrameError {
     /// A bookmark that says nothing.
     #[error("the bookmark has no resourceVersion of a kube-apiserver")]
     Bookmark,
+    /// The version of a bookmark is not a number.
+    #[error("the bookmark has a resourceVersion that is not a number")]
+    OpaqueVersion(String),
 }
 
 impl<'a> MemberEvent<'a> {
@@ -84,7 +87,7 @@ fn bookmark(object: &[u8]) -> Result<MemberEvent<'_>, FrameError> {
         .and_then(|value| json::string_contents(object, &value))
         .and_then(|contents| std::str::from_utf8(object.get(contents)?).ok())
         .ok_or(FrameError::Bookmark)?;
-    let version = ResourceVersion::parse(text).map_err(|_| FrameError::Bookmark)?;
+    let version = ResourceVersion::parse(text).map_err(|invalid| FrameError::OpaqueVersion(invalid.0))?;
     let initial_events_end = json::find(object, 0, &["metadata", "annotations"]).is_some_and(|annotations| {
         json::members(object, annotations.start)
             .any(|member| member.key == INITIAL_EVENTS_END && object[member.value] == *b"\"true\"")
@@ -139,7 +142,10 @@ mod tests {
             (r#"{"type":"RENAMED","object":{}}"#, FrameError::Type),
             (r#"{"type":7,"object":{}}"#, FrameError::Type),
             (r#"{"type":"BOOKMARK","object":{}}"#, FrameError::Bookmark),
-            (r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"abc"}}}"#, FrameError::Bookmark),
+            (
+                r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"10/7"}}}"#,
+                FrameError::OpaqueVersion("10/7".to_owned()),
+            ),
             (r#"{"type":"BOOKMARK","object":null}"#, FrameError::Bookmark),
         ];
         for (text, error) in cases {

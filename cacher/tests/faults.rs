@@ -446,3 +446,45 @@ async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_paus
     assert!((Duration::from_secs(4)..Duration::from_secs(6)).contains(&took), "{took:?}");
     assert_eq!(cacher.state(), CacherState::Synced);
 }
+
+/// Calico's API server has versions such as `1234/5678` and `1234/`; other servers have UUIDs, or none.
+#[tokio::test(start_paused = true)]
+async fn a_collection_with_versions_that_are_not_numbers_is_asked_again_after_a_minute() {
+    for version in ["100/107", "107/", "", "018f3c2a-7d1e-7000-8000-000000000000", "eyJhIjoiMSJ9"] {
+        let opaque =
+            |text: String| text.replace(r#""resourceVersion":"7""#, &format!(r#""resourceVersion":"{version}""#));
+        for answer in [
+            opaque(list(&[pod("a", 3)], 7, None)),
+            opaque(list(&[pod("a", 7)], 3, None)),
+            opaque(list(&[pod("a", 7), pod("b", 7)], 7, None)),
+        ] {
+            let (cacher, mut member, _updates) = start();
+            member.expect(&["sendInitialEvents=true"]).await.status(400, r#"{"code":400,"reason":"Invalid"}"#);
+            let asked = member.expect(&["limit="]).await;
+            let first = asked.at;
+            asked.text(answer);
+            state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
+            assert_eq!(cacher.state().reason(), Some(&StaleReason::OpaqueVersions(version.to_owned())));
+            let again = member.expect(&["limit="]).await;
+            assert!(again.at - first >= Duration::from_secs(60), "{version}: again after {:?}", again.at - first);
+            again.text(list(&[pod("a", 3)], 7, None));
+            state(&cacher, |state| *state == CacherState::Synced).await;
+        }
+        // A server that knows no watches gives the list in the place of one, which is no failure yet.
+        let (cacher, mut member, _updates) = start();
+        member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
+        let asked = member.expect(&["limit="]).await;
+        assert_eq!(cacher.state().reason(), None);
+        asked.text(opaque(list(&[pod("a", 7)], 7, None)));
+        state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
+        let (cacher, mut member, _updates) = start();
+        let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
+        feed.send(opaque(event("ADDED", &pod("a", 7))) + &opaque(end_bookmark(7)));
+        state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
+        let (cacher, mut member, _updates) = start();
+        let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
+        feed.send(event("ADDED", &pod("a", 3)) + &opaque(end_bookmark(7)));
+        state(&cacher, |state| matches!(state.reason(), Some(StaleReason::OpaqueVersions(_)))).await;
+        assert!(cacher.snapshot().is_none());
+    }
+}

@@ -10,6 +10,7 @@ use super::task::Reflector;
 use crate::machine::Input;
 use crate::request::{MemberError, chain};
 use crate::state::StaleReason;
+use crate::store::Staging;
 use crate::stream::MemberWatch;
 
 /// The shortest time between two log lines about what cannot be read. One minute: a member that sends nothing else
@@ -39,6 +40,10 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
+        // The collection is listed in pages at once, which is the same attempt: a server may answer a watch with a list.
+        if stream.initial {
+            return Input::Ended;
+        }
         let now = Instant::now();
         if stream.ended_in_time(now, &self.shared.config.tuning) {
             self.health.ended_in_time();
@@ -87,6 +92,15 @@ impl Reflector {
         Input::Failed { retry_after: None }
     }
 
+    /// The collection has a version that is not a number, which does not change soon: the next attempt waits for as
+    /// long as a member may ask for.
+    pub(super) fn opaque(&mut self, version: &str) -> Input {
+        self.staging = Staging::default();
+        self.give_back_room();
+        self.failed(StaleReason::opaque(version));
+        Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
+    }
+
     /// `streaming`: the collection was to be streamed, for which there is another way.
     pub(super) fn refused(&mut self, refusal: MemberError, streaming: bool) -> Input {
         let input = match refusal.reason {
@@ -113,6 +127,14 @@ impl Reflector {
             // The error's causes may quote the text and are left out.
             tracing::warn!(%error, position, %place, total = count.get(), "skipped what the member sent");
         }
+    }
+}
+
+/// The version of an object that cannot be read because its version is not a number.
+pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
+    match error {
+        ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),
+        _ => None,
     }
 }
 

@@ -2,14 +2,34 @@
 
 use http_body_util::BodyExt;
 use tokio::time::timeout;
+use tributary_apimachinery::ObjectDecodeError;
 
-use super::failures::decode_position;
+use super::failures::{decode_position, opaque_version};
 use super::task::{Reflector, ResetAsked};
 use crate::list_stream::{ListError, ListMeta, ListParser};
 use crate::machine::Input;
 use crate::page::{Page, PageError};
 use crate::request::chain;
 use crate::state::StaleReason;
+
+/// The progress of one page: its items so far.
+#[derive(Default)]
+struct PageItems {
+    count: u32,
+    /// Items that lack a version alone.
+    unversioned: u32,
+    /// A version among them that is not a number.
+    opaque: Option<String>,
+}
+
+impl PageItems {
+    /// A version that is not a number; empty if no item has a version. One item without a version among others is
+    /// malformed.
+    fn opaque(&self) -> Option<&str> {
+        let is_unversioned = self.count > 0 && self.unversioned == self.count;
+        self.opaque.as_deref().or(is_unversioned.then_some(""))
+    }
+}
 
 impl Reflector {
     /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that
@@ -18,18 +38,18 @@ impl Reflector {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
         let mut parser = ListParser::new(tuning.object_size_max);
-        let mut items = 0_u32;
+        let mut items = PageItems::default();
         loop {
             let frame = match self.attend(timeout(tuning.answer_timeout, page.body.frame())).await? {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
                     self.unreachable(&error);
-                    return Ok(self.broke_off(&page, items));
+                    return Ok(self.broke_off(&page, items.count));
                 }
                 Err(_) => {
                     self.no_answer(tuning.answer_timeout);
-                    return Ok(Input::BrokeOff { read: items, late: self.page_time.is_late(page.took()) });
+                    return Ok(Input::BrokeOff { read: items.count, late: self.page_time.is_late(page.took()) });
                 }
             };
             let Ok(chunk) = frame.into_data() else { continue };
@@ -38,6 +58,9 @@ impl Reflector {
             if let Err(error) = pushed {
                 return Ok(self.failed(StaleReason::Other(chain(&error))));
             }
+            if let Some(version) = &items.opaque {
+                return Ok(self.opaque(version));
+            }
             if let Some(too_large) = self.too_large(self.staging.bytes()) {
                 return Ok(too_large);
             }
@@ -45,11 +68,14 @@ impl Reflector {
         }
         let rest = page.text.finish(|text| parser.push(text, |item| self.take_item(item, &mut items)));
         let end = rest.and_then(|()| Ok(parser.finish()?));
-        Ok(self.end_page(&page, items, end))
+        Ok(self.end_page(&page, &items, end))
     }
 
     /// A page was read to the end of its body: it is whole, or cut, or not a list.
-    fn end_page(&mut self, page: &Page, items: u32, end: Result<ListMeta, PageError>) -> Input {
+    fn end_page(&mut self, page: &Page, items: &PageItems, end: Result<ListMeta, PageError>) -> Input {
+        if let Some(version) = items.opaque() {
+            return self.opaque(version);
+        }
         match end {
             // Whoever followed it would ask for the same page for ever, and without a pause.
             Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => self
@@ -63,10 +89,11 @@ impl Reflector {
                 }
                 Input::PageEnd { more: meta.continue_token, soon }
             }
+            Err(PageError::List(ListError::ResourceVersion(invalid))) => self.opaque(&invalid.0),
             Err(error) => {
                 let failed = self.failed(StaleReason::Other(chain(&error)));
                 let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));
-                if is_cut { self.broke_off(page, items) } else { failed }
+                if is_cut { self.broke_off(page, items.count) } else { failed }
             }
         }
     }
@@ -79,11 +106,19 @@ impl Reflector {
     }
 
     /// Takes one item of a list.
-    fn take_item(&mut self, item: &[u8], items: &mut u32) {
-        *items = items.saturating_add(1);
+    fn take_item(&mut self, item: &[u8], items: &mut PageItems) {
+        items.count = items.count.saturating_add(1);
+        let count = items.count;
         match self.shared.config.decoder.decode(item) {
             Ok(object) => self.staging.put(object),
-            Err(error) => self.skipped(&error, &decode_position(&error), format_args!("list item {items}")),
+            Err(error) => match opaque_version(&error) {
+                Some(version) => items.opaque = Some(version.to_owned()),
+                None => {
+                    let lacks_version = matches!(error, ObjectDecodeError::Missing("metadata.resourceVersion"));
+                    items.unversioned += u32::from(lacks_version);
+                    self.skipped(&error, &decode_position(&error), format_args!("list item {count}"));
+                }
+            },
         }
     }
 }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tributary_apimachinery::{Change, ChangeType, ResourceVersion};
 
-use super::failures::decode_position;
+use super::failures::{decode_position, opaque_version};
 use super::task::{Reflector, ReflectorStream, ResetAsked};
 use crate::machine::Input;
 use crate::request::MemberError;
 use crate::state::StaleReason;
 use crate::store::Store;
 use crate::stream::{MemberWatch, WatchWakeup};
-use crate::watch_event::MemberEvent;
+use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
     /// Reads a watch until something is to be decided, and keeps it for going on.
@@ -102,6 +102,10 @@ impl Reflector {
                     }
                 }
                 Err(error) => {
+                    // Of a collection that is held, the next list tells.
+                    if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
+                        return Err(self.opaque(version));
+                    }
                     let after = self.version();
                     self.skipped(&error, &decode_position(&error), format_args!("watch event after version {after}"));
                 }
@@ -112,6 +116,7 @@ impl Reflector {
             Ok(MemberEvent::Error { status }) => {
                 return Err(self.refused(MemberError::from_status(status, None), stream.initial));
             }
+            Err(FrameError::OpaqueVersion(version)) if stream.initial => return Err(self.opaque(&version)),
             Err(error) => {
                 let after = self.version();
                 self.skipped(&error, "", format_args!("watch frame after version {after}"));
