@@ -16,8 +16,8 @@ mod span;
 
 use std::fmt;
 
-use crate::ResourceVersion;
 use crate::json;
+use crate::{NativeVersion, ResourceVersion};
 use annotation::AnnotationPlace;
 pub use annotation::{CLUSTER_ANNOTATION, ClusterAnnotation};
 pub use fields::SelectableField;
@@ -69,7 +69,15 @@ impl Object {
         self.key.name()
     }
 
-    /// The member's own resourceVersion.
+    /// The member's own resourceVersion, whatever text that is.
+    pub fn native_version(&self) -> NativeVersion<'_> {
+        match self.resource_version {
+            ResourceVersion(0) => NativeVersion::of(json::unescaped(self.text(self.resource_version_text))),
+            number => NativeVersion::Number(number),
+        }
+    }
+
+    /// The member's own resourceVersion; zero for one that is not a number, which only an object has that is passed on.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }

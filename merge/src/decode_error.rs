@@ -27,6 +27,9 @@ pub enum Foreign {
     /// The integer form of one object, of a cluster that is not known.
     #[error("the resourceVersion has index {0}, which belongs to no cluster here")]
     Index(ClusterIndex),
+    /// The version of one object that is not a number, from which nothing can be read or followed.
+    #[error("the resourceVersion is one object's, whose server does not count its changes")]
+    Opaque,
     /// A compact form of a later release.
     #[error("the resourceVersion has a form that this release does not know")]
     Form,

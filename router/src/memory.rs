@@ -3,6 +3,7 @@
 mod collection;
 pub(crate) mod get;
 pub(crate) mod list;
+mod uncached;
 pub(crate) mod watch;
 
 pub(crate) use collection::Collection;

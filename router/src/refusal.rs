@@ -30,8 +30,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use http::StatusCode;
-use tributary_apimachinery::Status;
 use tributary_apimachinery::text::printable;
+use tributary_apimachinery::{ClusterName, Status};
 
 pub(crate) use account::{Beyond, NotLet};
 pub(crate) use cluster::{ClusterRefusal, ReleaseName};
@@ -55,6 +55,9 @@ use crate::negotiate::NotAcceptable;
 pub(crate) enum Refusal {
     /// kube-apiserver has no route of this form, or nobody serves what the path names: 404.
     NoRoute,
+    /// Memory lacks objects of clusters that can be asked: the clusters answer instead, and no client is told so. Of a
+    /// collection it names the clusters that memory lacks.
+    NotCached(Box<NotCached>),
     /// There is a route, which does not take such a request. No handler has seen it, so that nothing is known of the
     /// resource that could be warned of.
     Route(Box<RouteRefusal>),
@@ -72,6 +75,13 @@ pub(crate) enum Refusal {
     Policy(Box<PolicyRefusal>),
     /// What is bounded, or shared among clients.
     Limit(Box<LimitRefusal>),
+}
+
+/// A read that memory cannot answer, and the clusters can.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NotCached {
+    /// The clusters whose objects of the collection memory lacks.
+    pub(crate) unheld: Vec<ClusterName>,
 }
 
 impl Refusal {
@@ -105,6 +115,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> Status {
         let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
+            Self::NotCached(_) => Status::service_unavailable("the objects are not cached"),
             Self::Route(refusal) => refusal.status(),
             Self::Request(refusal) => refusal.status(),
             Self::Cluster(refusal) => refusal.status(),

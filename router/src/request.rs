@@ -78,6 +78,11 @@ impl<'a> ClientRequest<'a> {
         self.router.fleet().cluster(name).filter(|cluster| self.candidates.has(cluster.name()))
     }
 
+    /// Whether the cluster of this name can be asked for the resource now.
+    pub(crate) fn can_ask(&self, name: &ClusterName) -> bool {
+        self.served.clusters.contains(name) && self.cluster(name).is_some_and(|cluster| cluster.can_be_asked())
+    }
+
     /// All clusters that there are for this request.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let clusters = self.router.fleet().clusters();

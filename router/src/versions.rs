@@ -8,7 +8,7 @@ use tributary_apimachinery::{
     ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
 };
 use tributary_merge::{
-    CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion,
+    CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion, OpaqueVersion,
     VersionDecodeError, scope_prefix, split_scope,
 };
 
@@ -34,6 +34,8 @@ pub(crate) enum ClientVersion {
     Vector(CompositeResourceVersion),
     /// The integer of one object: exactly that version of that cluster.
     Item(ClusterName, ResourceVersion),
+    /// The version of one object that is not a number.
+    Opaque(OpaqueVersion),
 }
 
 /// What a resourceVersion asks of a read.
@@ -150,7 +152,10 @@ impl Versions {
         }
         // Whoever writes an object has it, under whatever rights.
         let (_, text) = split_scope(text)?;
-        Ok(ClientVersion::Vector(CompositeResourceVersion::decode(text, &self.epochs)?))
+        match CompositeResourceVersion::decode(text, &self.epochs) {
+            Ok(vector) => Ok(ClientVersion::Vector(vector)),
+            Err(error) => OpaqueVersion::decode(text).map(ClientVersion::Opaque).ok_or(error),
+        }
     }
 
     /// Reads a continue token.
@@ -249,14 +254,16 @@ impl ClientVersion {
         match self {
             Self::Vector(vector) => vector.iter().next().filter(|_| vector.len() == 1).map(|(cluster, _)| cluster),
             Self::Item(cluster, _) => Some(cluster),
+            Self::Opaque(version) => Some(&version.cluster),
         }
     }
 
-    /// What is said of a cluster.
+    /// What is said of a cluster, as a number.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
             Self::Item(own, version) => (own == cluster).then_some((*version).into()),
+            Self::Opaque(_) => None,
         }
     }
 
@@ -264,10 +271,13 @@ impl ClientVersion {
     /// cluster. A vector covers the object that is held if its component is no older: events carry the whole
     /// collection's, and the object's own version is meant. Else it is the component, which the cluster will refuse if
     /// it is stale. An integer is of one object, and taken as it is.
-    pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<ResourceVersion> {
+    pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<String> {
+        if let Self::Opaque(given) = self {
+            return (given.cluster == *cluster).then(|| given.version.clone());
+        }
         let component = self.component(cluster)?;
         let covered = held.filter(|held| matches!(self, Self::Vector(_)) && component >= *held);
-        Some(covered.unwrap_or(component.revision()))
+        Some(covered.unwrap_or(component.revision()).to_string())
     }
 }
 
@@ -286,6 +296,7 @@ impl ReadVersion {
                     Self::Version(vector)
                 }
                 ClientVersion::Item(cluster, version) => Self::Item(cluster, version),
+                ClientVersion::Opaque(_) => return Err(Foreign::Opaque.into()),
             }),
         }
     }
@@ -390,7 +401,7 @@ pub(crate) mod tests {
             (item, None, 7),
         ] {
             let native = given.native(&name("a"), held.map(ResourceVersion));
-            assert_eq!(native, Some(ResourceVersion(expected)), "{given:?} {held:?}");
+            assert_eq!(native, Some(expected.to_string()), "{given:?} {held:?}");
             assert_eq!(given.native(&name("b"), None), None);
         }
     }
@@ -411,6 +422,19 @@ pub(crate) mod tests {
             assert_eq!(wanted(UNKNOWN_CLUSTERS, hidden), Err(Foreign::Clusters(UNKNOWN_CLUSTERS).into()), "{hidden}");
         }
         assert_eq!(wanted(UNKNOWN_CLUSTERS, "a"), Ok(()));
+    }
+
+    #[test]
+    fn a_version_that_is_not_a_number_is_given_back_to_its_cluster_alone() {
+        let text = OpaqueVersion::encode(&name("a"), "100/107");
+        for items in [ItemResourceVersions::Integer, ItemResourceVersions::Composite] {
+            let versions = versions(items);
+            let given = versions.decode(&text).unwrap();
+            assert_eq!(given.only_cluster(), Some(&name("a")));
+            assert_eq!(given.native(&name("a"), None).as_deref(), Some("100/107"));
+            assert_eq!(given.native(&name("b"), None), None);
+            assert_eq!(ReadVersion::parse(Some(&text), &versions), Err(Foreign::Opaque.into()));
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod members;
 mod namespace;
 mod newest;
 mod news;
+mod obstacle;
 mod own_writes;
 mod past;
 mod questions;
@@ -51,6 +52,7 @@ pub(crate) use head::HeadWaiter;
 pub(crate) use known::KNOWN_WITHIN;
 pub(crate) use namespace::ServedAsHeld;
 pub(crate) use news::Interest;
+pub(crate) use obstacle::CollectionObstacle;
 pub(crate) use standing::{Standing, Standings};
 pub(crate) use wait::Unreached;
 

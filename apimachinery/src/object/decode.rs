@@ -19,13 +19,24 @@ use crate::json;
 pub struct ObjectDecoder {
     type_meta: Box<str>,
     fields: Arc<[SelectableField]>,
+    /// Whether a version need not be a number.
+    takes_opaque: bool,
 }
 
 impl ObjectDecoder {
     /// A decoder for objects of one kind. `api_version` and `kind` are added to list items that lack them; `fields` are
     /// the ones that [`Object::field`] will know, by index.
     pub fn new(api_version: &str, kind: &str, fields: Arc<[SelectableField]>) -> Self {
-        Self { type_meta: format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into(), fields }
+        Self {
+            type_meta: format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into(),
+            fields,
+            takes_opaque: false,
+        }
+    }
+
+    /// A decoder for an object of any kind that is passed on and not held: its version may be any text.
+    pub fn passing() -> Self {
+        Self { takes_opaque: true, ..Self::new("", "", Arc::default()) }
     }
 
     /// The selectable fields, in the order of [`Object::field`]'s index.
@@ -88,8 +99,11 @@ impl ObjectDecoder {
         Ok(Indexed::Object(Object {
             // RBAC's names may be such that JSON escapes them; a kube-apiserver does so with `&`, `<` and `>`, too.
             key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
-            resource_version: ResourceVersion::parse(text(&places.resource_version))
-                .map_err(ObjectDecodeError::ResourceVersion)?,
+            resource_version: match ResourceVersion::parse(text(&places.resource_version)) {
+                Ok(version) => version,
+                Err(_) if self.takes_opaque => ResourceVersion::default(),
+                Err(invalid) => return Err(ObjectDecodeError::ResourceVersion(invalid)),
+            },
             type_meta: omitted.into(),
             metadata: metadata.into(),
             resource_version_text: places.resource_version.into(),
@@ -118,6 +132,7 @@ type Top<'a> = SmallVec<[(&'a [u8], Range<usize>); 6]>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NativeVersion;
 
     fn decoder() -> ObjectDecoder {
         ObjectDecoder::new(
@@ -151,6 +166,28 @@ mod tests {
         assert_eq!(object.label("x"), None);
         assert_eq!((object.field(0), object.field(1), object.field(2)), (Some("n1"), None, None));
         assert_eq!(object.creation_timestamp(), "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn an_object_that_is_passed_on_may_have_any_version() {
+        let version = |text: &str| {
+            let json = format!(r#"{{"kind":"K","metadata":{{"name":"p","resourceVersion":"{text}"}}}}"#);
+            ObjectDecoder::passing().decode(json.as_bytes()).map(|object| match object.native_version() {
+                NativeVersion::Number(number) => format!("number {number}"),
+                NativeVersion::Opaque(text) => text.into_owned(),
+            })
+        };
+        for (text, expected) in [
+            ("12", "number 12"),
+            ("0", "number 0"),
+            ("100/107", "100/107"),
+            ("107/", "107/"),
+            ("018f3c2a-7d1e-7000", "018f3c2a-7d1e-7000"),
+            (r#"a\u002f\"b"#, r#"a/"b"#),
+        ] {
+            assert_eq!(version(text).unwrap(), expected);
+        }
+        assert!(matches!(version(""), Err(ObjectDecodeError::Missing("metadata.resourceVersion"))));
     }
 
     #[test]

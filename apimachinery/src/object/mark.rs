@@ -6,8 +6,7 @@ use std::ops::Range;
 use super::annotation::{AnnotationPlace, ClusterAnnotation};
 use super::decode_error::ObjectDecodeError;
 use super::metadata::{MetadataPlaces, only_metadata};
-use crate::ResourceVersion;
-use crate::json;
+use crate::{NativeVersion, json};
 
 /// Appends the text of an object that is passed on, not held, with its cluster's annotation and, where it has a
 /// version, what `version` makes of that. One without metadata stays as it is.
@@ -19,7 +18,7 @@ use crate::json;
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
-    version: impl FnOnce(ResourceVersion) -> &'v str,
+    version: impl FnOnce(NativeVersion<'_>) -> &'v str,
     out: &mut Vec<u8>,
 ) -> Result<(), ObjectDecodeError> {
     json::validate(json).map_err(ObjectDecodeError::Json)?;
@@ -36,7 +35,7 @@ pub fn mark_object<'v>(
         AnnotationPlace::EmptyMap => &annotation.empty_map,
     };
     let own = std::str::from_utf8(&cut[places.resource_version.clone()]).unwrap_or_default();
-    let replaced = ResourceVersion::parse(own).ok().map(version);
+    let replaced = (!own.is_empty()).then(|| version(NativeVersion::of(json::unescaped(own))));
     let mut edits = [(at..at, Some(added)), (places.resource_version.clone(), replaced.map(str::as_bytes))];
     edits.sort_by_key(|(range, _)| range.start);
     let mut written = 0;
@@ -107,8 +106,12 @@ mod tests {
                 format!(r#"{{"metadata":{{"annotations":{{{own},"a":"b"}},"resourceVersion":"RV"}}}}"#),
             ),
             (
-                r#"{"metadata":{"annotations":null,"resourceVersion":"x"}}"#,
-                format!(r#"{{"metadata":{{"annotations":{{{own}}},"resourceVersion":"x"}}}}"#),
+                r#"{"metadata":{"annotations":null,"resourceVersion":"100/107"}}"#,
+                format!(r#"{{"metadata":{{"annotations":{{{own}}},"resourceVersion":"RV"}}}}"#),
+            ),
+            (
+                r#"{"metadata":{"name":"p","resourceVersion":""}}"#,
+                format!(r#"{{"metadata":{{"annotations":{{{own}}},"name":"p","resourceVersion":""}}}}"#),
             ),
             (r#"{"kind":"K"}"#, r#"{"kind":"K"}"#.to_owned()),
             (r#"{"metadata":null}"#, r#"{"metadata":null}"#.to_owned()),

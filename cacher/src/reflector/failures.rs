@@ -40,7 +40,8 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
-        // The collection is listed in pages at once, which is the same attempt: a server may answer a watch with a list.
+        // The collection is listed in pages at once, which is the same attempt: a server may answer a watch with a
+        // list.
         if stream.initial {
             return Input::Ended;
         }

@@ -9,7 +9,8 @@ use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::{WriteResult, deleted_by_change};
 use tributary_apimachinery::{
-    GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, json, unmark_object,
+    GroupVersionResource, NativeVersion, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, json,
+    unmark_object,
 };
 use tributary_printers::Printer;
 
@@ -139,12 +140,11 @@ fn translated(
     text: Bytes,
     wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
-    let object = match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
+    let object = match ObjectDecoder::passing().decode(&text) {
         Ok(object) => object,
         Err(error) => {
             head.headers.remove(header::CONTENT_LENGTH);
             let is_computed = matches!(error, ObjectDecodeError::Missing("metadata.resourceVersion"))
-                && !wish.writes
                 && request.resource.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
             let passed = marked.map_or_else(|| unmarked(cluster, text), Ok)?;
@@ -152,7 +152,10 @@ fn translated(
         }
     };
     let mut version = String::new();
-    item_versions(request, cluster).of(&cluster.mark).write(object.resource_version(), &mut version);
+    match object.native_version() {
+        NativeVersion::Number(own) => item_versions(request, cluster).of(&cluster.mark).write(own, &mut version),
+        NativeVersion::Opaque(own) => version = cluster.mark.opaque_version(&own),
+    }
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, ObjectContext::Alone, true, &mut out);

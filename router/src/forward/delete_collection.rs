@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 use tributary_authorization::Attributes;
+use tributary_merge::OpaqueVersion;
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
@@ -190,7 +191,8 @@ async fn delete_in(
         match (given.component(cluster.name()), given) {
             (Some(own), _) => Ok(own.revision().to_string()),
             // No object of another cluster is at this version: each deletion would fail.
-            (None, ClientVersion::Item(owner, _)) => {
+            (None, ClientVersion::Opaque(given)) if given.cluster == *cluster.name() => Ok(given.version),
+            (None, ClientVersion::Item(owner, _) | ClientVersion::Opaque(OpaqueVersion { cluster: owner, .. })) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
                 Err(PreconditionRefusal::OfOtherObject { resource, text, owner }.into())
             }

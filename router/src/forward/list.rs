@@ -42,17 +42,18 @@ use token::LiveContinueToken;
 use write::ListForm;
 
 /// Whether a continue token was given with a page of what clusters were asked for.
-pub(super) fn is_live_token(text: &str) -> bool {
+pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }
 
-/// Answers a list by asking each cluster now.
+/// Answers a list by asking each cluster now. The versions of `unheld` clusters are left out of the answer's: a watch
+/// from memory begins there without these.
 ///
 /// # Errors
 /// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held
 /// already; what a member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a
 /// page that is not known any more. What fails once the answer has begun breaks it off.
-pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
@@ -93,7 +94,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let warned = std::mem::take(&mut page.warnings);
     let wish = ListForm { form, include, items: request.configuration.items(&served.resource) };
     let answer =
-        LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs));
+        LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs))
+            .without_versions_of(unheld);
     let mut response = answer.respond(router.answer_turns(), caller.holder).await?;
     let own = standing::warnings(&served.resource, &standings);
     let own = own.iter().filter_map(|text| standing::warning_header(text));

@@ -3,6 +3,7 @@
 mod ask;
 mod may_write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub(crate) use self::ask::{Found, Located, LookupKey};
 use super::ask::{Patience, Question};
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::discovery::Otherwise;
-use crate::grounds::{self, Meaning, NoOwner};
+use crate::grounds::{self, Meaning, NoOwner, Words};
 use crate::metrics::QuestionAbout;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
@@ -52,30 +53,29 @@ impl Located {
     /// Whether it cannot be said of the object of a request that it is nowhere: a cluster forbids to look, or was not
     /// asked.
     pub(crate) fn leaves_open(&self, request: ClientRequest<'_>) -> bool {
-        self.is_refused() && (self.not_put.is_some() || !is_known_nowhere(request))
+        self.not_put.is_some() || self.told_denial(request).is_some()
     }
 
     /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in
     /// the words of one that forbids to ask.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
-        let denied = self.denied.as_ref().filter(|_| !is_known_nowhere(request));
-        match (none, &self.not_put, denied) {
-            (NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. }, Some(not_put), _) => not_put.clone(),
-            (NoOwner::Nowhere, None, Some(denied)) => denied.clone(),
-            (none, ..) => none.refusal(request, &self.told).with_warnings(|| {
+        let denied = self.told_denial(request);
+        match (grounds::words(&none, self.not_put.is_some(), denied.is_some()), &self.not_put, denied) {
+            (Words::NotAsked, Some(not_put), _) => not_put.clone(),
+            (Words::Forbidding, _, Some(denied)) => denied.clone(),
+            _ => none.refusal(request, &self.told).with_warnings(|| {
                 let doubtful: Standings = self.doubtful.iter().cloned().collect();
                 standing::warnings(&request.resource.resource, &doubtful)
             }),
         }
     }
-}
 
-/// Whether memory is believed that has no object of the name. Of many users it is known what they may do, and of what
-/// is held that it is nowhere: that somebody may not get what they may write, or a part of which they may get, is no
-/// answer to that.
-fn is_known_nowhere(request: ClientRequest<'_>) -> bool {
-    let is_get = request.info.verb == Verb::Get && request.resource.subresource.is_none();
-    request.caller.rights().is_some() && request.is_held() && !is_get
+    /// The 403 of a cluster, if the client is told it.
+    fn told_denial(&self, request: ClientRequest<'_>) -> Option<&Refusal> {
+        let is_get = request.info.verb == Verb::Get && request.resource.subresource.is_none();
+        let is_shared = request.caller.rights().is_some();
+        self.denied.as_ref().filter(|_| grounds::is_denial_told(is_shared, request.is_held(), is_get))
+    }
 }
 
 /// How an object is looked for: by what its place is needed for.
@@ -161,14 +161,14 @@ pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Result
     Ok(may_write::ask(request, located).await)
 }
 
-/// Asks the clusters of which memory knows nothing, and which can be reached, whether they have an object of the name,
+/// Asks the clusters whose objects memory lacks, and which can be reached, whether they have an object of the name,
 /// too.
 ///
 /// # Errors
 /// 429 where the request's schema lets in no more for which clusters would be asked.
 pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Result<Located, Refusal> {
     let unknown = located.unknown.clone();
-    let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.problem().is_none();
+    let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
     if located.found.is_empty() || !request.is_held() || unknown.is_empty() {
         return Ok(located);
     }
@@ -225,23 +225,16 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Result<Lo
 async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: Located) -> Result<Located, Refusal> {
     match lookup {
         Lookup::Present => {
-            let reachable =
-                |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
-            let is_asked = |name: &ClusterName| {
-                request.serving().any(|own| own == name) && request.cluster(name).is_some_and(|own| reachable(&own))
-            };
-            let doubtful = std::mem::take(&mut located.doubtful).into_iter();
-            let (asked_anew, mut doubtful): (Vec<_>, Vec<_>) = doubtful.partition(|(name, _)| is_asked(name));
-            let asked = live(request, ASKED_WITHIN, reachable).await?;
-            // Whoever does not answer in time is known by what memory says of it.
-            doubtful.extend(asked_anew.into_iter().filter(|(name, _)| asked.lacks_answer_of(name)));
-            located.doubtful = doubtful;
-            located.take(asked);
+            let is_asked: BTreeSet<_> = request.serving().filter(|name| request.can_ask(name)).cloned().collect();
+            let asked = live(request, ASKED_WITHIN, |cluster| is_asked.contains(cluster.name())).await?;
+            located.learn(asked, |name| is_asked.contains(name));
             Ok(located)
         }
-        // Where there is one cluster there is nothing to choose.
-        Lookup::ToMake if request.clusters().len() > 1 => asked_of_reachable(request, located).await,
-        Lookup::Surely { .. } if request.clusters().len() > 1 => {
+        // Where there is one cluster there is nothing to choose, unless memory does not say whether it has the object.
+        Lookup::ToMake if request.clusters().len() > 1 || !located.unknown.is_empty() => {
+            asked_of_reachable(request, located).await
+        }
+        Lookup::Surely { .. } if request.clusters().len() > 1 || !located.unknown.is_empty() => {
             let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await?;
             asked.found.retain(|found| lookup.means(found));
             Ok(asked)
@@ -252,9 +245,8 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
 
 /// Asks all clusters that can be reached. Of the others stays unknown what `located` says so of.
 async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Result<Located, Refusal> {
-    let is_reachable = |cluster: &Arc<Cluster>| cluster.problem().is_none();
-    let mut asked = asked_of_all(request, ASKED_WITHIN, is_reachable).await?;
-    let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| is_reachable(&own));
+    let mut asked = asked_of_all(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await?;
+    let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
     asked.unknown.sort();
     asked.unknown.dedup();

@@ -56,7 +56,7 @@ pub(crate) async fn to_owner(
     let seen = preconditions::versions(request, &held)?;
     let located = locate(request, lookup(&held), &seen).await?;
     let (meant, doubts) = match info.verb {
-        Verb::Get => read_target(request, located)?,
+        Verb::Get => read_target(request, locate::ask_unknown(request, located).await?)?,
         _ => (write_target(request, &held, &seen, located).await?, Vec::new()),
     };
     let include = include.map_or_else(|| request.finish(form, ResponseKind::Object), Ok)?;

@@ -14,15 +14,15 @@ use crate::versions::ClientVersion;
 /// 409 for a version that cannot be read, and for one that says nothing of the cluster that the annotation names.
 pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Vec<ClientVersion>, Refusal> {
     let facts = &held.facts;
-    // `0` in an object is no condition.
-    let own = facts.resource_version.as_deref().filter(|text| *text != "0");
+    // `0` in an object is no condition, and an empty version is none.
+    let own = facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
     let texts = [own, facts.precondition_resource_version.as_deref()].into_iter().flatten();
     let named = held.named_cluster().and_then(|named| ClusterName::new(named).ok());
     let named = named.filter(|named| request.cluster(named).is_some());
     let read = texts.map(|text| {
         let given = decode(request, text)?;
         match &named {
-            Some(named) if given.component(named).is_none() => Err(of_another(request, named)),
+            Some(named) if given.native(named, None).is_none() => Err(of_another(request, named)),
             _ => Ok(given),
         }
     });

@@ -72,22 +72,21 @@ pub(crate) async fn send_translated(
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
-    let held = target.object.as_ref().map(|object| object.resource_version());
+    let held = target.object.as_ref().and_then(|object| object.native_version().number());
     // `0` in a new object is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
-    if held.is_none() && text == "0" {
+    if target.object.is_none() && text == "0" {
         return Ok(String::new());
     }
     let given = preconditions::decode(request, text)?;
     let cluster = target.cluster.name();
-    let native = given.native(cluster, held).ok_or_else(|| preconditions::of_another(request, cluster))?;
-    Ok(native.to_string())
+    given.native(cluster, held).ok_or_else(|| preconditions::of_another(request, cluster))
 }
 
 /// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means
 /// nothing to the member is left out, because nothing depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
     let given = request.configuration.versions_of_any().decode(text).ok();
-    let held = target.involved.as_ref().map(|object| object.resource_version());
+    let held = target.involved.as_ref().and_then(|object| object.native_version().number());
     let native = given.and_then(|given| given.native(target.cluster.name(), held));
-    native.map(|native| native.to_string()).unwrap_or_default()
+    native.unwrap_or_default()
 }

@@ -93,6 +93,36 @@ fn not_where_named<'a>(found: &[&ClusterName], unknown: impl Iterator<Item = &'a
     }
 }
 
+/// Whose words a client is told where no cluster owns a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// Tributary's own answer by the clusters that have the name: 404, 409 or 503.
+    Own,
+    /// The 429 of Tributary, which had no room for a question to a cluster.
+    NotAsked,
+    /// The 403 of a cluster that forbids a get of the name.
+    Forbidding,
+}
+
+/// Whether a cluster's 403 to a question for the name counts, or memory is believed that has no object of it.
+///
+/// A single person is told each 403. Of many users Tributary knows the rights: a user who may not get an object may be
+/// allowed to write it, or to get a part of it, and memory says that it does not exist. A get, and a kind that is not
+/// cached, have no other answer than the cluster's.
+pub(crate) fn is_denial_told(is_shared: bool, is_held: bool, is_get: bool) -> bool {
+    !is_shared || !is_held || is_get
+}
+
+/// Decides whose words a client is told. A cluster that cannot be asked comes before a cluster that forbids to look:
+/// the name may be there, and a client reads 403 as an answer that does not change.
+pub(crate) fn words(none: &NoOwner, is_one_not_asked: bool, is_denial_told: bool) -> Words {
+    match none {
+        NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. } if is_one_not_asked => Words::NotAsked,
+        NoOwner::Nowhere if is_denial_told => Words::Forbidding,
+        _ => Words::Own,
+    }
+}
+
 impl NoOwner {
     /// What a client is told that asks for the name: 404, 503 or 409. `told`: what keeps unknown clusters from being
     /// asked for it, as far as more is known than of the clusters as such.
@@ -132,6 +162,56 @@ pub(crate) fn unknown(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each row has the answers of three clusters for a name, then the answers to a get, to a write that names no
+    /// cluster, and to such a write of one of many users for a cached kind.
+    #[test]
+    fn the_answers_of_clusters_decide_what_is_told_of_a_name() {
+        let told = |answers: &str, meaning, (is_shared, is_held, is_get)| {
+            let of = |wanted: &str| -> Vec<ClusterName> {
+                let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
+                all.filter(|(_, said)| *said == wanted).map(|(name, _)| ClusterName::new(name).unwrap()).collect()
+            };
+            // A cluster that was not asked is unknown, too.
+            let (found, unknown, forbidden) = (of("200"), [of("none"), of("429")].concat(), of("403"));
+            let none = match owner(&found.iter().collect::<Vec<_>>(), unknown.iter(), meaning) {
+                Ok(place) => return found[place].to_string(),
+                Err(none) => none,
+            };
+            let is_denial_told = !forbidden.is_empty() && is_denial_told(is_shared, is_held, is_get);
+            match (words(&none, !of("429").is_empty(), is_denial_told), none) {
+                (Words::NotAsked, _) => "429",
+                (Words::Forbidding, _) => "403",
+                (Words::Own, NoOwner::Nowhere) => "404",
+                (Words::Own, NoOwner::Unknown(_) | NoOwner::Unsure { .. }) => "503",
+                (Words::Own, NoOwner::Several(_)) => "409",
+                (Words::Own, none) => panic!("{none:?}"),
+            }
+            .to_owned()
+        };
+        for (answers, get, write, shared_write) in [
+            ("404 404 404", "404", "404", "404"),
+            ("404 404 403", "403", "403", "404"),
+            ("403 403 403", "403", "403", "404"),
+            ("404 404 none", "503", "503", "503"),
+            ("404 403 none", "503", "503", "503"),
+            ("200 404 404", "a", "a", "a"),
+            ("200 404 403", "a", "a", "a"),
+            ("404 200 none", "b", "503", "503"),
+            ("200 403 none", "a", "503", "503"),
+            ("200 200 404", "409", "409", "409"),
+            ("200 200 none", "409", "409", "409"),
+            ("404 404 429", "429", "429", "429"),
+            ("404 403 429", "429", "429", "429"),
+            ("200 404 429", "a", "429", "429"),
+        ] {
+            assert_eq!(told(answers, Meaning::Known, (false, true, true)), get, "get: {answers}");
+            assert_eq!(told(answers, Meaning::Known, (true, true, true)), get, "get of a user: {answers}");
+            assert_eq!(told(answers, Meaning::Only, (false, true, false)), write, "write: {answers}");
+            assert_eq!(told(answers, Meaning::Only, (true, true, false)), shared_write, "write of a user: {answers}");
+            assert_eq!(told(answers, Meaning::Only, (true, false, false)), write, "write of a live kind: {answers}");
+        }
+    }
 
     #[test]
     fn who_has_it_and_who_is_named_decide() {

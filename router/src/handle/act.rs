@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use tributary_apimachinery::RequestInfo;
+use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::body::Body;
 use crate::caller::Caller;
@@ -142,6 +142,7 @@ impl Router {
                 };
                 drop(stage);
                 match answer {
+                    Err(Refusal::NotCached(_)) => Box::pin(self.get_elsewhere(request, message, plan)).await,
                     Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
                         Box::pin(self.get_elsewhere(request, message, plan)).await
                     }
@@ -149,14 +150,19 @@ impl Router {
                 }
             }
             ResourcePlan::List => {
-                let _stage = request.caller.stage("memory");
-                Box::pin(memory::list::list(request)).await
+                let stage = request.caller.stage("memory");
+                let answer = Box::pin(memory::list::list(request)).await;
+                drop(stage);
+                match answer {
+                    Err(Refusal::NotCached(lacking)) => Box::pin(self.list_elsewhere(request, &lacking.unheld)).await,
+                    answer => answer,
+                }
             }
             ResourcePlan::Watch => {
                 let _stage = request.caller.stage("memory");
                 Box::pin(memory::watch::watch(request)).await
             }
-            ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
+            ResourcePlan::ListLive => Box::pin(forward::list::list(request, &[])).await,
             ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
             ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
             ResourcePlan::DeleteCollection => {
@@ -177,6 +183,18 @@ impl Router {
         let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
         let request = request.about(resource, served, &candidates);
         forward::one_object::to_owner(request, message, OwnerRequest::Object).await
+    }
+
+    /// Lists a collection that memory does not have of all clusters.
+    async fn list_elsewhere(
+        &self,
+        request: ClientRequest<'_>,
+        unheld: &[ClusterName],
+    ) -> Result<Response<Body>, Refusal> {
+        let ClientRequest { configuration, caller, info, query, resource, served, .. } = request;
+        let plan = ResourcePlan::ListLive;
+        let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
+        forward::list::list(request.about(resource, served, &candidates), unheld).await
     }
 
     /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
 use tributary_authorization::Visible;
 
-use crate::refusal::Refusal;
+use super::uncached::{self, CollectionRead, CollectionSource};
+use crate::refusal::{NotCached, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::rights::{Audience, CallerRights, ReadPlace, Readable};
 use crate::selection::Selection;
@@ -153,13 +154,14 @@ impl ClientRequest<'_> {
 /// What a list or watch reads.
 ///
 /// # Errors
-/// 429 while clusters are unknown and a partial answer is denied; 400 for selectors that the resource does not support.
+/// [`Refusal::NotCached`] for a list that the clusters are to give, 405 for a watch of what cannot be followed; 429
+/// while clusters are unknown and a partial answer is denied; 400 for selectors that the resource does not support.
 pub(crate) async fn collection(
     request: ClientRequest<'_>,
     label_selector: &LabelSelector,
     field_selector: &FieldSelector,
     readable: Option<&Readable>,
-    reading: Lifetime,
+    read: CollectionRead,
 ) -> Result<Collection, Refusal> {
     let served = request.served;
     let namespace = request.resource.namespace.as_deref();
@@ -169,7 +171,16 @@ pub(crate) async fn collection(
         None => clusters,
     };
     let partial = request.configuration.policy(&served.resource).partial;
-    let (view, before) = request.read(&clusters, partial, reading).await;
+    let lifetime = if read == CollectionRead::Watch { Lifetime::Follows } else { Lifetime::Once };
+    let (view, before) = request.read(&clusters, partial, lifetime).await;
+    match uncached::source(read, &view.standings_of(&clusters), |cluster| request.can_ask(cluster)) {
+        CollectionSource::Memory => {}
+        CollectionSource::Clusters(unheld) => return Err(Refusal::NotCached(Box::new(NotCached { unheld }))),
+        CollectionSource::Nobody(cluster) => {
+            let resource = served.resource.clone();
+            return Err(RequestRefusal::NotNumbered { resource, cluster }.into());
+        }
+    }
     let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
     let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced);

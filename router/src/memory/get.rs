@@ -21,8 +21,9 @@ use crate::views::choice::Lifetime;
 /// Answers a get.
 ///
 /// # Errors
-/// 404, with a Warning for each cluster of which what is held may be old; 503 while a cluster that may have the object
-/// is unknown; 409 where several have it; 504 for a version that does not come within 3 s; 400 and 406.
+/// [`Refusal::NotCached`] where a cluster can be asked whose objects memory lacks; 404, with a Warning for each cluster
+/// of which what is held may be old; 503 while a cluster that may have the object is unknown; 409 where several have
+/// it; 504 for a version that does not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::Object)?;
@@ -42,6 +43,10 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let key = request.resource.key();
     let (mut found, standings) = view.find(before, &key)?;
     found.retain(|(cluster, _)| clusters.matches(cluster));
+    let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
+    if !(is_unique && found.len() == 1) && standings.unknown().any(|cluster| request.can_ask(cluster)) {
+        return Err(Refusal::NotCached(Box::default()));
+    }
     let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
     let owner = grounds::owner(&owners, standings.unknown(), Meaning::Known);
     let owner = owner.map_err(|none| match none {
@@ -75,7 +80,6 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         }
         response::whole(StatusCode::OK, form, text)
     });
-    let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
     view.warn(answer.headers_mut(), &standings.trouble_of(&cluster), &clusters);
     let doubts = if is_unique { Vec::new() } else { standings.doubts_of(&cluster) };
     let doubts = standing::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
@@ -107,7 +111,7 @@ async fn held(
     let clusters = clusters.unwrap_or_default();
     let versions = request.configuration.versions(resource).of_audience(audience);
     let wanted = versions.wanted(resource, text, refuse_get)?;
-    let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Once).await;
+    let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Name).await;
     let mut before = before?;
     match wanted {
         ReadVersion::Newest => {

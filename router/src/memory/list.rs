@@ -12,11 +12,13 @@ use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
 
+use super::uncached::CollectionRead;
 use super::{Collection, collection};
 use crate::body::{Body, Ending, ended_by};
 use crate::caller::Caller;
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
+use crate::forward::list::is_live_token;
 use crate::limits;
 use crate::mixed_releases;
 use crate::negotiate::ResponseKind;
@@ -30,7 +32,6 @@ use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View, WrittenBy, standing};
-use crate::views::choice::Lifetime;
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ enum RequestedState {
 ///
 /// # Errors
 /// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
-/// `pkg/storage/interfaces.go`): 400, 410, 422, 504; 429 while clusters are unknown and a partial answer is denied.
+/// `pkg/storage/interfaces.go`): 400, 410, 422, 504; [`Refusal::NotCached`] where the clusters are to list; 429 while
+/// clusters are unknown and a partial answer is denied.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
@@ -169,9 +171,15 @@ async fn read(
     let resource = &request.served.resource;
     let audience = readable.map(|readable| Arc::clone(&readable.audience));
     let versions = request.configuration.versions(resource).of_audience(audience);
-    let state = state(&versions, resource, options)?;
+    let asked = match options.continue_token.as_deref() {
+        Some(token) if is_live_token(token) => CollectionRead::LivePage,
+        None if options.resource_version.as_deref().is_none_or(str::is_empty) => CollectionRead::NewestList,
+        _ => CollectionRead::List,
+    };
+    let state =
+        if asked == CollectionRead::LivePage { RequestedState::Newest } else { state(&versions, resource, options)? };
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, readable, Lifetime::Once).await?;
+    let collection = collection::collection(request, labels, fields, readable, asked).await?;
     let Collection { view, mut before, left_out, filter } = collection;
     let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })

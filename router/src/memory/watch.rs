@@ -21,6 +21,7 @@ use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, Wat
 use tributary_merge::Watcher;
 
 use super::list::{warn_limited, warn_of_names};
+use super::uncached::CollectionRead;
 use super::{Collection, collection};
 use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES};
@@ -33,7 +34,6 @@ use crate::response::{self, ObjectWriter};
 use crate::rights::NotedRights;
 use crate::selection::Selection;
 use crate::view::{View, standing};
-use crate::views::choice::Lifetime;
 use ahead::CatchingUp;
 use bookmarks::{BookmarkFrequency, BookmarkSchedule};
 use followed_policies::FollowedPolicies;
@@ -48,7 +48,7 @@ const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 /// answer and come back with the same version for ever.
 ///
 /// # Errors
-/// 400, 406 and 422 for what cannot be asked; 429 while clusters are unknown.
+/// 400, 406 and 422 for what cannot be asked; 405 where versions are not numbers; 429 while clusters are unknown.
 pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, caller, .. } = request;
     let form = request.preferences.form(ResponseKind::Watch)?;
@@ -61,7 +61,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
         .rights()
         .map(|rights| NotedRights::new(rights, request.read_place(), wanted.clone(), caller.dispatched.clone()));
     let readable = request.readable("watch", &wanted, partial).await?;
-    let collection = collection::collection(request, labels, fields, readable.as_ref(), Lifetime::Follows).await?;
+    let collection = collection::collection(request, labels, fields, readable.as_ref(), CollectionRead::Watch).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
     let followed = noted.zip(readable.as_ref()).map(|(noted, readable)| noted.follow(readable, view.cluster_names()));

@@ -7,7 +7,7 @@ use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
 
 use super::Trouble;
-use super::wording::{can_be_typed, first, listed, object};
+use super::wording::{can_be_typed, first, listed, object, typed};
 use crate::grounds::Ground;
 use crate::helm_record::is_record;
 
@@ -102,8 +102,8 @@ pub(crate) enum ClusterRefusal {
         clusters: Vec<ClusterName>,
         /// Why, as far as it is known.
         reasons: Vec<(ClusterName, Arc<str>)>,
-        /// After how many seconds the client is to come again.
-        retry_after: u32,
+        /// After how many seconds the client is to come again; `None` where it would wait in vain.
+        retry_after: Option<u32>,
     },
     /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503.
     RightsUnknown {
@@ -209,7 +209,7 @@ impl ClusterRefusal {
 
     /// Clusters that have not been read yet, of which nothing else is known.
     pub(crate) fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
-        Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
+        Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after: Some(retry_after) }
     }
 
     pub(super) fn status(&self) -> Status {
@@ -266,14 +266,17 @@ fn unread(
     resource: &GroupVersionResource,
     clusters: &[ClusterName],
     reasons: &[(ClusterName, Arc<str>)],
-    retry_after: u32,
+    retry_after: Option<u32>,
 ) -> Status {
     let of = resource.group_resource();
     let mut message = format!("{of} of these clusters have not been read yet: {}", listed(clusters));
     for (cluster, reason) in reasons {
         message.push_str(&format!("; {cluster}: {reason}"));
     }
-    Status::too_many_requests(message, retry_after)
+    match retry_after {
+        Some(seconds) => Status::too_many_requests(message, seconds),
+        None => Status::new(429, StatusReason::TooManyRequests, message),
+    }
 }
 
 /// How soon somebody is to come again whose rights are not known, in seconds.
@@ -376,11 +379,6 @@ fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     let typed = |cluster: &ClusterName| typed_for(resource, name, cluster);
     let status = in_several((resource, name), clusters, typed, ("", &format!("{} exists", object(resource, name))));
     Status { message: format!("{}; the path of each is /clusters/<name>{path}", status.message), ..status }
-}
-
-/// What to type for an object of one cluster.
-fn typed(cluster: &ClusterName) -> String {
-    format!("kubectl --context {cluster} …")
 }
 
 /// What to type for an object, by the tool whose it is.

@@ -10,7 +10,7 @@ use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Stat
 use tributary_authentication::NotSent;
 use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
 
-use super::wording::listed;
+use super::wording::{leaves_out, listed, typed};
 use crate::negotiate::NotAcceptable;
 use crate::stream_over::StreamOver;
 
@@ -95,6 +95,13 @@ pub(crate) enum RequestRefusal {
         resource: GroupVersionResource,
         /// What to do.
         remedy: String,
+    },
+    /// The objects of a cluster cannot be followed with those of others, for their versions are not numbers: 405.
+    NotNumbered {
+        /// The resource of the watch.
+        resource: GroupVersionResource,
+        /// The cluster with such versions.
+        cluster: ClusterName,
     },
 }
 
@@ -189,6 +196,7 @@ impl RequestRefusal {
             },
             Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
+            Self::NotNumbered { resource, cluster } => not_watched(resource, &not_numbered(cluster)),
         }
     }
 }
@@ -261,6 +269,15 @@ fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {
     status.message.push_str(": ");
     status.message.push_str(remedy);
     status
+}
+
+fn not_numbered(cluster: &ClusterName) -> String {
+    format!(
+        "{} watches it there; cluster {cluster} gives versions that are not numbers, so its changes cannot be merged \
+         with those of other clusters; {}",
+        typed(cluster),
+        leaves_out(cluster.as_str()),
+    )
 }
 
 pub(super) fn not_acceptable(none: &NotAcceptable) -> Status {

@@ -105,8 +105,12 @@ fn an_object_that_cannot_move_is_named_where_it_is() {
 fn who_is_to_wait_is_told_for_what_and_how_long() {
     let clusters = names();
     let reasons = vec![(clusters[0].clone(), "it is silent".into())];
-    let unread = ClusterRefusal::Unread { resource: pods(), clusters: clusters[..1].to_vec(), reasons, retry_after: 3 };
-    let unread = Refusal::from(unread);
+    let unread = |retry_after| {
+        let (clusters, reasons) = (clusters[..1].to_vec(), reasons.clone());
+        Refusal::from(ClusterRefusal::Unread { resource: pods(), clusters, reasons, retry_after })
+    };
+    assert_eq!((unread(None).status().code, unread(None).status().retry_after_seconds()), (429, None));
+    let unread = unread(Some(3));
     assert!(unread.is_unread());
     assert_eq!((unread.status().code, unread.status().retry_after_seconds()), (429, Some(3)));
     assert_eq!(unread.to_string(), "pods of these clusters have not been read yet: c0; c0: it is silent");

@@ -39,6 +39,11 @@ pub(crate) fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
 }
 
+/// What to type for an object of one cluster.
+pub(super) fn typed(cluster: &ClusterName) -> String {
+    format!("kubectl --context {cluster} …")
+}
+
 /// What a request of several clusters has to say to be one of the others.
 pub(super) fn leaves_out(cluster: &str) -> String {
     format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
-use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder};
+use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
 /// The texts that an answer splices into the objects of one cluster. Made once per cluster.
 #[derive(Clone, Debug)]
@@ -30,6 +30,11 @@ impl ClusterMark {
     /// The cluster's number in integers.
     pub(crate) fn index(&self) -> Option<ClusterIndex> {
         self.index
+    }
+
+    /// Encodes a version that is not a number for clients.
+    pub(crate) fn opaque_version(&self, version: &str) -> String {
+        OpaqueVersion::encode(&self.name, version)
     }
 
     /// Writes the version of one object in place of what `out` holds. Cost: about 30 ns.

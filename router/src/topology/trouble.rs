@@ -59,6 +59,12 @@ impl Cluster {
         matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
+    /// Whether a client's question may be put to it, whatever is known of its collections: it is not known to be out of
+    /// reach, and it is not shown under another name.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        !self.is_out_of_reach() && self.twin().is_none()
+    }
+
     /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.
     pub(crate) fn out_of_reach(&self) -> Option<Trouble> {
         self.is_out_of_reach().then(|| self.trouble())

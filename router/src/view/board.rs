@@ -208,17 +208,22 @@ mod tests {
     use tributary_apimachinery::LabelSelector;
 
     use super::*;
+    use crate::view::CollectionObstacle;
 
     fn name(number: usize) -> ClusterName {
         ClusterName::new(&format!("c{number:04}")).unwrap()
     }
 
     fn syncing() -> Standing {
-        Standing::Unknown { since: Instant::now(), reason: None, forbidden: false }
+        Standing::Unknown { since: Instant::now(), reason: None, obstacle: CollectionObstacle::Passing }
     }
 
     fn failed() -> Standing {
-        Standing::Unknown { since: Instant::now(), reason: Some("unreachable".into()), forbidden: false }
+        Standing::Unknown {
+            since: Instant::now(),
+            reason: Some("unreachable".into()),
+            obstacle: CollectionObstacle::Passing,
+        }
     }
 
     /// A reader that waits is woken when the last cluster is known, not by the thousand before it.

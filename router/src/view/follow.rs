@@ -11,7 +11,7 @@ use super::board::Board;
 use super::leader::{ClusterFeed, WholeViewFeed};
 use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewClusters};
 use super::standing::WhyAnew;
-use super::{Standing, View};
+use super::{CollectionObstacle, Standing, View};
 use crate::topology::Cluster;
 
 /// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is
@@ -173,7 +173,8 @@ impl View {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
         // Before the log: whoever reads that without it is to find it unknown.
         let reason = Some(StaleReason::Forbidden.to_string().into());
-        let standing = Standing::Unknown { since: Instant::now(), reason, forbidden: true };
+        let obstacle = CollectionObstacle::Forbidden;
+        let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
         self.note(|board| board.set(name, standing));
         self.leave(members, name);
     }

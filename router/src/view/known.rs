@@ -18,7 +18,8 @@ impl View {
     /// allowed, until the first attempt at each has succeeded or failed. Gives how each stands.
     ///
     /// # Errors
-    /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied.
+    /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied; at once where one of
+    /// them is for a cause that lasts.
     pub(crate) async fn known(
         &self,
         partial: Partial,
@@ -27,21 +28,24 @@ impl View {
     ) -> Result<Arc<Standings>, Refusal> {
         // Hardly anybody has to wait, and the others leave alone what all who wait share.
         if let Some(standings) = self.board.enough(partial, wanted) {
-            return Ok(standings);
+            return self.unless_refused(partial, standings);
         }
         let mut changes = self.board.enough_changes(wanted);
         loop {
             changes.look();
             if let Some(standings) = self.board.enough(partial, wanted) {
-                return Ok(standings);
+                return self.unless_refused(partial, standings);
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
-                let standings = self.standings_of(wanted);
-                return match (partial, standing::refusal(&self.kind.resource, &standings)) {
-                    (Partial::Deny, Some(refusal)) => Err(refusal.into()),
-                    _ => Ok(standings),
-                };
+                return self.unless_refused(partial, self.standings_of(wanted));
             }
+        }
+    }
+
+    fn unless_refused(&self, partial: Partial, standings: Arc<Standings>) -> Result<Arc<Standings>, Refusal> {
+        match (partial, standing::refusal(&self.kind.resource, &standings)) {
+            (Partial::Deny, Some(refusal)) => Err(refusal.into()),
+            _ => Ok(standings),
         }
     }
 

@@ -10,6 +10,7 @@ use tributary_cacher::{Cacher, CacherState, StaleReason};
 
 use super::feed::Feed;
 use super::leader::WholeViewFeed;
+use super::obstacle::CollectionObstacle;
 use super::questions::LatestVersionRequests;
 use super::standing::{Standing, WhyAnew};
 use crate::topology::Cluster;
@@ -107,15 +108,15 @@ impl CachedMember {
         let state = self.cacher.state();
         match (Standing::of(&state), self.takes_over) {
             // Whoever forbids to read all of it is asked in another way.
-            (Standing::Unknown { reason, forbidden: false, .. }, Some(TakenOver { since, why }))
-                if self.cacher.snapshot().is_none() =>
+            (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
+                if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
             {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
                 Standing::taken_over(since, why, problem.as_deref())
             }
             // The first attempt need not fail as well for this to be said: that may take half a minute.
-            (Standing::Unknown { since, reason: None, forbidden }, _) => {
-                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), forbidden }
+            (Standing::Unknown { since, reason: None, obstacle }, _) => {
+                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), obstacle }
             }
             (standing, _) => standing,
         }

@@ -12,7 +12,7 @@ use super::leader::WholeViewFeed;
 use super::member::{CachedMember, ViewCluster, ViewClusters};
 use super::news::News;
 use super::questions::LatestVersionRequests;
-use super::{Standing, Standings, View};
+use super::{CollectionObstacle, Standing, Standings, View};
 use crate::topology::{Cluster, next_state};
 
 impl View {
@@ -132,7 +132,7 @@ impl View {
             ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.standing() {
                 // What was held before this cacher was started, and goes only after a while.
-                Standing::Unknown { since, reason: Some(reason), forbidden: true }
+                Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
                     let since = member.takes_over.map_or(since, |before| before.since);

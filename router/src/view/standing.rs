@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource,
 use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
 
+use super::obstacle::CollectionObstacle;
 use crate::discovery::{Otherwise, ServedResource};
 use crate::refusal::{ClusterRefusal, Trouble, without_name};
 use crate::topology::Cluster;
@@ -33,8 +34,8 @@ pub(crate) enum Standing {
         since: Instant,
         /// Why not, once an attempt has failed.
         reason: Option<Arc<str>>,
-        /// Whether the member forbids to read the whole collection.
-        forbidden: bool,
+        /// The kind of that cause.
+        obstacle: CollectionObstacle,
     },
     /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing
     /// is waited for, and each answer says so.
@@ -69,7 +70,7 @@ impl Standing {
             CacherState::Syncing { since, reason } => Self::Unknown {
                 since: *since,
                 reason: reason.as_ref().map(|reason| reason.to_string().into()),
-                forbidden: matches!(reason, Some(StaleReason::Forbidden)),
+                obstacle: CollectionObstacle::of(reason.as_ref()),
             },
         }
     }
@@ -81,7 +82,7 @@ impl Standing {
         let discovery = discovery.filter(|own| own.is_stale(&resource.group_version()));
         let stale = || discovery.map(|_| Otherwise::Stale.reason(resource));
         let reason = cluster.problem().or_else(stale).map(Arc::from);
-        Self::Unknown { since: cluster.since(), reason, forbidden: false }
+        Self::Unknown { since: cluster.since(), reason, obstacle: CollectionObstacle::Passing }
     }
 
     /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
@@ -111,9 +112,17 @@ impl Standing {
         !matches!(self, Self::Unknown { .. })
     }
 
+    /// The obstacle, where no object of it is held.
+    pub(crate) fn obstacle(&self) -> Option<CollectionObstacle> {
+        match self {
+            Self::Unknown { obstacle, .. } => Some(*obstacle),
+            _ => None,
+        }
+    }
+
     /// Whether the member forbids to read the whole collection: a single namespace is to be asked for by itself.
     pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Unknown { forbidden: true, .. } | Self::Stale { forbidden: true, .. })
+        self.obstacle() == Some(CollectionObstacle::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
     }
 
     /// What keeps the cluster from being asked, if nothing is known of its objects.
@@ -152,6 +161,8 @@ pub(super) struct StandingCounts {
     unknown: usize,
     under_way: usize,
     forbidden: usize,
+    /// Unknown clusters with an obstacle that lasts.
+    lasting: usize,
 }
 
 impl StandingCounts {
@@ -162,6 +173,7 @@ impl StandingCounts {
             unknown: usize::from(!standing.is_known()),
             under_way: usize::from(standing.is_under_way()),
             forbidden: usize::from(standing.is_forbidden()),
+            lasting: usize::from(standing.obstacle().is_some_and(CollectionObstacle::lasts)),
         }
     }
 
@@ -180,6 +192,7 @@ impl StandingCounts {
         self.unknown = with(self.unknown, one.unknown);
         self.under_way = with(self.under_way, one.under_way);
         self.forbidden = with(self.forbidden, one.forbidden);
+        self.lasting = with(self.lasting, one.lasting);
     }
 
     /// How many forbid to read the whole collection.
@@ -188,10 +201,11 @@ impl StandingCounts {
     }
 
     /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt
-    /// where it is allowed.
+    /// where it is allowed. Where a partial answer is denied, a cluster that is unknown for a cause that lasts refuses
+    /// it at once.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
-            Partial::Deny => self.unknown == 0,
+            Partial::Deny => self.unknown == 0 || self.lasting > 0,
             Partial::Allow => self.under_way == 0,
         }
     }
@@ -295,6 +309,12 @@ impl Standings {
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
     }
 
+    /// The clusters whose first list has neither come nor failed.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.counts.under_way == 0 { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, standing)| standing.is_under_way()).map(|(cluster, _)| cluster)
+    }
+
     /// The clusters that are known, and of which something need be said all the same. Nothing is walked where there are
     /// none.
     pub(crate) fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
@@ -323,6 +343,11 @@ impl Standings {
 
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         self.counts.suffice(partial)
+    }
+
+    /// Whether one is unknown for a cause that lasts.
+    pub(crate) fn is_one_unknown_for_long(&self) -> bool {
+        self.counts.lasting > 0
     }
 }
 
@@ -431,6 +456,9 @@ pub(crate) fn warning_header(text: &str) -> Option<http::HeaderValue> {
     http::HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
+/// After how many seconds a client is to come again while clusters are unknown. Five: a list waits for 30 s before.
+const UNREAD_RETRY_AFTER: u32 = 5;
+
 /// The refusal while clusters are unknown; `None` if all are known.
 pub(crate) fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<ClusterRefusal> {
     if standings.are_known() {
@@ -443,7 +471,8 @@ pub(crate) fn refusal(resource: &GroupVersionResource, standings: &Standings) ->
     };
     let reasons = unknown.into_iter().take(WARNINGS_MAX).filter_map(reason).collect();
     let (resource, clusters) = (resource.clone(), standings.unknown().cloned().collect());
-    Some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after: 5 })
+    let retry_after = if standings.is_one_unknown_for_long() { None } else { Some(UNREAD_RETRY_AFTER) };
+    Some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after })
 }
 
 #[cfg(test)]
@@ -457,7 +486,11 @@ mod tests {
     }
 
     fn unknown(reason: Option<&str>) -> Standing {
-        Standing::Unknown { since: Instant::now(), reason: reason.map(Arc::from), forbidden: false }
+        Standing::Unknown {
+            since: Instant::now(),
+            reason: reason.map(Arc::from),
+            obstacle: CollectionObstacle::Passing,
+        }
     }
 
     #[tokio::test(start_paused = true)]

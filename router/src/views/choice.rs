@@ -2,6 +2,7 @@
 //! member forbids to read all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial};
@@ -18,11 +19,17 @@ use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View, Wri
 /// For how long somebody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// A list, or one object: a namespace that is not there has nothing.
+    /// The time of a list, which does not wait for a namespace that does not exist.
     Once,
+    /// The time of a request for one name. A cluster whose first list takes long can be asked for the name.
+    Name,
     /// A watch: the namespace may come.
     Follows,
 }
+
+/// How long a request for one name waits for the first lists of clusters that can be asked for it. 3 s: as long as a
+/// read waits for a version, and as long as such a question may take.
+const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
 /// What is read, and for whom.
 #[derive(Clone, Copy)]
@@ -70,7 +77,7 @@ impl ClientRequest<'_> {
     /// # Errors
     /// 429 where no further namespace can be held.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
-        let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Once).await;
+        let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Name).await;
         Ok((view, before?))
     }
 
@@ -91,6 +98,13 @@ impl ClientRequest<'_> {
         let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user, by };
         read.view(self.router.views()).await
     }
+}
+
+/// How the clusters that are wanted stand at this moment at the latest. A partial answer is allowed, so nothing is
+/// refused.
+async fn known_by(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
+    let standings = view.known(Partial::Allow, wanted, deadline).await;
+    standings.unwrap_or_else(|_| view.standings_of(wanted))
 }
 
 impl ViewRead<'_> {
@@ -120,15 +134,16 @@ impl ViewRead<'_> {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = views.get_or_start(served, own, namespace).await;
-        // With a partial answer allowed this is never refused.
-        let standings = view.known(Partial::Allow, wanted, deadline).await;
-        let mut standings = standings.unwrap_or_else(|_| view.standings_of(wanted));
+        let mut standings = self.attempted(&view, deadline).await;
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();
             if lifetime == Lifetime::Follows || !self.is_missing(views, &view, &forbidding, namespace).await {
                 return match self.of_namespace(views, &view, &forbidding, namespace).await {
                     Ok(part) => {
-                        let standings = part.known(partial, wanted, deadline).await;
+                        let standings = match partial {
+                            Partial::Allow => Ok(self.attempted(&part, deadline).await),
+                            Partial::Deny => part.known(partial, wanted, deadline).await,
+                        };
                         (part, standings)
                     }
                     // Where what was held of them all is still served, want of room keeps nobody from it. Unless a view
@@ -152,6 +167,23 @@ impl ViewRead<'_> {
         }
         let standings = view.known(partial, wanted, deadline).await;
         (view, standings)
+    }
+
+    /// How the clusters stand once the first attempt at each has succeeded or failed. A name does not wait for long
+    /// where the clusters under way can be asked for it.
+    async fn attempted(self, view: &View, deadline: Instant) -> Arc<Standings> {
+        let Self { configuration, served, wanted, lifetime, .. } = self;
+        let can_be_asked = |name: &ClusterName| {
+            let cluster = configuration.clusters.get(name).filter(|_| served.clusters.contains(name));
+            cluster.is_some_and(|cluster| cluster.can_be_asked())
+        };
+        if lifetime == Lifetime::Name {
+            let standings = known_by(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
+            if standings.under_way().all(can_be_asked) {
+                return standings;
+            }
+        }
+        known_by(view, wanted, deadline).await
     }
 
     /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held

@@ -108,7 +108,8 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
     router.set_clusters(vec![setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await]);
     router.asked_once(SOON).await;
     let bounded = Fixture { members: Vec::new(), router };
-    let list = bounded.get("/api/v1/pods").await;
+    assert_eq!(items(&bounded.get("/api/v1/pods").await.ok()).len(), 63, "the clusters are asked for the newest state");
+    let list = bounded.get("/api/v1/pods?resourceVersion=0").await;
     let listed = items(&list.ok());
     assert!(listed.len() == 3 && listed.iter().all(|item| item.starts_with("b/")), "{listed:?}");
     let warnings = list.warnings().join("\n");
@@ -131,8 +132,9 @@ async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_st
     fixture.set_clusters(&["small"]).await;
     assert_eq!(items(&fixture.get("/api/v1/pods").await.ok()).len(), 6);
     fixture.set_clusters(&["small", "large"]).await;
-    until(async || fixture.get("/api/v1/pods").await.warnings().join("").contains("there is no room")).await;
-    let list = fixture.get("/api/v1/pods").await;
+    let cached = "/api/v1/pods?resourceVersion=0";
+    until(async || fixture.get(cached).await.warnings().join("").contains("there is no room")).await;
+    let list = fixture.get(cached).await;
     let listed = items(&list.ok());
     assert!(listed.len() == 6 && listed.iter().all(|item| item.starts_with("small/")), "{listed:?}");
     let warnings = list.warnings().join("\n");

@@ -78,6 +78,9 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",
+            // It answers requests for single objects, whatever it says to a list.
+            State::Unsynced if verb == Verb::GetOfNobody => "404",
+            State::Unsynced => "200",
             // The other may have one of the name, too.
             _ if unknown && verb == Verb::GetOfA => "200 missing",
             _ if verb == Verb::GetOfA => "200",

@@ -62,6 +62,7 @@ mod slow_lines;
 mod storm;
 mod streams;
 mod topology;
+mod uncached;
 mod unread;
 mod watches;
 mod worst;

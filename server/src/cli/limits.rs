@@ -87,9 +87,10 @@ pub struct LimitArguments {
     /// [default: a quarter of the memory: the cgroup's limit, or else the machine's; 32 MiB at least]
     #[arg(long, value_name = "BYTES", value_parser = parse_member_unread_bytes)]
     pub max_member_unread_bytes: Option<usize>,
-    /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
-    /// resource with a Warning, or has its lists answered 429 under --partial Deny [default: 4 GiB, or half of
-    /// --max-total-collection-bytes where that is less]
+    /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is asked for its
+    /// objects at each request for a name and each list of the newest state. Watches leave it out with a Warning, or
+    /// are answered 429 under --partial Deny [default: 4 GiB, or half of --max-total-collection-bytes where that is
+    /// less]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes::<u64>)]
     pub max_collection_bytes: Option<u64>,
     /// Bytes that the objects of all resources in all clusters may occupy together. Who would have more is treated as

@@ -195,7 +195,7 @@ async fn asked(
     }
     let asked_at = router.releases().generation();
     let found = clusters.iter().filter_map(|name| request.cluster(name));
-    let (askable, troubled): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
+    let (askable, troubled): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.can_be_asked());
     let question = question(request, &key, end);
     let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });

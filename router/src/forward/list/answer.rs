@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::Partial;
+use tributary_apimachinery::{ClusterName, Partial};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use super::ask::{LaterMember, ListQuery, MemberList};
@@ -46,6 +46,8 @@ pub(super) struct LiveAnswer {
     form: AnswerForm,
     indent: Option<Indent>,
     version: CompositeResourceVersion,
+    /// The clusters whose versions are left out.
+    unheld: Vec<ClusterName>,
     epochs: Arc<Epochs>,
     next: Option<LiveContinueToken>,
     members: usize,
@@ -82,11 +84,17 @@ impl LiveAnswer {
             form,
             indent: (form.pretty && form.encoding == Encoding::Json).then(Indent::default),
             version: page.version,
+            unheld: Vec::new(),
             epochs,
             next: page.next,
             begun: false,
             ended: false,
         }
+    }
+
+    /// The same without the versions of these clusters.
+    pub(super) fn without_versions_of(self, unheld: &[ClusterName]) -> Self {
+        Self { unheld: unheld.to_vec(), ..self }
     }
 
     /// The answer. What does not fit a frame waits for its turn.
@@ -195,7 +203,7 @@ impl LiveAnswer {
     fn end_member(&mut self) {
         let Some((list, _)) = self.current.take() else { return };
         let end = list.end.unwrap_or_default();
-        if let Some(version) = end.version {
+        if let Some(version) = end.version.filter(|_| !self.unheld.contains(list.cluster.name())) {
             self.version.set(list.cluster.name(), version);
         }
         if end.continue_token.is_some() {

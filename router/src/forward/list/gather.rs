@@ -20,7 +20,7 @@ use crate::refusal::{
     MemberRefusal, NotLet, Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list,
 };
 use crate::topology::Cluster;
-use crate::view::{KNOWN_WITHIN, Standing};
+use crate::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
 
 /// How long a cluster may take to give its list where the rest is answered without it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -265,7 +265,8 @@ impl GatheredPage {
             self.refusals.push(refusal);
         } else if is_served {
             let reason = Some(refusal.to_string().into());
-            let standing = Standing::Unknown { since: begun, reason, forbidden };
+            let obstacle = if forbidden { CollectionObstacle::Forbidden } else { CollectionObstacle::Passing };
+            let standing = Standing::Unknown { since: begun, reason, obstacle };
             self.standings.push((cluster.name().clone(), standing));
             self.refusals.push(refusal);
         }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tributary_apimachinery::{ItemResourceVersions, json, mark_object};
+use tributary_apimachinery::{ItemResourceVersions, NativeVersion, json, mark_object};
 use tributary_printers::{Column, Printer, Row, column};
 
 use super::ask::Item;
@@ -256,7 +256,10 @@ impl LiveListWriter {
             object,
             &mark.annotation,
             |own| {
-                mark.item_version(items, own, version);
+                match own {
+                    NativeVersion::Number(own) => mark.item_version(items, own, version),
+                    NativeVersion::Opaque(own) => *version = mark.opaque_version(&own),
+                }
                 &*version
             },
             &mut self.marked,

@@ -80,6 +80,19 @@ impl Located {
         self.not_put = Some(why);
     }
 
+    /// Takes over the answers of clusters that were asked because memory has no object of the name. A cluster whose
+    /// objects memory has, and which does not answer, counts by memory.
+    pub(super) fn learn(&mut self, asked: Self, is_asked: impl Fn(&ClusterName) -> bool) {
+        let answers = |name: &ClusterName| is_asked(name) && !asked.unknown.contains(name);
+        let was_unknown = std::mem::take(&mut self.unknown);
+        let is_new = |name: &ClusterName| was_unknown.contains(name);
+        self.forbidden.extend(asked.forbidden.iter().filter(|name| is_new(name)).cloned());
+        self.told.extend(asked.told.iter().filter(|trouble| is_new(&trouble.cluster)).cloned());
+        self.doubtful.retain(|(name, _)| !is_asked(name) || asked.lacks_answer_of(name));
+        self.unknown = was_unknown.iter().filter(|name| !answers(name)).cloned().collect();
+        self.take(asked);
+    }
+
     /// Takes over what was found, or refused, when it was asked for live. What is not known is judged by whoever asked.
     pub(super) fn take(&mut self, asked: Self) {
         (self.found, self.room) = (asked.found, asked.room);
@@ -110,8 +123,7 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
     for (cluster, reply) in replies {
         match reply {
             Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
-            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::new("", "", Arc::default()).decode(&text)
-            {
+            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::passing().decode(&text) {
                 Ok(object) => located.add(cluster, Some(Arc::new(object)), room),
                 Err(ObjectDecodeError::Missing(_)) => located.add(cluster, None, room),
                 Err(error) => located.not_told(&cluster, format!("its answer cannot be read: {error}")),

@@ -55,6 +55,8 @@ enum Origin {
     Native,
     /// A version of the merged view that says something of the cluster, and what.
     Given(ClientVersion, CollectionVersion),
+    /// A version of an object of the cluster that is not a number, as the cluster gave it.
+    Opaque(String),
     /// A version of the merged view that says nothing of the cluster.
     Other,
 }
@@ -86,6 +88,7 @@ impl TakenBack<'_> {
         }
         let version = |_, text: &str| match self.origin(text) {
             Origin::Native => Ok(text.to_owned()),
+            Origin::Opaque(own) => Ok(own),
             // Of a part of a revision the cluster tells all again, so that nothing is missed.
             Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
             Origin::Given(given, component) => Ok(self.precondition(&given, component)),
@@ -123,6 +126,7 @@ impl TakenBack<'_> {
         }
         let version = |of, text: &str| match (self.origin(text), of) {
             (Origin::Native, _) => Ok(text.to_owned()),
+            (Origin::Opaque(own), _) => Ok(own),
             (Origin::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
             (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Origin::Other, VersionOf::Object) => Err(self.of_other()),
@@ -143,6 +147,7 @@ impl TakenBack<'_> {
     /// Where a version comes from.
     fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
+            Ok(ClientVersion::Opaque(given)) if given.cluster == *self.cluster => Origin::Opaque(given.version),
             Ok(given) => match given.component(self.cluster) {
                 Some(component) => Origin::Given(given, component),
                 None => Origin::Other,
@@ -156,7 +161,7 @@ impl TakenBack<'_> {
     /// older than the object that the vector is of.
     fn precondition(&self, given: &ClientVersion, component: CollectionVersion) -> String {
         let held = self.known.filter(|known| known.seen >= component).map(|known| known.version);
-        given.native(self.cluster, held).unwrap_or(component.revision()).to_string()
+        given.native(self.cluster, held).unwrap_or_else(|| component.revision().to_string())
     }
 
     /// Whether nothing is changed: a version of another cluster is then too old, and no conflict.

@@ -1,0 +1,119 @@
+//! A decision on a list or watch of a collection that memory does not have of all clusters: a pure function, so that a
+//! table can test it.
+
+use tributary_apimachinery::ClusterName;
+
+use crate::view::{CollectionObstacle, Standing, Standings};
+
+/// A read of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CollectionRead {
+    /// A list of the newest state, without a version or a continue token.
+    NewestList,
+    /// A list with a version, or a further page from memory.
+    List,
+    /// A further page of a list that the clusters gave.
+    LivePage,
+    /// A watch, with or without initial events.
+    Watch,
+}
+
+/// How a read of a collection is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CollectionSource {
+    /// From memory. Clusters that memory lacks are missing.
+    Memory,
+    /// By a list of each cluster. The versions of these clusters are no place from which memory can go on.
+    Clusters(Vec<ClusterName>),
+    /// Not at all: this cluster's objects cannot be followed.
+    Nobody(ClusterName),
+}
+
+/// Decides how a read is answered, by how the wanted clusters stand and which of them can be asked.
+///
+/// - A collection with versions that are not numbers cannot be merged from memory, whatever is read.
+/// - A collection that is too large for memory, or whose first list takes long, is listed by the clusters where the
+///   newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory answers.
+/// - A collection that Tributary may not list is missing: the clusters would refuse the list, too.
+pub(super) fn source(
+    read: CollectionRead,
+    standings: &Standings,
+    can_be_asked: impl Fn(&ClusterName) -> bool,
+) -> CollectionSource {
+    let unheld = || standings.unknown().cloned().collect();
+    let opaque =
+        |(_, standing): &(&ClusterName, &Standing)| standing.obstacle() == Some(CollectionObstacle::OpaqueVersions);
+    match (read, standings.iter().find(opaque)) {
+        (CollectionRead::LivePage, _) => return CollectionSource::Clusters(unheld()),
+        (CollectionRead::Watch, Some((cluster, _))) => return CollectionSource::Nobody(cluster.clone()),
+        (_, Some(_)) => return CollectionSource::Clusters(unheld()),
+        (CollectionRead::NewestList, None) => {}
+        (_, None) => return CollectionSource::Memory,
+    }
+    let is_listed = |(cluster, standing): (&ClusterName, &Standing)| {
+        let may_list = standing.obstacle() == Some(CollectionObstacle::TooLarge) || standing.is_under_way();
+        may_list && can_be_asked(cluster)
+    };
+    let is_stale = |(_, standing): (&ClusterName, &Standing)| matches!(standing, Standing::Stale { .. });
+    match standings.iter().any(is_listed) && !standings.iter().any(is_stale) {
+        true => CollectionSource::Clusters(unheld()),
+        false => CollectionSource::Memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn names(text: &str) -> Vec<ClusterName> {
+        text.split_whitespace().map(|name| ClusterName::new(name).unwrap()).collect()
+    }
+
+    /// How a cluster stands, by a word.
+    fn standing(word: &str) -> Standing {
+        let since = Instant::now();
+        let unknown =
+            |reason: Option<&str>, obstacle| Standing::Unknown { since, reason: reason.map(Into::into), obstacle };
+        match word {
+            "fresh" => Standing::Fresh,
+            "stale" => Standing::Stale { since, reason: "unreachable".into(), forbidden: false },
+            "syncing" => unknown(None, CollectionObstacle::Passing),
+            "failed" => unknown(Some("500"), CollectionObstacle::Passing),
+            "forbidden" => unknown(Some("forbidden"), CollectionObstacle::Forbidden),
+            "large" => unknown(Some("too large"), CollectionObstacle::TooLarge),
+            "opaque" => unknown(Some("opaque"), CollectionObstacle::OpaqueVersions),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn the_source_of_a_collection_goes_by_its_standings() {
+        use CollectionRead::{List, LivePage, NewestList, Watch};
+        let memory = CollectionSource::Memory;
+        let clusters = |text| CollectionSource::Clusters(names(text));
+        let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
+        // The clusters are a, b and c; c can be asked if the third word says so.
+        for (standings, can_ask_c, expected) in [
+            ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
+            ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
+            ("fresh fresh failed", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh fresh forbidden", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh fresh opaque", true, [clusters("c"), clusters("c"), nobody("c"), clusters("c")]),
+            ("opaque stale opaque", true, [clusters("a c"), clusters("a c"), nobody("a"), clusters("a c")]),
+            ("fresh fresh large", true, [clusters("c"), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh fresh syncing", true, [clusters("c"), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh fresh large", false, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh stale large", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
+            ("fresh forbidden large", true, [clusters("b c"), memory.clone(), memory, clusters("b c")]),
+        ] {
+            let all = names("a b c").into_iter().zip(standings.split(' ').map(standing));
+            let all: Standings = all.collect();
+            for (read, expected) in [NewestList, List, Watch, LivePage].into_iter().zip(expected) {
+                let can_be_asked = |name: &ClusterName| name.as_str() != "c" || can_ask_c;
+                assert_eq!(source(read, &all, can_be_asked), expected, "{standings}, {read:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Collections that memory does not have of all clusters: names are asked of the clusters, and lists where they can be.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tributary_apimachinery::Partial;
+use tributary_router::{Limits, Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind, SimulatorConfig};
+
+use crate::harness::{
+    ANNOTATION, Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map, config_map_in, items, name, setup,
+    until, vector, version,
+};
+
+const READS: [RequestKind; 2] = [RequestKind::List, RequestKind::Watch];
+
+/// The ConfigMaps of `default` without the one that each namespace has.
+const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
+
+/// The suffixes of versions that are no numbers: Calico's two forms, a UUID's rest, and none at all.
+const SUFFIXES: [&str; 4] = ["/", "/5678", "-7d1e-7000-8000-000000000000", ""];
+
+/// Has a member forbid requests of these kinds for ConfigMaps.
+fn forbid(fixture: &Fixture, member: &str, kinds: &[RequestKind]) {
+    let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
+    fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
+}
+
+/// The path of a ConfigMap.
+fn of(name: &str) -> String {
+    format!("{CONFIG_MAPS}/{name}")
+}
+
+/// A label for a ConfigMap.
+fn label() -> Value {
+    json!({"metadata": {"labels": {"x": "y"}}})
+}
+
+/// Applies a ConfigMap server-side.
+async fn apply(fixture: &Fixture, object: &Value) -> Answer {
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let path = format!("{}?fieldManager=test", of(&name(object)));
+    fixture.client().send("PATCH", &path, &headers, &object.to_string()).await
+}
+
+fn deny() -> Policies {
+    Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() }
+}
+
+/// A refusal that the client does not repeat.
+#[track_caller]
+fn refused_for_good(answer: &Answer, code: u16) -> String {
+    let message = answer.refused(code);
+    assert_eq!(answer.headers.get("retry-after"), None, "{message}");
+    assert!(answer.json()["details"]["retryAfterSeconds"].is_null(), "{message}");
+    message
+}
+
+#[tokio::test]
+async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    forbid(&fixture, "a", &READS);
+    fixture.put("a", "keep", "1");
+    fixture.put_and_see("b", "other", "1").await;
+    let begun = Instant::now();
+    let found = fixture.get(&of("keep")).await;
+    assert_eq!((cluster(&found.ok()).as_str(), found.warnings()), ("a", vec![]));
+    assert_eq!(fixture.patch(&of("keep"), "merge-patch+json", &label()).await.ok()["metadata"]["labels"]["x"], "y");
+    let mut object = fixture.get(&of("keep")).await.ok();
+    object["data"]["v"] = "2".into();
+    assert_eq!(fixture.write("PUT", &of("keep"), &object).await.ok()["data"]["v"], "2");
+    // Both clusters are asked for a name that one of them has.
+    let other = fixture.get(&of("other")).await;
+    assert_eq!((cluster(&other.ok()).as_str(), other.warnings()), ("b", vec![]));
+    assert_eq!(cluster(&fixture.patch(&of("other"), "merge-patch+json", &label()).await.ok()), "b");
+    fixture.put("a", "other", "1");
+    refused_for_good(&fixture.get(&of("other")).await, 409);
+    refused_for_good(&fixture.patch(&of("other"), "merge-patch+json", &label()).await, 409);
+    fixture.client().send("DELETE", &of("keep"), &[], "").await.ok();
+    assert!(fixture.member("a").get("configmaps", "default", "keep").is_none());
+    fixture.get(&of("keep")).await.refused(404);
+    let new = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}});
+    let made = apply(
+        &fixture,
+        &json!({"metadata": {"annotations": {ANNOTATION: "a"}, "name": "new"},
+        "apiVersion": "v1", "kind": "ConfigMap"}),
+    )
+    .await;
+    assert_eq!(cluster(&made.ok()), "a");
+    assert_eq!(cluster(&apply(&fixture, &new).await.ok()), "a", "an apply finds what is there");
+    assert!(begun.elapsed() < Duration::from_secs(9), "nobody waits: {:?}", begun.elapsed());
+    fixture.member("a").control().stop_listening().await;
+    fixture.out_of_reach("a").await;
+    let message = refused_for_good(&fixture.get(&of("keep")).await, 503);
+    assert!(message.contains("cannot be asked now: a"), "{message}");
+}
+
+#[tokio::test]
+async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
+    let pods = |name| SimulatorConfig { pods: 5, ..config(name) };
+    let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
+    let pod = fixture.member("b").list("pods").remove(0);
+    let path = format!("/api/v1/namespaces/{}/pods/{}", pod["metadata"]["namespace"].as_str().unwrap(), name(&pod));
+    let (kinds, resources) = (READS.to_vec(), vec!["pods".to_owned()]);
+    fixture.member("b").control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
+    assert_eq!(fixture.get(&format!("{path}/log")).await.code, 200);
+    let status = json!({"status": {"message": "seen"}});
+    assert_eq!(cluster(&fixture.patch(&format!("{path}/status"), "merge-patch+json", &status).await.ok()), "b");
+    assert_eq!(cluster(&fixture.get(&format!("{path}/status")).await.ok()), "b");
+}
+
+/// kubectl gets a namespace after a 404, and before it applies a new object: it repeats what carries Retry-After.
+#[tokio::test]
+async fn a_kind_that_a_cluster_forbids_is_answered_in_its_words_at_once() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    forbid(&fixture, "a", &[RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Write]);
+    fixture.put_and_see("b", "there", "1").await;
+    let begun = Instant::now();
+    for _ in 0..3 {
+        let message = refused_for_good(&fixture.get(&of("nowhere")).await, 403);
+        assert!(!message.contains("we may not"), "a's own words: {message}");
+        refused_for_good(&fixture.client().send("DELETE", &of("nowhere"), &[], "").await, 403);
+        assert_eq!(cluster(&fixture.get(&of("there")).await.ok()), "b");
+        assert_eq!(cluster(&fixture.patch(&of("there"), "merge-patch+json", &label()).await.ok()), "b");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    fixture.member("b").control().stop_listening().await;
+    fixture.out_of_reach("b").await;
+    // Memory has the objects of the other cluster, and those count.
+    refused_for_good(&fixture.get(&of("elsewhere")).await, 403);
+}
+
+#[tokio::test]
+async fn a_list_that_a_cluster_forbids_is_refused_at_once_where_it_must_be_whole() {
+    let fixture = Fixture::with(["a", "b"].map(config), deny()).await;
+    forbid(&fixture, "a", &READS);
+    let begun = Instant::now();
+    let message = refused_for_good(&fixture.get("/api/v1/configmaps").await, 429);
+    assert!(message.contains("a: forbidden"), "{message}");
+    refused_for_good(&fixture.get(CONFIG_MAPS).await, 429);
+    refused_for_good(&fixture.get("/api/v1/configmaps?watch=1").await, 429);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
+    for policies in [allow(), deny()] {
+        let is_whole = policies.default.partial == Partial::Deny;
+        let limits = Limits { collection_bytes: 64 << 10, ..Limits::default() };
+        let fixture = Fixture::within(limits, ["a", "b"].map(config), policies).await;
+        for number in 0..20 {
+            fixture.put("a", &format!("x{number:02}"), &"v".repeat(8 << 10));
+        }
+        fixture.put("b", "y", "1");
+        let begun = Instant::now();
+        assert_eq!(cluster(&fixture.get(&of("x07")).await.ok()), "a");
+        fixture.get(&of("nowhere")).await.refused(404);
+        assert_eq!(cluster(&fixture.patch(&of("x07"), "merge-patch+json", &label()).await.ok()), "a");
+        let list = fixture.get(OWN).await;
+        assert_eq!((items(&list.ok()).len(), list.warnings()), (21, vec![]));
+        // A watch from here lacks the cluster, and says so.
+        assert_eq!(vector(&version(&list.ok())).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
+        let watch = format!("{OWN}&watch=1&resourceVersion={}", version(&list.ok()));
+        if is_whole {
+            let message = refused_for_good(&fixture.get(&watch).await, 429);
+            assert!(message.contains("larger than"), "{message}");
+        } else {
+            let mut events = fixture.watch(&watch).await;
+            fixture.put("b", "y", "2");
+            assert_eq!(events.brief().await, "MODIFIED b/y");
+            let cached = fixture.get(&format!("{OWN}&resourceVersion=0")).await;
+            assert_eq!(items(&cached.ok()), ["b/y"]);
+            assert!(cached.warnings()[0].contains("larger than"), "{:?}", cached.warnings());
+        }
+        let mut pages = Vec::new();
+        let mut next = String::new();
+        loop {
+            let page = fixture.get(&format!("{OWN}&limit=8{next}")).await.ok();
+            pages.extend(items(&page));
+            let Some(token) = page["metadata"]["continue"].as_str() else { break };
+            next = format!("&continue={token}");
+        }
+        assert_eq!((pages.len(), pages[20].as_str()), (21, "b/y"));
+        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "1");
+    fixture.member("a").control().hold_lists(true);
+    let begun = Instant::now();
+    assert_eq!(cluster(&fixture.get(&of("x")).await.ok()), "a");
+    fixture.get(&of("nowhere")).await.refused(404);
+    assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    fixture.member("a").control().hold_lists(false);
+    until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x"] }).await;
+}
+
+/// Members of which `a` has versions that are no numbers.
+async fn opaque(suffix: &str, policies: Policies) -> Fixture {
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    fixture.member("a").control().opaque_versions("configmaps", Some(suffix));
+    fixture.put("a", "x", "1");
+    fixture.put("b", "y", "1");
+    fixture
+}
+
+#[tokio::test]
+async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_clusters() {
+    for (suffix, policies) in SUFFIXES.into_iter().flat_map(|suffix| [(suffix, allow()), (suffix, deny())]) {
+        let fixture = opaque(suffix, policies).await;
+        for path in [OWN.to_owned(), format!("{OWN}&resourceVersion=0"), format!("{OWN}&limit=1")] {
+            let list = fixture.get(&path).await;
+            let expected = if path.ends_with("limit=1") { vec!["a/x"] } else { vec!["a/x", "b/y"] };
+            assert_eq!(
+                (items(&list.ok()), list.warnings()),
+                (expected.into_iter().map(String::from).collect(), vec![])
+            );
+        }
+        let page = fixture.get(&format!("{OWN}&limit=1")).await.ok();
+        let token = page["metadata"]["continue"].as_str().unwrap();
+        assert_eq!(items(&fixture.get(&format!("{OWN}&limit=1&continue={token}")).await.ok()), ["b/y"]);
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        let table = fixture.client().send("GET", OWN, &table, "").await.ok();
+        assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..2], ["x", "a"]);
+        for watch in
+            ["watch=1", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"]
+        {
+            let message = refused_for_good(&fixture.get(&format!("{OWN}&{watch}")).await, 405);
+            assert!(message.contains("kubectl --context a …"), "{message}");
+        }
+        // Without that cluster all is as ever.
+        let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
+        assert_eq!(events.brief().await, "ADDED b/y");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_whose_versions_are_not_numbers_is_well() {
+    let fixture = opaque("/", allow()).await;
+    fixture.get(OWN).await.ok();
+    fixture.get(&of("x")).await.ok();
+    assert_eq!(fixture.get("/readyz/cluster/a").await.code, 200);
+    let report = fixture.router.report().await;
+    let told = &report.clusters[0];
+    assert_eq!((told.condition, told.refusal.as_deref()), (tributary_router::report::ClusterCondition::Ready, None));
+    let before = fixture.member("a").control().requests_of(RequestKind::List, "configmaps");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let after = fixture.member("a").control().requests_of(RequestKind::List, "configmaps");
+    assert_eq!(after, before, "it is not asked again and again");
+}
+
+#[tokio::test]
+async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
+    for suffix in SUFFIXES {
+        let fixture = opaque(suffix, allow()).await;
+        let mut object = fixture.get(&of("x")).await.ok();
+        assert_eq!((cluster(&object).as_str(), object["data"]["v"].as_str()), ("a", Some("1")), "{suffix}");
+        object["data"]["v"] = "2".into();
+        let written = fixture.write("PUT", &of("x"), &object).await.ok();
+        assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), ("a", Some("2")), "{suffix}");
+        // A version that was given is a precondition, and a cluster's own path takes it, too.
+        if !suffix.is_empty() {
+            assert_ne!(version(&written), version(&object));
+            refused_for_good(&fixture.write("PUT", &of("x"), &object).await, 409);
+            refused_for_good(&fixture.write("PUT", &format!("/clusters/a{}", of("x")), &object).await, 409);
+            let mut again = written.clone();
+            again["data"]["v"] = "3".into();
+            fixture.write("PUT", &format!("/clusters/a{}", of("x")), &again).await.ok();
+            // It is no version of an object elsewhere.
+            let mut foreign = fixture.get(&of("y")).await.ok();
+            foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+            fixture.write("PUT", &of("y"), &foreign).await.refused(409);
+            let listed = fixture.get(OWN).await.ok();
+            assert_eq!(version(&listed["items"][0]), version(&fixture.get(&of("x")).await.ok()));
+        }
+        assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
+        let made = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "")).await.ok();
+        assert_eq!((cluster(&made).as_str(), name(&made).as_str()), ("a", "new"), "{suffix}");
+        let applied = apply(
+            &fixture,
+            &json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "applied", "annotations": {ANNOTATION: "a"}}}),
+        )
+        .await
+        .ok();
+        assert_eq!((cluster(&applied).as_str(), name(&applied).as_str()), ("a", "applied"), "{suffix}");
+        assert_eq!(cluster(&apply(&fixture, &config_map("new", "4")).await.ok()), "a");
+        for gone in ["x", "new", "applied"] {
+            fixture.client().send("DELETE", &of(gone), &[], "").await.ok();
+            fixture.get(&of(gone)).await.refused(404);
+        }
+        fixture.client().send("DELETE", OWN, &[], "").await.ok();
+        assert!(items(&fixture.get(OWN).await.ok()).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_away() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.set_clusters(&["b"]).await;
+    fixture.put_and_see("b", "y", "1").await;
+    fixture.watch(&format!("{OWN}&watch=1")).await;
+    fixture.member("a").control().opaque_versions("configmaps", Some("/"));
+    fixture.put("a", "x", "1");
+    let setups = [setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await];
+    fixture.router.set_clusters(setups.into());
+    until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x", "b/y"] }).await;
+    fixture.get(&format!("{OWN}&watch=1")).await.refused(405);
+}
