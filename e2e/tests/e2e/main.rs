@@ -45,6 +45,7 @@ mod specs;
 mod tables;
 mod taken_back;
 mod topology;
+mod uncached;
 mod unread_definitions;
 mod victim;
 
@@ -78,6 +79,7 @@ fn main() -> anyhow::Result<()> {
         tables::cases(),
         faults::cases(),
         topology::cases(),
+        uncached::cases(),
         behind::cases(),
         rights::cases(),
         unread_definitions::cases(),
