@@ -36,7 +36,7 @@ impl ClusterSelector {
         self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
     }
 
-    /// The [`names`](Self::names) without those that the request excludes.
+    /// The names of [`names`](Self::names) that fit all requirements.
     pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
         self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
     }

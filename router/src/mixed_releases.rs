@@ -13,7 +13,7 @@ use crate::selection::Selection;
 /// The number of objects in a piece of work; between pieces other tasks run.
 const LOOKED_AT: usize = 1_000;
 
-/// The number of contexts that the Warning of one release names: as many as a terminal's line has room for.
+/// Contexts that the Warning of one release names: as many as fit on a terminal's line.
 const COMMANDS_MAX: usize = 3;
 
 /// The clusters that have records of each release, in the order of their lists.

@@ -228,6 +228,13 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
+    // What reads shows the records of both as those of one release, with a Warning.
+    for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
+        let read = setup.helm.run(&setup.arguments(words)).await?;
+        ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");
+        let of_one = setup.helm.run(&setup.arguments(&[&second[..], words].concat())).await?;
+        ensure!(of_one.code == Some(0) && !of_one.stderr.contains("helm --kube-context"), "{words:?}: {of_one:?}");
+    }
     for (words, hint) in [
         (&["upgrade", "web", "CHART", "--set", "step=2,more=true"][..], release),
         (&["upgrade", "--install", "web", "CHART"], release),

@@ -326,11 +326,10 @@ async fn live(
     chosen: impl Fn(&Arc<Cluster>) -> bool,
 ) -> Result<Located, Refusal> {
     let ClientRequest { router, caller, resource, .. } = request;
-    let mut path = resource.resource.path(resource.namespace.as_deref());
+    let escaped = |text: &str| percent_encoding::utf8_percent_encode(text, PATH_SEGMENT).to_string();
+    let mut path = resource.resource.path(resource.namespace.as_deref().map(escaped).as_deref());
     path.push('/');
-    path.push_str(
-        &percent_encoding::utf8_percent_encode(resource.name.as_deref().unwrap_or_default(), PATH_SEGMENT).to_string(),
-    );
+    path.push_str(&escaped(resource.name.as_deref().unwrap_or_default()));
     let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
     if !clusters.is_empty() {
@@ -362,7 +361,7 @@ async fn live(
 /// How long members may take to say whether they have an object of which memory knows nothing.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// What must be escaped in a segment of a path (RFC 3986 `pchar`), for names that RBAC objects may have.
+/// The characters that must be escaped in a segment of a path (RFC 3986 `pchar`). RBAC objects may have them in names.
 const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')

@@ -57,7 +57,7 @@ pub(super) struct Definition {
 /// Where a definition was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
-    /// The CRD. Its state tells one spec from another.
+    /// The CRD, with the state that tells one spec from another.
     Stored(DefinitionState),
     /// A Table: of this namespace alone where all may not be listed.
     Shown { namespace: Option<String> },
