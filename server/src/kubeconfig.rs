@@ -4,7 +4,6 @@ mod chosen;
 mod contexts_of;
 pub mod entries;
 pub mod files;
-mod layout;
 mod mark;
 pub mod proxies;
 mod referenced;

@@ -31,6 +31,7 @@ pub mod records;
 pub mod replicas;
 pub mod status;
 pub mod traces;
+mod yaml;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -103,6 +104,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
         Command::Join(arguments) => block_on(commands::join::join(arguments)),
         Command::Kubeconfig(KubeconfigCommand::Remove(arguments)) => block_on(commands::kubeconfig::remove(arguments)),
+        Command::Kubeconfig(KubeconfigCommand::User(arguments)) => commands::kubeconfig::user::user(&arguments),
         Command::Completion(arguments) => {
             output::print(&commands::completion::completion(&arguments));
             Ok(())

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::layout::{Layout, List};
 use super::mark::prefix_of;
+use crate::yaml::edit::{Edit, apply, lines};
+use crate::yaml::layout::{Layout, List};
 
 /// The lists of a kubeconfig, and what each entry has beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
@@ -214,36 +215,10 @@ fn new_document() -> Map<String, Value> {
 
 // Where it stands
 
-/// Bytes of a text, and what takes their place.
-struct Edit {
-    from: usize,
-    to: usize,
-    put: String,
-}
-
-impl Edit {
-    fn remove((from, to): (usize, usize)) -> Self {
-        Self { from, to, put: String::new() }
-    }
-
-    fn insert(at: usize, put: String) -> Self {
-        Self { from: at, to: at, put }
-    }
-}
-
 /// The text after the edits, which may come in any order. Those of one place keep theirs.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
     let layout = Layout::of(text).map_err(|_| ChangeError::Form)?;
-    let mut edits = edits(&layout).ok_or(ChangeError::Form)?;
-    edits.sort_by_key(|edit| edit.from);
-    let (mut changed, mut done) = (String::with_capacity(text.len()), 0);
-    for edit in edits {
-        changed.push_str(text.get(done..edit.from).ok_or(ChangeError::Form)?);
-        changed.push_str(&edit.put);
-        done = edit.to;
-    }
-    changed.push_str(text.get(done..).ok_or(ChangeError::Form)?);
-    Ok(changed)
+    edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)
 }
 
 /// What takes entries out. A list that is left empty is `[]`: nothing would be `null`.
@@ -320,14 +295,6 @@ fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
     }
     edits.extend(new_keys);
     Some(edits)
-}
-
-/// A value as lines of YAML, each behind so many spaces.
-fn lines(value: &Value, indent: usize) -> Option<String> {
-    // Folded text would not survive the indentation.
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    let text = serde_saphyr::to_string_with_options(value, options).ok()?;
-    Some(text.lines().map(|line| format!("{:indent$}{line}\n", "")).collect())
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Where the lists of a kubeconfig, and what is in them, stand in its text. So entries are put in and taken out while
-//! every other byte stays, comments and order too. Pure.
+//! Where the lists and the fields of a YAML document stand in its text. So they are put in and taken out while every
+//! other byte stays, comments and order too. Pure.
 
 use granit_parser::{Event, Parser, ScanError, Span};
 
 /// A part of a YAML document.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Its first byte; of a list in block form that of the first entry's content.
     start: usize,
     /// The byte after its last one.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     shape: Shape,
 }
 
@@ -24,7 +24,7 @@ enum Shape {
 
 /// How a list stands in the text.
 #[derive(Debug)]
-pub(super) enum List {
+pub(crate) enum List {
     /// There is no such key.
     Absent,
     /// Nothing is in it. `colon` is the byte after the key's colon, `end` the byte after the value.
@@ -35,8 +35,23 @@ pub(super) enum List {
     Block { colon: usize, indent: usize, entries: Vec<(usize, usize)> },
 }
 
-/// A kubeconfig's text, with its parts.
-pub(super) struct Layout<'a> {
+/// A mapping whose fields have lines of their own.
+pub(crate) struct Mapping<'a> {
+    /// The column of its keys.
+    pub(crate) indent: usize,
+    pub(crate) fields: Vec<Field<'a>>,
+}
+
+/// A field of such a mapping.
+pub(crate) struct Field<'a> {
+    pub(crate) key: &'a str,
+    /// From the first byte of its first line to the byte after its last one.
+    pub(crate) lines: (usize, usize),
+    pub(crate) value: &'a Node,
+}
+
+/// A document's text, with its parts.
+pub(crate) struct Layout<'a> {
     text: &'a str,
     /// `None` if it holds nothing.
     root: Option<Node>,
@@ -47,7 +62,7 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// What is no YAML.
-    pub(super) fn of(text: &'a str) -> Result<Self, ScanError> {
+    pub(crate) fn of(text: &'a str) -> Result<Self, ScanError> {
         let mut events = Events { parser: Parser::new_from_str(text) };
         let root = events.document()?;
         // A document of nothing but comments is an empty scalar.
@@ -55,33 +70,61 @@ impl<'a> Layout<'a> {
         Ok(Self { text, root })
     }
 
+    /// The root node; `None` for an empty text.
+    pub(crate) fn root(&self) -> Option<&Node> {
+        self.root.as_ref()
+    }
+
+    /// The fields of a mapping, with their lines; `None` for another node, and where a field shares its line with
+    /// another.
+    pub(crate) fn block_mapping<'b>(&self, node: &'b Node) -> Option<Mapping<'b>> {
+        let Shape::Mapping(entries) = &node.shape else { return None };
+        let begin = self.line_start(entries.first()?.0.start);
+        let indent = entries.first()?.0.start - begin;
+        let field = |(key, value): &'b (Node, Node)| {
+            let Shape::Scalar(text) = &key.shape else { return None };
+            let first = self.line_start(key.start);
+            let is_alone = key.start - first == indent && self.text[first..key.start].trim().is_empty();
+            let lines = (first, self.line_end(self.trimmed(value.end.max(key.end))));
+            is_alone.then_some(Field { key: text, lines, value })
+        };
+        let fields = entries.iter().map(field).collect::<Option<Vec<_>>>()?;
+        let is_apart = fields.windows(2).all(|pair| pair[0].lines.1 <= pair[1].lines.0);
+        is_apart.then_some(Mapping { indent, fields })
+    }
+
+    /// The end of a node without the blank lines behind it, which a block scalar ends with.
+    fn trimmed(&self, end: usize) -> usize {
+        self.text[..end].trim_end().len()
+    }
+
     /// Whether nothing stands in the text but comments.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
     /// Whether the document is written with braces, as JSON is.
-    pub(super) fn is_flow(&self) -> bool {
+    pub(crate) fn is_flow(&self) -> bool {
         self.root.as_ref().is_some_and(|root| self.text[root.start..].starts_with('{'))
     }
 
     /// Whether the document's mapping has no keys: `{}`.
-    pub(super) fn has_no_keys(&self) -> bool {
+    pub(crate) fn has_no_keys(&self) -> bool {
         self.root.as_ref().is_some_and(|root| matches!(&root.shape, Shape::Mapping(entries) if entries.is_empty()))
     }
 
     /// The column at which the document's keys begin.
-    pub(super) fn indent(&self) -> usize {
+    pub(crate) fn indent(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.start - self.line_start(root.start))
     }
 
     /// The byte after the last one of the document's mapping.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.root.as_ref().map_or(self.text.len(), |root| root.end)
     }
 
     /// How a list of the document stands in it; `None` if it stands in a way that cannot be changed here, as an alias.
-    pub(super) fn list(&self, key: &str) -> Option<List> {
+    pub(crate) fn list(&self, key: &str) -> Option<List> {
         let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
             return Some(List::Absent);
         };
@@ -112,7 +155,7 @@ impl<'a> Layout<'a> {
     }
 
     /// The byte after the line whose content ends before `end`.
-    pub(super) fn line_end(&self, end: usize) -> usize {
+    pub(crate) fn line_end(&self, end: usize) -> usize {
         if end > 0 && self.text[..end].ends_with('\n') {
             return end;
         }
@@ -120,7 +163,7 @@ impl<'a> Layout<'a> {
     }
 
     /// What is put at the begin of a line, which there is not if the text ends without a newline.
-    pub(super) fn with_newline(&self, at: usize, lines: String) -> String {
+    pub(crate) fn with_newline(&self, at: usize, lines: String) -> String {
         let begins_line = at == 0 || self.text[..at].ends_with('\n');
         if begins_line { lines } else { format!("\n{lines}") }
     }
