@@ -28,7 +28,7 @@ pub use configuration::ConfigurationObjects;
 pub use dispatch_policy::{Deny, Dispatch, DispatchPolicy, DispatchRule, LogMode, Logging, PolicyMode};
 pub use endpoint_probe::EndpointProbe;
 pub use flow_control::{Exempt, FlowControl, FlowControlSchema, LimitBy, MaxRequestsInflight, Queueing, TokenBucket};
-pub use load::{LoadError, LoadErrors, Origin, documents, load, parse};
+pub use load::{LoadError, LoadErrors, Origin, documents, documents_of, load, parse};
 pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;

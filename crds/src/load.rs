@@ -141,6 +141,17 @@ pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors
     if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
 }
 
+/// The documents of a file or directory as [`load`] finds them, of whatever kind. Files and documents that cannot be
+/// read are left out.
+pub fn documents_of(path: &Path) -> Vec<(Origin, Value)> {
+    let mut found = Vec::new();
+    for file in files(path, &mut Vec::new()) {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        found.extend(documents(&text, &file).filter_map(|(origin, document)| Some((origin, document.ok()?))));
+    }
+    found
+}
+
 fn files(path: &Path, errors: &mut Vec<LoadError>) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];

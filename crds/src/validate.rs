@@ -11,6 +11,7 @@ use std::fmt;
 use tributary_apimachinery::{ItemResourceVersions, ResourcePattern};
 
 use crate::configuration::object_text;
+use crate::upstream_cluster::CLUSTER_UID;
 use crate::{ConfigurationObjects, Origin, ResourceRegistry};
 
 /// Whether a problem keeps the configuration from being used.
@@ -93,6 +94,7 @@ impl ConfigurationObjects {
             merged_endpoint::validate(endpoint, &mut Problems { object, found: &mut found });
         }
         self.unique_names(&mut found);
+        self.unique_clusters(&mut found);
         self.unique_indexes(&mut found);
         self.unique_server_names(&mut found);
         self.one_registry_per_resource(&mut found);
@@ -115,6 +117,24 @@ impl ConfigurationObjects {
                 "metadata.name",
                 format!("{count} objects have this name; give each one of its own, or remove all but one"),
             );
+        }
+    }
+
+    /// A cluster of two names would show its objects twice. No error: the uid that is recorded may be out of date, and
+    /// the server itself refuses what it finds to be one cluster.
+    fn unique_clusters(&self, found: &mut Vec<ValidationProblem>) {
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for cluster in &self.clusters {
+            let name = cluster.metadata.name.as_deref().unwrap_or_default();
+            let annotations = cluster.metadata.annotations.as_ref();
+            let Some(uid) = annotations.and_then(|annotations| annotations.get(CLUSTER_UID)) else { continue };
+            let first = *owners.entry(uid).or_insert(name);
+            if first != name {
+                Problems { object: object("UpstreamCluster", Some(name)), found }.warning(
+                    format!("metadata.annotations[{CLUSTER_UID}]"),
+                    format!("{uid:?} is that of UpstreamCluster {first:?}, too: serve refuses two names of one cluster; remove one of the two"),
+                );
+            }
         }
     }
 

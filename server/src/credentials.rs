@@ -3,8 +3,10 @@
 //! credential.
 
 pub mod certificates;
+pub(crate) mod pem;
 pub mod serving;
 pub mod token;
+pub mod user_certificate;
 
 pub use certificates::{CertificateError, Certificates};
 pub use serving::{ServingCertificateError, certified_key, doubts};

@@ -248,6 +248,23 @@ fn objects_together() {
 }
 
 #[test]
+fn one_cluster_under_two_names_is_told_of() {
+    let of = |name: &str, uid: &str| {
+        let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
+        cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
+    };
+    let text = of("a", "u1") + &of("b", "u2") + &of("c", "u1") + &cluster("d", GOOD);
+    assert_eq!(
+        problems(&text),
+        [
+            "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is that of UpstreamCluster \"a\", too: serve refuses two names of one cluster; remove one of the two"
+        ]
+    );
+    // Two objects of one name are told of as such.
+    assert!(!problems(&(of("a", "u1") + &of("a", "u1"))).join("\n").contains("cluster-uid"));
+}
+
+#[test]
 fn integer_versions_are_recommended_above_four_kibibytes() {
     let mut configuration = parse(&registry("r", "resources: [pods]"), Path::new("test.yaml")).unwrap();
     let spec = UpstreamClusterSpec {

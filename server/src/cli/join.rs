@@ -23,8 +23,9 @@ What it makes there:
   A namespace, a ServiceAccount with a token, a ClusterRole that names each kind (no '*'), and its
   binding. Run it again after kinds were added to the cluster, or to change the profile: it changes
   what is other than it should be, says so, and keeps what the account was made for (profile,
-  impersonation, tokens, the token's lifetime) but for what you say. To leave, delete the
-  ClusterRoleBinding and the namespace.
+  impersonation, tokens, the token's lifetime) but for what you say. In the cluster's file it sets
+  endpoints, authorities, credentials, impersonation and tokenReview; all other fields stay, and
+  comments. To leave, delete the ClusterRoleBinding and the namespace.
 
 Profiles:
   read               lists and watches everything but secrets; users may read
@@ -48,7 +49,7 @@ pub struct JoinArguments {
     /// The configuration directory of serve: the UpstreamCluster and the account's token are written there
     #[arg(long, value_name = "DIR")]
     pub config: PathBuf,
-    /// The name of the cluster [default: the context's, as serve derives it]
+    /// The name of the cluster [default: as the directory has it, else the context's, as serve derives it]
     #[arg(long, value_name = "NAME")]
     pub name: Option<ClusterName>,
     /// What the account may do [default: as it is there, else read]

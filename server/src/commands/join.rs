@@ -6,6 +6,7 @@
 
 pub mod account;
 mod member;
+mod owned;
 mod plan;
 mod purpose;
 pub mod resources;
@@ -24,7 +25,6 @@ use self::resources::KnownResources;
 use self::written::Written;
 use super::member::Member;
 use crate::cli::{JoinArguments, Profile, TokenLifetime};
-use crate::config_source::contexts::cluster_name;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::print;
@@ -38,12 +38,6 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
     let target = chosen.map_err(Failure::usage)?.target;
     let (config, proxies) = (target.config, target.proxies);
-    let name = match &arguments.name {
-        Some(name) => name.clone(),
-        None => cluster_name(&arguments.context)
-            .with_context(|| format!("context {:?} gives no name for a cluster; name it by --name", arguments.context))
-            .map_err(Failure::usage)?,
-    };
     let member = Member::new(config.clone()).map_err(Failure::usage)?;
     let minor = member.minor().await.map_err(Failure::runtime)?;
     let discovered = member.discovery().await.map_err(Failure::runtime)?;
@@ -56,7 +50,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
     // A proxy of this process's environment, which may hold somebody's password, is not that of whoever serves.
     let reached = (&config, proxies.explicit());
-    let written = Written::plan(&arguments.config, (&name, &uid), reached, &account.purpose).map_err(Failure::usage)?;
+    let written = Written::plan(&arguments, &uid, reached, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     // Whoever may not look is told of it, too.
@@ -209,8 +203,7 @@ fn said(
         )
     }));
     lines.push("What is to be written here:".to_owned());
-    lines.push(format!("  {}  its token", written.token.display()));
-    lines.push(format!("  {}  its UpstreamCluster", written.cluster.display()));
+    lines.extend(written.said());
     lines.join("\n") + "\n"
 }
 

@@ -180,6 +180,20 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     for says in ["change  profile write to read", "change  ClusterRole"] {
         ensure!(less.stdout.contains(says), "{says}: {}", less.stdout);
     }
+    // What somebody has written into its file stays, and so does its name.
+    let file = folder.join(format!("{}.yaml", one.name()));
+    let policies = "  # by whom all is taken\n  dispatchPolicies:\n  - rules:\n    - { verbs: [\"*\"], apiGroups: [\"*\"], \
+                    resources: [\"*\"], nonResourceURLs: [\"*\"] }\n";
+    let changed = std::fs::read_to_string(&file)? + policies;
+    std::fs::write(&file, &changed)?;
+    let again = join(&context, one.name(), folder, &account, &["--yes"]).await?;
+    done(&again)?;
+    ensure!(again.stdout.contains("which stays as it is"), "{}", again.stdout);
+    ensure!(std::fs::read_to_string(&file)? == changed);
+    let twice = join(&context, one.name(), folder, &account, &["--yes", "--name", "twice"]).await?;
+    for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "leave --name out"] {
+        ensure!(twice.code == Some(2) && twice.stderr.contains(part), "{part}: {twice:?}");
+    }
     // The file of one cluster is not another's.
     let other = join(&context, two.name(), folder, &account, &["--yes", "--name", one.name()]).await?;
     ensure!(other.code == Some(2) && other.stderr.contains("is of another cluster than"), "{other:?}");

@@ -1,81 +1,82 @@
-//! What is written into the configuration directory: an UpstreamCluster, and the account's token beside it.
+//! The files of the configuration directory that `join` writes: an UpstreamCluster, and the account's token beside it.
+//! Run again, it changes the fields that it owns alone.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use anyhow::{Context, bail, ensure};
 use http::Uri;
-use rustls_pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tributary_apimachinery::ClusterName;
+use tributary_crds::Severity;
 
 use super::account::Purpose;
+use super::owned::{OwnedFields, changes};
+use crate::cli::JoinArguments;
+use crate::config_source::contexts::cluster_name;
 use crate::data_directory::write_private;
+use crate::yaml::fields::with_fields;
 
-/// The first line of an UpstreamCluster that was written here, and may be written again.
-const MARK: &str = "# Written by tributary join, which writes it again. Change a copy under another name.";
+/// The begin of each file that `join` wrote, by which it knows them.
+const MARK: &str = "# Written by tributary join";
 
-/// The annotation of an UpstreamCluster that says which cluster it is of: the uid of its namespace kube-system.
-const UID: &str = "tributary.dev/cluster-uid";
+/// The first line of such a file.
+const FIRST_LINE: &str = "# Written by tributary join, which run again sets endpoints, authorities, credentials, \
+    impersonation and tokenReview. Change all else here: it stays.";
 
 /// The files of one cluster.
+#[derive(Debug)]
 pub(super) struct Written {
     /// The UpstreamCluster.
     pub(super) cluster: PathBuf,
     /// The token.
     pub(super) token: PathBuf,
+    /// The changes of a present UpstreamCluster, a line for each field; `None` for a new one.
+    pub(super) changes: Option<Vec<String>>,
     text: String,
 }
 
 impl Written {
-    /// What is to be written for a cluster that is reached in this way, through the proxy that its kubeconfig names.
-    /// One of the environment is not written: whoever serves takes it from their own.
+    /// The files for the cluster of this uid that is reached in this way, through the proxy that its kubeconfig names.
     ///
     /// # Errors
-    /// Where no UpstreamCluster can say it, or a file is there that was not written here, or of another cluster.
+    /// Where no UpstreamCluster can say it; where a file is there that was not written here, or of another cluster;
+    /// where the directory has the cluster under another name than `--name`.
     pub(super) fn plan(
-        directory: &Path,
-        (name, uid): (&ClusterName, &str),
-        (config, proxy): (&kube::Config, Option<&Uri>),
+        arguments: &JoinArguments,
+        uid: &str,
+        reached: (&kube::Config, Option<&Uri>),
         purpose: &Purpose,
     ) -> anyhow::Result<Self> {
+        let directory = &arguments.config;
         if !directory.is_dir() {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
+        let owned = OwnedFields::of(arguments, uid, reached, purpose)?;
+        let same = Known::of_cluster(directory, &owned);
+        let name = name(arguments, &same)?;
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
-        let object = object((name, uid), (config, proxy), purpose)?;
-        let text = format!("{MARK}\n{}", serde_saphyr::to_string(&object)?);
-        match fs::read_to_string(&cluster) {
-            Ok(present) if !present.starts_with(MARK) => {
-                bail!(
-                    "{} is there already and was not written by tributary join; choose another --name",
-                    cluster.display()
-                )
-            }
-            Ok(present) if !is_same(&present, &object) => {
-                bail!(
-                    "{} is of another cluster than {}; choose another --name, or delete it first",
-                    cluster.display(),
-                    config.cluster_url
-                )
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| cluster.display().to_string());
-            }
-            // A token that no such UpstreamCluster is beside is somebody else's.
-            Err(_) if token.symlink_metadata().is_ok() => {
-                bail!(
-                    "{} is there already and was not written by tributary join; choose another --name",
-                    token.display()
-                )
-            }
-            Ok(_) | Err(_) => {}
+        let present = present(&cluster, &token)?;
+        if present.is_some() && !same.iter().any(|known| known.file == cluster) {
+            bail!(
+                "{} is of another cluster than {}; choose another --name, or delete it first",
+                cluster.display(),
+                owned.url()
+            )
         }
-        Ok(Self { cluster, token, text })
+        if let Some(other) = same.iter().find(|known| known.name != name.as_str()) {
+            bail!("{}", other.in_the_way_of(Some(&name)));
+        }
+        let (text, changes) = match present {
+            Some(text) => {
+                let updated = updated(&text, &name, &owned).with_context(|| cluster.display().to_string())?;
+                (updated.0, Some(updated.1))
+            }
+            None => (format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&owned.in_place(&name, None))?), None),
+        };
+        Ok(Self { cluster, token, changes, text })
     }
 
     /// Writes them, the token first: whoever serves the directory reads the UpstreamCluster at once.
@@ -89,89 +90,202 @@ impl Written {
         write(&self.token, token.expose_secret().as_bytes())?;
         write(&self.cluster, self.text.as_bytes())
     }
-}
 
-/// Whether the UpstreamCluster of a file is of the same cluster: by its uid. One that does not say it has to be reached
-/// in the same way.
-fn is_same(present: &str, object: &Value) -> bool {
-    let Ok(present) = serde_saphyr::from_str::<Value>(present) else { return false };
-    match present["metadata"]["annotations"][UID].as_str() {
-        Some(uid) => object["metadata"]["annotations"][UID] == uid,
-        None => ["endpoints", "caData"].iter().all(|field| present["spec"][field] == object["spec"][field]),
+    /// Lists the files and the changes for the user.
+    pub(super) fn said(&self) -> Vec<String> {
+        let mut lines = vec![format!("  {}  its token", self.token.display())];
+        let cluster = self.cluster.display();
+        match &self.changes {
+            None => lines.push(format!("  {cluster}  its UpstreamCluster")),
+            Some(changes) if changes.is_empty() => {
+                lines.push(format!("  {cluster}  its UpstreamCluster, which stays as it is"));
+            }
+            Some(changes) => {
+                lines.push(format!("  {cluster}  its UpstreamCluster, of which all else stays:"));
+                lines.extend(changes.iter().map(|change| format!("            {change}")));
+            }
+        }
+        lines
     }
 }
 
-fn object(
-    (name, uid): (&ClusterName, &str),
-    (config, proxy): (&kube::Config, Option<&Uri>),
-    purpose: &Purpose,
-) -> anyhow::Result<Value> {
-    let url = config.cluster_url.to_string();
-    let mut spec =
-        json!({"endpoints": [url.trim_end_matches('/')], "credentials": {"tokenFile": format!("{name}.token")}});
-    match &config.root_cert {
-        _ if config.accept_invalid_certs => spec["insecureSkipVerify"] = true.into(),
-        Some(authorities) => spec["caData"] = STANDARD.encode(pem(authorities)).into(),
-        None => bail!(
-            "the kubeconfig names no certificate authority for {url}; put one in by `kubectl config set-cluster \
-             --certificate-authority FILE --embed-certs`"
+/// An UpstreamCluster of the directory.
+struct Known {
+    file: PathBuf,
+    name: String,
+    is_ours: bool,
+}
+
+impl Known {
+    /// Finds the UpstreamClusters of the directory that describe the cluster.
+    fn of_cluster(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
+        let documents = tributary_crds::documents_of(directory);
+        let same = documents
+            .into_iter()
+            .filter(|(_, document)| document["kind"] == "UpstreamCluster" && owned.are_of(document));
+        let known = same.map(|(origin, document)| {
+            let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let is_ours = fs::read_to_string(&origin.file).is_ok_and(|text| text.starts_with(MARK));
+            let is_ours = is_ours && origin.file == directory.join(format!("{name}.yaml"));
+            Self { file: origin.file, name, is_ours }
+        });
+        known.collect()
+    }
+
+    /// The message that refuses another name for the cluster.
+    fn in_the_way_of(&self, name: Option<&ClusterName>) -> String {
+        let Self { file, name: own, is_ours } = self;
+        let file = file.display();
+        let wanted = name.map(|name| format!(", to have it as {:?}", name.as_str())).unwrap_or_default();
+        match is_ours {
+            true => format!(
+                "{file} has this cluster already, as {own:?}; leave --name out to update that, or delete the file first{wanted}"
+            ),
+            false => format!(
+                "{file} has this cluster already, as {own:?}, and was not written by tributary join; change it by hand, \
+                 or delete it first{wanted}"
+            ),
+        }
+    }
+}
+
+/// Chooses the name of the cluster: `--name`, else the name in the directory, else one from the context.
+fn name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName> {
+    if let Some(name) = &arguments.name {
+        return Ok(name.clone());
+    }
+    let derived = cluster_name(&arguments.context);
+    match same {
+        [] => derived
+            .with_context(|| format!("context {:?} gives no name for a cluster; name it by --name", arguments.context)),
+        [known] if known.is_ours => Ok(ClusterName::new(&known.name)?),
+        [known] => bail!("{}", known.in_the_way_of(derived.ok().as_ref())),
+        [one, other, ..] => bail!(
+            "{} has this cluster as {:?}, and {} as {:?}; delete one of them first",
+            one.file.display(),
+            one.name,
+            other.file.display(),
+            other.name
         ),
     }
-    if let Some(server_name) = &config.tls_server_name {
-        spec["tlsServerName"] = server_name.clone().into();
-    }
-    if let Some(proxy) = proxy {
-        spec["proxyURL"] = proxy.to_string().into();
-    }
-    if purpose.uid || !purpose.extra.is_empty() {
-        let told = json!({"uid": purpose.uid, "extra": purpose.extra});
-        spec["impersonation"] = told;
-    }
-    if purpose.tokens {
-        spec["tokenReview"] = true.into();
-    }
-    let metadata = json!({"name": name.as_str(), "annotations": {UID: uid}});
-    Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": metadata, "spec": spec}))
 }
 
-/// Certificates as PEM text (RFC 7468).
-fn pem(certificates: &[Vec<u8>]) -> String {
-    let block = |der: &Vec<u8>| {
-        let text = STANDARD.encode(CertificateDer::from_slice(der));
-        let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
-        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+/// Reads the present file of the UpstreamCluster; `None` for no file.
+///
+/// # Errors
+/// If `join` did not write the file, or the token file without one.
+fn present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
+    let foreign = |path: &Path| {
+        anyhow::anyhow!(
+            "{} is there already and was not written by tributary join; choose another --name",
+            path.display()
+        )
     };
-    certificates.iter().map(block).collect()
+    match fs::read_to_string(cluster) {
+        Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
+        Ok(_) => Err(foreign(cluster)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| cluster.display().to_string())
+        }
+        // A token file without an UpstreamCluster is not `join`'s.
+        Err(_) if token.symlink_metadata().is_ok() => Err(foreign(token)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Sets the owned fields in the text of an UpstreamCluster; returns the new text and its changes.
+///
+/// # Errors
+/// If the file has further objects, or the result would not be valid.
+fn updated(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Result<(String, Vec<String>)> {
+    let file = PathBuf::from(format!("{name}.yaml"));
+    let objects: Vec<_> = tributary_crds::documents(text, &file).collect();
+    ensure!(
+        objects.len() == 1,
+        "it has {} objects, and join changes a file of one UpstreamCluster; move the others to a file of their own",
+        objects.len()
+    );
+    tributary_crds::parse(text, &file).context("it has to be corrected first")?;
+    let before: Value = serde_saphyr::from_str(text)?;
+    let after = owned.in_place(name, Some(&before));
+    let mut changes = changes(&before, &after);
+    let changed = if before == after { Some(text.to_owned()) } else { with_fields(text, &before, &after) };
+    let written = match changed {
+        Some(changed) => format!("{FIRST_LINE}\n{}", changed.split_once('\n').map_or("", |(_, body)| body)),
+        None => {
+            changes.push("write   all of it anew: a part that changes has no lines of its own; comments go".to_owned());
+            format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&after)?)
+        }
+    };
+    let (was, is) = (errors(text), errors(&written));
+    let new: Vec<_> = is.iter().filter(|error| !was.contains(error)).map(String::as_str).collect();
+    ensure!(new.is_empty(), "it would not be valid with what join says of the cluster: {}", new.join("; "));
+    Ok((written, changes))
+}
+
+/// Validates the objects of a text, and returns the errors.
+fn errors(text: &str) -> Vec<String> {
+    let Ok(objects) = tributary_crds::parse(text, Path::new("")) else { return Vec::new() };
+    let errors = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error);
+    errors.map(|problem| problem.to_string()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cli::{Profile, TokenLifetime};
-    use crate::commands::join::account::Impersonation;
+    use clap::Parser;
 
-    fn purpose() -> Purpose {
-        Purpose {
-            profile: Profile::Read,
-            impersonation: Impersonation::Any,
-            uid: false,
-            extra: Vec::new(),
-            tokens: false,
-            token_lifetime: TokenLifetime::Lasting,
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::commands::join::purpose;
+
+    /// A directory into which clusters are joined.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn read(&self, name: &str) -> String {
+            fs::read_to_string(self.file(name)).unwrap()
+        }
+
+        /// Plans what `join CONTEXT FLAGS` writes for the cluster of this uid and URL.
+        fn plan(&self, line: &str, (uid, url): (&str, &str), proxy: Option<&Uri>) -> anyhow::Result<Written> {
+            let line = format!("tributary join --config {} {line}", self.0.path().display());
+            let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
+            let mut config = kube::Config::new(url.parse().unwrap());
+            config.root_cert = Some(vec![b"authority".to_vec()]);
+            // As the environment gives it.
+            config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
+            let purpose = purpose::of(&arguments, None, 36).unwrap();
+            Written::plan(&arguments, uid, (&config, proxy), &purpose)
+        }
+
+        /// Joins, and gives what is said of the files.
+        fn join(&self, line: &str, cluster: (&str, &str)) -> String {
+            let planned = self.plan(line, cluster, None).unwrap();
+            planned.write(&SecretString::from("t")).unwrap();
+            planned.said().join("\n")
+        }
+
+        fn refused(&self, line: &str, cluster: (&str, &str)) -> String {
+            format!("{:#}", self.plan(line, cluster, None).unwrap_err())
         }
     }
+
+    const ONE: (&str, &str) = ("u1", "https://one");
 
     /// What is written has to be what `serve` takes.
     #[test]
     fn a_proxy_is_written_only_where_the_kubeconfig_names_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let eu = ClusterName::new("eu").unwrap();
-        let mut config = kube::Config::new("https://eu.example".parse().unwrap());
-        config.root_cert = Some(vec![b"authority".to_vec()]);
-        // As the environment gives it.
-        config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
+        let folder = Folder::new();
         let named = Uri::from_static("socks5h://proxy.example:1080");
-        let plan = |proxy| Written::plan(directory.path(), (&eu, "u1"), (&config, proxy), &purpose()).unwrap();
+        let plan = |proxy| folder.plan("eu", ONE, proxy).unwrap();
         assert!(!plan(None).text.contains("proxy"), "{}", plan(None).text);
         let text = plan(Some(&named)).text;
         let read = tributary_crds::load::parse(&text, Path::new("eu.yaml")).unwrap();
@@ -181,25 +295,110 @@ mod tests {
     }
 
     #[test]
+    fn a_second_join_keeps_policies_and_comments() {
+        let folder = Folder::new();
+        folder.join("eu", ONE);
+        let written = folder.read("eu.yaml");
+        let policies = "  # no writes before the audit\n  dispatchPolicies:\n  - rules: # until June\n    - { verbs: [delete], apiGroups: [\"*\"], resources: [\"*\"] }\n    deny: { message: freeze }\n";
+        let own = written.replace("metadata:\n", "# our cluster\nmetadata:\n").replacen(
+            "\nspec:\n",
+            &format!("\nspec:\n{policies}"),
+            1,
+        );
+        assert!(own.contains("freeze"), "{own}");
+        fs::write(folder.file("eu.yaml"), &own).unwrap();
+        let said = folder.join("eu", ONE);
+        assert_eq!(folder.read("eu.yaml"), own, "nothing changes");
+        assert!(said.ends_with("eu.yaml  its UpstreamCluster, which stays as it is"), "{said}");
+        let said = folder.join("eu --tokens", ("u1", "https://moved"));
+        let changed = own.replace("https://one", "https://moved");
+        assert_eq!(folder.read("eu.yaml"), format!("{changed}  tokenReview: true\n"));
+        for part in
+            [r#"change  spec.endpoints: ["https://one"] to ["https://moved"]"#, "add     spec.tokenReview: true"]
+        {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        // One in braces is written anew, and keeps its fields.
+        let object: Value = serde_saphyr::from_str(&own).unwrap();
+        fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
+        let said = folder.join("eu --tokens", ONE);
+        assert!(said.contains("write   all of it anew"), "{said}");
+        let read: Value = serde_saphyr::from_str(&folder.read("eu.yaml")).unwrap();
+        assert_eq!(read["spec"]["dispatchPolicies"], object["spec"]["dispatchPolicies"]);
+        assert!(folder.read("eu.yaml").starts_with(FIRST_LINE));
+    }
+
+    #[test]
+    fn a_file_that_join_cannot_change_is_left_alone() {
+        let folder = Folder::new();
+        folder.join("eu", ONE);
+        let written = folder.read("eu.yaml");
+        for (text, expected) in [
+            (format!("{written}---\n{written}"), "it has 2 objects"),
+            (written.replace("spec:\n", "spec:\n  endpoint: x\n"), "it has to be corrected first"),
+            (written.replacen(FIRST_LINE, "# mine", 1), "is there already and was not written by tributary join"),
+            (
+                written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
+                // As it was before.
+                "",
+            ),
+        ] {
+            fs::write(folder.file("eu.yaml"), &text).unwrap();
+            match expected {
+                "" => drop(folder.plan("eu --name eu", ONE, None).unwrap()),
+                expected => {
+                    let refused = folder.refused("eu --name eu", ONE);
+                    assert!(refused.contains("eu.yaml") && refused.contains(expected), "{refused}");
+                }
+            }
+            assert_eq!(folder.read("eu.yaml"), text);
+        }
+    }
+
+    #[test]
     fn the_file_of_another_cluster_is_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let eu = ClusterName::new("eu").unwrap();
-        let plan = |uid: &str, url: &str| {
-            let mut config = kube::Config::new(url.parse().unwrap());
-            config.root_cert = Some(vec![b"authority".to_vec()]);
-            Written::plan(directory.path(), (&eu, uid), (&config, None), &purpose())
-        };
-        let token = SecretString::from("t");
-        plan("u1", "https://one").unwrap().write(&token).unwrap();
-        plan("u1", "https://moved").unwrap().write(&token).unwrap();
-        let refused = plan("u2", "https://moved").err().unwrap().to_string();
+        let folder = Folder::new();
+        folder.join("eu", ONE);
+        folder.join("eu", ("u1", "https://moved"));
+        let refused = folder.refused("eu", ("u2", "https://moved"));
         assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
         // One that was written before it said its cluster.
-        let file = directory.path().join("eu.yaml");
-        let text = fs::read_to_string(&file).unwrap();
-        let lines: Vec<_> = text.lines().filter(|line| !line.contains("annotations") && !line.contains(UID)).collect();
-        fs::write(&file, lines.join("\n")).unwrap();
-        assert!(plan("u2", "https://moved").is_ok());
-        assert!(plan("u2", "https://one").is_err());
+        let text = folder.read("eu.yaml");
+        let lines: Vec<_> =
+            text.lines().filter(|line| !line.contains("annotations") && !line.contains("cluster-uid")).collect();
+        fs::write(folder.file("eu.yaml"), lines.join("\n")).unwrap();
+        assert!(folder.plan("eu", ("u2", "https://moved"), None).is_ok());
+        assert!(folder.plan("eu", ("u2", "https://one"), None).is_err());
+    }
+
+    #[test]
+    fn a_cluster_that_the_folder_has_keeps_its_name() {
+        let folder = Folder::new();
+        folder.join("eu-admin --name eu", ONE);
+        // Without --name it is the same file, whatever the context's name, and one that gives no name.
+        for context in ["eu-admin", "other", "_"] {
+            let planned = folder.plan(context, ONE, None).unwrap();
+            assert_eq!(planned.cluster, folder.file("eu.yaml"), "{context}");
+        }
+        let refused = folder.refused("eu-admin --name europe", ONE);
+        for part in ["eu.yaml has this cluster already, as \"eu\"", "leave --name out", "as \"europe\""] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
+        // A further cluster gets the name of its context.
+        assert_eq!(folder.plan("us", ("u2", "https://two"), None).unwrap().cluster, folder.file("us.yaml"));
+        // An UpstreamCluster that was written by hand, in a file with another one.
+        let by_hand = folder.read("eu.yaml").replacen(FIRST_LINE, "# mine", 1);
+        fs::remove_file(folder.file("eu.yaml")).unwrap();
+        fs::write(folder.file("all.yml"), format!("{}---\n{by_hand}", by_hand.replace("eu", "us").replace("u1", "u3")))
+            .unwrap();
+        let refused = folder.refused("eu-admin", ONE);
+        for part in ["all.yml has this cluster already, as \"eu\"", "was not written by", "as \"eu-admin\""] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
+        fs::write(folder.file("two.yaml"), by_hand.replace("name: eu", "name: two")).unwrap();
+        let refused = folder.refused("eu-admin", ONE);
+        for part in ["all.yml", "\"eu\"", "two.yaml", "\"two\"", "delete one of them first"] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
     }
 }

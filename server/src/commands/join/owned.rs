@@ -1,0 +1,275 @@
+//! The fields of an UpstreamCluster that `join` owns: how its cluster is reached, as whom, and what the account can do
+//! there. All other fields are the user's. Pure.
+
+use anyhow::bail;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use serde_json::{Value, json};
+use tributary_apimachinery::ClusterName;
+use tributary_crds::upstream_cluster::CLUSTER_UID;
+
+use super::account::Purpose;
+use crate::cli::JoinArguments;
+use crate::credentials::pem;
+
+/// The fields that `join` sets.
+#[derive(Clone, Debug)]
+pub(super) struct OwnedFields {
+    /// The uid of its namespace kube-system.
+    uid: String,
+    url: String,
+    /// The certificate authorities as `caData` has them; `None` where nobody checks the server's certificate.
+    authorities: Option<String>,
+    tls_server_name: Option<String>,
+    proxy: Option<String>,
+    /// `None` leaves the field unchanged; the same for `reviews_tokens`.
+    tells_uid: Option<bool>,
+    extra: Extra,
+    reviews_tokens: Option<bool>,
+}
+
+/// Which extras of users the cluster is told.
+#[derive(Clone, Debug)]
+enum Extra {
+    /// The keys of `--impersonate-extra` alone.
+    Exactly(Vec<String>),
+    /// The keys of the account, beside those in the file.
+    AtLeast(Vec<String>),
+}
+
+impl OwnedFields {
+    /// The fields for a cluster of this uid that is reached in this way, through the proxy that its kubeconfig names. A
+    /// proxy of the environment is not written: whoever serves has their own.
+    ///
+    /// # Errors
+    /// Where no UpstreamCluster can say it.
+    pub(super) fn of(
+        arguments: &JoinArguments,
+        uid: &str,
+        (config, proxy): (&kube::Config, Option<&Uri>),
+        purpose: &Purpose,
+    ) -> anyhow::Result<Self> {
+        let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let authorities = match &config.root_cert {
+            _ if config.accept_invalid_certs => None,
+            Some(authorities) => Some(STANDARD.encode(pem::certificates(authorities.iter().map(Vec::as_slice)))),
+            None => bail!(
+                "the kubeconfig names no certificate authority for {url}; put one in by `kubectl config set-cluster \
+                 --certificate-authority FILE --embed-certs`"
+            ),
+        };
+        let given = |is_on: bool, flag: Option<bool>| if is_on { Some(true) } else { flag };
+        Ok(Self {
+            uid: uid.to_owned(),
+            url,
+            authorities,
+            tls_server_name: config.tls_server_name.clone(),
+            proxy: proxy.map(ToString::to_string),
+            tells_uid: given(purpose.uid, arguments.impersonate_uid),
+            extra: match arguments.impersonate_extra {
+                Some(_) => Extra::Exactly(purpose.extra.clone()),
+                None => Extra::AtLeast(purpose.extra.clone()),
+            },
+            reviews_tokens: given(purpose.tokens, arguments.tokens),
+        })
+    }
+
+    /// The URL of the cluster's server.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether an UpstreamCluster is of this cluster: by its uid. One that does not say it has to be reached in the
+    /// same way.
+    pub(super) fn are_of(&self, present: &Value) -> bool {
+        match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
+            Some(uid) => self.uid == uid,
+            None => {
+                self.is_endpoint_of(&present["spec"])
+                    && present["spec"]["caData"].as_str() == self.authorities.as_deref()
+            }
+        }
+    }
+
+    /// Sets these fields in the present UpstreamCluster, and keeps all others.
+    pub(super) fn in_place(&self, name: &ClusterName, present: Option<&Value>) -> Value {
+        let mut object = present.cloned().unwrap_or_else(|| {
+            json!({"apiVersion": tributary_crds::API_VERSION, "kind": "UpstreamCluster",
+                "metadata": {"name": name.as_str()}, "spec": {}})
+        });
+        object["metadata"]["annotations"][CLUSTER_UID] = self.uid.clone().into();
+        let spec = &mut object["spec"];
+        if !self.is_endpoint_of(spec) {
+            spec["endpoints"] = json!([self.url]);
+        }
+        spec["credentials"] = json!({"tokenFile": format!("{name}.token")});
+        // A file of authorities is the user's choice: it can be exchanged without join.
+        if spec["caFile"].is_null() {
+            set(spec, "caData", self.authorities.clone().map(Value::from));
+            set(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));
+        }
+        set(spec, "kubeconfig", None);
+        for (field, given) in [("tlsServerName", &self.tls_server_name), ("proxyURL", &self.proxy)] {
+            if let Some(given) = given {
+                spec[field] = given.clone().into();
+            }
+        }
+        self.tell(spec);
+        object
+    }
+
+    /// Sets what the cluster is told of users, and whether it reviews tokens.
+    fn tell(&self, spec: &mut Value) {
+        let told = &mut spec["impersonation"];
+        if let Some(tells_uid) = self.tells_uid {
+            set(told, "uid", tells_uid.then_some(true.into()));
+        }
+        let present = told["extra"].as_array().cloned().unwrap_or_default();
+        let extra = match &self.extra {
+            Extra::Exactly(keys) => keys.iter().cloned().map(Value::from).collect(),
+            Extra::AtLeast(keys) => {
+                let further = keys.iter().cloned().map(Value::from).filter(|key| !present.contains(key));
+                present.iter().cloned().chain(further).collect::<Vec<_>>()
+            }
+        };
+        set(told, "extra", (!extra.is_empty()).then_some(extra.into()));
+        if told.as_object().is_some_and(serde_json::Map::is_empty) {
+            set(spec, "impersonation", None);
+        }
+        if let Some(reviews_tokens) = self.reviews_tokens {
+            set(spec, "tokenReview", reviews_tokens.then_some(true.into()));
+        }
+    }
+
+    fn is_endpoint_of(&self, spec: &Value) -> bool {
+        let endpoints = spec["endpoints"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        endpoints.map(|endpoint| endpoint.trim_end_matches('/')).any(|endpoint| endpoint == self.url)
+    }
+}
+
+/// Sets a field of an object, or removes it.
+fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    match (value, object) {
+        (Some(value), object) => object[field] = value,
+        (None, Value::Object(fields)) => drop(fields.remove(field)),
+        (None, object) => *object = json!({}),
+    }
+}
+
+/// The changes between two states of an object, one line for each field. Fields that may hold a secret, or are long,
+/// are named alone.
+pub(super) fn changes(from: &Value, to: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    differ("", (from, to), &mut lines);
+    lines
+}
+
+fn differ(path: &str, (from, to): (&Value, &Value), lines: &mut Vec<String>) {
+    if from == to {
+        return;
+    }
+    if let (Value::Object(left), Value::Object(right)) = (from, to) {
+        let new = right.keys().filter(|key| !left.contains_key(*key));
+        for key in left.keys().chain(new) {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            differ(&path, (&from[key], &to[key]), lines);
+        }
+        return;
+    }
+    let is_named_alone =
+        ["spec.caData", "spec.credentials", "spec.proxyURL"].iter().any(|field| path.starts_with(field));
+    let shown = |value: &Value| if is_named_alone { String::new() } else { format!(": {value}") };
+    lines.push(match (from.is_null(), to.is_null()) {
+        (true, _) => format!("add     {path}{}", shown(to)),
+        (_, true) => format!("remove  {path}{}", shown(from)),
+        _ if is_named_alone => format!("change  {path}"),
+        _ => format!("change  {path}: {from} to {to}"),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::purpose;
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn owned(flags: &str, change: impl FnOnce(&mut kube::Config)) -> OwnedFields {
+        let line = format!("tributary join eu --config x {flags}");
+        let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
+        let mut config = kube::Config::new("https://eu.example".parse().unwrap());
+        config.root_cert = Some(vec![b"authority".to_vec()]);
+        change(&mut config);
+        let purpose = purpose::of(&arguments, None, 36).unwrap();
+        OwnedFields::of(&arguments, "u1", (&config, None), &purpose).unwrap()
+    }
+
+    fn eu() -> ClusterName {
+        ClusterName::new("eu").unwrap()
+    }
+
+    #[test]
+    fn fields_of_the_user_stay() {
+        let first = owned("", |_| {}).in_place(&eu(), None);
+        let mut present = first.clone();
+        for (field, value) in [
+            ("dispatchPolicies", json!([{"name": "freeze"}])),
+            ("index", json!(3)),
+            ("endpoints", json!(["https://other.example", "https://eu.example/"])),
+            ("tokenReview", json!(true)),
+            ("impersonation", json!({"uid": true, "extra": ["example.com/mine"]})),
+            ("proxyURL", json!("socks5h://proxy.example")),
+            ("tlsServerName", json!("kubernetes")),
+        ] {
+            present["spec"][field] = value;
+        }
+        present["metadata"]["labels"] = json!({"region": "eu"});
+        assert_eq!(owned("", |_| {}).in_place(&eu(), Some(&present)), present);
+        assert_eq!(changes(&present, &present), Vec::<String>::new());
+        // A file of authorities takes the place of those that join would write.
+        let spec = present["spec"].as_object_mut().unwrap();
+        spec.remove("caData");
+        spec.insert("caFile".to_owned(), "eu.crt".into());
+        assert_eq!(owned("", |_| {}).in_place(&eu(), Some(&present)), present);
+    }
+
+    #[test]
+    fn fields_of_join_follow_the_flags_and_the_kubeconfig_and_each_change_is_told() {
+        let mut present = owned("--tokens --impersonate-uid --impersonate-extra a.b/c", |_| {}).in_place(&eu(), None);
+        present["spec"]["credentials"]["token"] = "hunter2".into();
+        for (flags, moved, expected) in [
+            ("", false, vec!["remove  spec.credentials.token"]),
+            (
+                "--tokens=false --impersonate-uid=false --impersonate-extra=",
+                false,
+                vec![
+                    "remove  spec.credentials.token",
+                    r#"remove  spec.impersonation: {"extra":["a.b/c"],"uid":true}"#,
+                    "remove  spec.tokenReview: true",
+                ],
+            ),
+            (
+                "--impersonate-extra a.b/d",
+                true,
+                vec![
+                    "remove  spec.caData",
+                    "remove  spec.credentials.token",
+                    r#"change  spec.endpoints: ["https://eu.example"] to ["https://moved.example"]"#,
+                    r#"change  spec.impersonation.extra: ["a.b/c"] to ["a.b/d"]"#,
+                    "add     spec.insecureSkipVerify: true",
+                ],
+            ),
+        ] {
+            let moves = |config: &mut kube::Config| {
+                if moved {
+                    config.cluster_url = "https://moved.example".parse().unwrap();
+                    config.accept_invalid_certs = true;
+                }
+            };
+            let object = owned(flags, moves).in_place(&eu(), Some(&present));
+            assert_eq!(changes(&present, &object), expected, "{flags}");
+        }
+    }
+}
