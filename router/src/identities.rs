@@ -34,19 +34,11 @@ impl Router {
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.
     pub(crate) fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
-        let (reported, claimed) = (Mutex::new(None), Mutex::new(BTreeSet::new()));
+        let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(router) = weak.upgrade() else { break };
                 router.update_epochs(keep.as_deref());
-                let twins = router.same_cluster_twice();
-                let mut reported = reported.lock();
-                if let Some((first, second)) = &twins
-                    && *reported != twins
-                {
-                    tracing::error!(%first, %second, "two contexts lead to the same cluster (the same kube-system uid); its objects are shown under the first one only; remove one of them");
-                }
-                *reported = twins;
                 let claims = router.unproved_identities();
                 for (first, second, uid) in claims.difference(&*claimed.lock()) {
                     tracing::error!(%first, %second, %uid, "two clusters say that they are one (the same kube-system uid), and no address or certificate proves it; both are shown: leave one of them out if they are one, else one says what is not so");

@@ -27,6 +27,8 @@ pub(super) const HELP: &str = "Examples:
       puts the contexts into your kubeconfig; then: kubectl --context tributary-all get pods -A
   tributary serve --contexts '/^eu-/,america=us@1' --resources pods,deployments.apps
       serves the contexts that match a regular expression, and one under another name
+  tributary serve --contexts '!old,!/-test$/'
+      serves all contexts but one, and but those that match a regular expression
   tributary serve --config clusters/
       serves the UpstreamClusters of the YAML files in a directory
 
@@ -68,7 +70,8 @@ pub struct ServeArguments {
     /// The kubeconfig whose contexts are served [default: $KUBECONFIG, else ~/.kube/config; none with --config alone]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The contexts to serve, separated by commas: a, /regex/, name=context [default: all contexts of the kubeconfig]
+    /// The contexts to serve, separated by commas: a, /regex/, name=context; !a and !/regex/ exclude, and alone leave
+    /// all others [default: all contexts of the kubeconfig]
     #[arg(long, value_name = "LIST")]
     pub contexts: Option<String>,
     /// UpstreamClusters and ResourceRegistries in a YAML file, or in the .yaml, .yml and .json files of a directory

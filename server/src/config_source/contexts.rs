@@ -1,6 +1,6 @@
 //! Which contexts of a kubeconfig become clusters, and under which names. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 use tributary_apimachinery::{ClusterName, InvalidClusterName};
@@ -39,6 +39,12 @@ pub enum ContextsError {
         /// The contexts that there are.
         existing: Existing,
     },
+    /// Exclusions that leave nothing.
+    #[error("--contexts: every context is excluded; remove an exclusion; the kubeconfig has {existing}")]
+    AllExcluded {
+        /// The contexts that there are.
+        existing: Existing,
+    },
     /// A kubeconfig without contexts.
     #[error(
         "the kubeconfig has no contexts; add some, for example by `kubectl config set-context`, or name another file by --kubeconfig"
@@ -54,7 +60,9 @@ pub enum ContextsError {
         source: InvalidClusterName,
     },
     /// A context from which no name can be made.
-    #[error("no cluster name can be made from context {context:?}; name it by --contexts NAME={context}")]
+    #[error(
+        "no cluster name can be made from context {context:?}; name it by --contexts NAME={context}, or exclude it by --contexts '!{context}'"
+    )]
     DerivedName {
         /// The context.
         context: String,
@@ -65,7 +73,7 @@ pub enum ContextsError {
     /// Two contexts with one name.
     #[error(
         "contexts {first:?} and {second:?} would both be cluster {name}; name one of them by --contexts NAME={second}, \
-         or leave one out"
+         or exclude one by --contexts '!{second}'"
     )]
     Collision {
         /// The name.
@@ -110,10 +118,12 @@ impl std::fmt::Display for Existing {
 /// One item of `--contexts`.
 #[derive(Clone, Debug)]
 enum Selector {
-    /// `context` or `name=context`: which of the two, the existing contexts tell.
+    /// `context`, `name=context` or `!context`: which of them, the existing contexts tell.
     Item(String),
     /// `/regex/`
     Pattern(Regex),
+    /// `!/regex/`
+    Exclusion(Regex),
 }
 
 /// What `--contexts` says: none means all contexts.
@@ -139,7 +149,8 @@ pub struct SelectedContext {
 }
 
 impl ContextSelection {
-    /// Parses `a,b,/regex/,name=context`. A pattern may hold commas: it ends at a slash before a comma or the end.
+    /// Parses `a,b,/regex/,name=context,!c,!/regex/`. A pattern may hold commas: it ends at a slash before a comma or
+    /// the end.
     ///
     /// # Errors
     /// [`ContextsError`] of the syntax.
@@ -147,11 +158,17 @@ impl ContextSelection {
         let mut selectors = Vec::new();
         let mut rest = Some(text);
         while let Some(text_left) = rest {
-            let (selector, after) = match text_left.strip_prefix('/') {
-                Some(after_slash) => parse_pattern(text_left, after_slash)?,
+            let pattern = text_left.strip_prefix('/').map(|after_slash| (after_slash, Selector::Pattern as fn(_) -> _));
+            let exclusion =
+                text_left.strip_prefix("!/").map(|after_slash| (after_slash, Selector::Exclusion as fn(_) -> _));
+            let (selector, after) = match pattern.or(exclusion) {
+                Some((after_slash, selector)) => {
+                    let (regex, after) = parse_pattern(text_left, after_slash)?;
+                    (selector(regex), after)
+                }
                 None => {
                     let (item, after) = split_at_comma(text_left);
-                    if item.trim().is_empty() {
+                    if item.trim().trim_start_matches('!').trim().is_empty() {
                         return Err(ContextsError::EmptyItem(text.to_owned()));
                     }
                     (Selector::Item(item.trim().to_owned()), after)
@@ -165,10 +182,12 @@ impl ContextSelection {
 
     /// Chooses among the contexts of a kubeconfig and names the clusters, in the order of the selection.
     ///
-    /// A context that is chosen twice counts once; a name that is given beats one that is derived.
+    /// A context that is chosen twice counts once; a name that is given beats one that is derived. Exclusions alone
+    /// choose all others; an exclusion beats whatever chooses its context.
     ///
     /// # Errors
-    /// [`ContextsError`]: every item must choose something, and names must be valid and different.
+    /// [`ContextsError`]: every item must choose or exclude something, something must be left, and names must be valid
+    /// and different.
     pub fn select(&self, contexts: &[String]) -> Result<Vec<SelectedContext>, ContextsError> {
         if contexts.is_empty() {
             return Err(ContextsError::NoContexts);
@@ -193,25 +212,72 @@ impl ContextSelection {
 
     fn choices(&self, contexts: &[String]) -> Result<Vec<Choice>, ContextsError> {
         let unnamed = |context: &String| Choice { context: context.clone(), name: None, named: false };
-        if self.0.is_empty() {
-            return Ok(contexts.iter().map(unnamed).collect());
-        }
-        let mut choices = Vec::new();
+        let (mut choices, mut excluded, mut chooses) = (Vec::new(), BTreeSet::new(), false);
         for selector in &self.0 {
+            if let Some(contexts) = exclusion(selector, contexts)? {
+                excluded.extend(contexts);
+                continue;
+            }
+            chooses = true;
             match selector {
                 Selector::Item(item) => choices.push(choose_item(item, contexts)?),
-                Selector::Pattern(pattern) => {
-                    let before = choices.len();
-                    choices.extend(contexts.iter().filter(|context| pattern.is_match(context)).map(unnamed));
-                    if choices.len() == before {
-                        let existing = Existing(contexts.to_vec());
-                        return Err(ContextsError::NothingMatches { pattern: pattern.to_string(), existing });
-                    }
+                Selector::Pattern(pattern) | Selector::Exclusion(pattern) => {
+                    choices.extend(matching(pattern, contexts)?.into_iter().map(unnamed));
                 }
             }
         }
+        if !chooses {
+            choices.extend(contexts.iter().map(unnamed));
+        }
+        choices.retain(|choice| !excluded.contains(&choice.context));
+        if choices.is_empty() {
+            return Err(ContextsError::AllExcluded { existing: Existing(contexts.to_vec()) });
+        }
         Ok(choices)
     }
+}
+
+/// The contexts that an item excludes; `None` for an item that chooses.
+fn exclusion<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
+    match selector {
+        Selector::Exclusion(pattern) => matching(pattern, contexts).map(Some),
+        // A context's own name may begin so.
+        Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
+            Some(name) => match contexts.iter().find(|context| *context == name) {
+                Some(context) => Ok(Some(vec![context])),
+                None => Err(unknown(name, contexts)),
+            },
+            None => Ok(None),
+        },
+        Selector::Item(_) | Selector::Pattern(_) => Ok(None),
+    }
+}
+
+/// The contexts that a pattern matches, at least one.
+fn matching<'a>(pattern: &Regex, contexts: &'a [String]) -> Result<Vec<&'a String>, ContextsError> {
+    let matching: Vec<_> = contexts.iter().filter(|context| pattern.is_match(context)).collect();
+    match matching.is_empty() {
+        true => {
+            let existing = Existing(contexts.to_vec());
+            Err(ContextsError::NothingMatches { pattern: pattern.to_string(), existing })
+        }
+        false => Ok(matching),
+    }
+}
+
+fn unknown(context: &str, contexts: &[String]) -> ContextsError {
+    ContextsError::UnknownContext { context: context.to_owned(), existing: Existing(contexts.to_vec()) }
+}
+
+/// The flag that excludes a context, beside what the flag was given; quoted for a shell.
+pub fn excluding(context: &str, given: Option<&str>) -> String {
+    // A comma would end the item.
+    let item = match context.contains(',') {
+        true => format!("!/^{}$/", regex::escape(context)),
+        false => format!("!{context}"),
+    };
+    let given = given.map(|given| format!("{given},")).unwrap_or_default();
+    format!("--contexts '{given}{item}'")
 }
 
 /// The name of the cluster that a context stands for: lower case, `-` for what a DNS-1123 label does not allow, and of
@@ -233,7 +299,7 @@ pub fn cluster_name(context: &str) -> Result<ClusterName, InvalidClusterName> {
     ClusterName::new(cut.trim_end_matches('-'))
 }
 
-fn parse_pattern<'a>(whole: &str, after_slash: &'a str) -> Result<(Selector, Option<&'a str>), ContextsError> {
+fn parse_pattern<'a>(whole: &str, after_slash: &'a str) -> Result<(Regex, Option<&'a str>), ContextsError> {
     let end = after_slash.match_indices('/').map(|(at, _)| at).find(|at| {
         let after = &after_slash[at + 1..];
         after.is_empty() || after.starts_with(',')
@@ -242,7 +308,7 @@ fn parse_pattern<'a>(whole: &str, after_slash: &'a str) -> Result<(Selector, Opt
     let pattern = &after_slash[..end];
     let regex = Regex::new(pattern)
         .map_err(|source| ContextsError::Pattern { pattern: pattern.to_owned(), source: Box::new(source) })?;
-    Ok((Selector::Pattern(regex), after_slash[end + 1..].strip_prefix(',')))
+    Ok((regex, after_slash[end + 1..].strip_prefix(',')))
 }
 
 fn split_at_comma(text: &str) -> (&str, Option<&str>) {
@@ -255,17 +321,13 @@ fn split_at_comma(text: &str) -> (&str, Option<&str>) {
 /// An item is a context's whole name if there is one, so that contexts with `=` can be named; else `name=context`.
 fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError> {
     let exists = |context: &str| contexts.iter().any(|known| known == context);
-    let unknown = |context: &str| ContextsError::UnknownContext {
-        context: context.to_owned(),
-        existing: Existing(contexts.to_vec()),
-    };
     if exists(item) {
         return Ok(Choice { context: item.to_owned(), name: None, named: true });
     }
-    let Some((name, context)) = item.split_once('=') else { return Err(unknown(item)) };
+    let Some((name, context)) = item.split_once('=') else { return Err(unknown(item, contexts)) };
     let (name, context) = (name.trim(), context.trim());
     if !exists(context) {
-        return Err(unknown(context));
+        return Err(unknown(context, contexts));
     }
     let name = ClusterName::new(name).map_err(|source| ContextsError::GivenName { item: item.to_owned(), source })?;
     Ok(Choice { context: context.to_owned(), name: Some(name), named: true })
@@ -338,6 +400,12 @@ mod tests {
             (" eu-1 , eu-2", vec![("eu-1", "eu-1"), ("eu-2", "eu-2")]),
             ("x=y", vec![("x=y", "x-y")]),
             ("z=x=y", vec![("x=y", "z")]),
+            ("!us@1", vec![("eu-1", "eu-1"), ("eu-2", "eu-2"), ("x=y", "x-y")]),
+            ("!/^eu-/", vec![("us@1", "us-1"), ("x=y", "x-y")]),
+            ("!/^eu-[0-9]{1,2}$/,!x=y", vec![("us@1", "us-1")]),
+            ("/^eu-/,!eu-1", vec![("eu-2", "eu-2")]),
+            ("!eu-1,/^eu-/,first=eu-1", vec![("eu-2", "eu-2")]),
+            ("us@1,! eu-1", vec![("us@1", "us-1")]),
         ] {
             let expected: Vec<_> = expected.into_iter().map(|(c, n)| (c.to_owned(), n.to_owned())).collect();
             assert_eq!(select(selection, &contexts), Ok(expected), "{selection}");
@@ -376,11 +444,40 @@ mod tests {
             ("A_B=a", vec!["a"], vec!["\"A_B=a\"", "NAME=CONTEXT"]),
             ("", vec!["all"], vec!["from context \"all\"", "NAME=all"]),
             ("", vec![], vec!["has no contexts"]),
+            ("!nope", vec!["a", "b"], vec!["no context \"nope\"", "\"a\", \"b\""]),
+            ("a,!/x/", vec!["a"], vec!["no context matches /x/", "\"a\""]),
+            ("!a,!/b/", vec!["a", "b"], vec!["every context is excluded", "\"a\", \"b\""]),
+            ("a,!a", vec!["a", "b"], vec!["every context is excluded"]),
+            ("!", vec!["a"], vec!["empty item"]),
+            ("a,!,b", vec!["a", "b"], vec!["empty item"]),
+            ("!/a", vec!["a"], vec!["does not end with '/'"]),
+            ("!n=a", vec!["a"], vec!["no context \"n=a\""]),
+            ("!/(/", vec!["a"], vec!["/(/ is not a regular expression"]),
         ] {
             let error = select(selection, &contexts).unwrap_err();
             for part in expected {
                 assert!(error.contains(part), "{selection}: {part} in {error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_context_whose_name_begins_with_an_exclamation_mark_is_chosen_by_it() {
+        assert_eq!(select("!a", &["!a", "b"]), Ok(vec![("!a".to_owned(), "a".to_owned())]));
+        assert_eq!(select("!!a", &["!a", "b"]), Ok(vec![("b".to_owned(), "b".to_owned())]));
+    }
+
+    #[test]
+    fn an_exclusion_is_written_so_that_it_excludes_its_context_alone() {
+        for (context, given, expected) in [
+            ("b", None, "--contexts '!b'"),
+            ("b", Some("/./"), "--contexts '/./,!b'"),
+            ("b,c", Some("/./"), "--contexts '/./,!/^b,c$/'"),
+        ] {
+            let flag = excluding(context, given);
+            assert_eq!(flag, expected);
+            let value = flag.strip_prefix("--contexts '").unwrap().strip_suffix('\'').unwrap();
+            assert_eq!(select(value, &["a", context]), Ok(vec![("a".to_owned(), "a".to_owned())]));
         }
     }
 

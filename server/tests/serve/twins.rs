@@ -92,7 +92,13 @@ async fn two_contexts_of_one_cluster_are_refused() {
     let mut program = Program::start(&arguments, directory.path());
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
-    for part in ["context \"one\"", "context \"twin\"", "same uid"] {
+    for part in ["context \"one\"", "context \"twin\"", "same uid", "exclude one of them, as by --contexts '!twin'"] {
         assert!(message.contains(part), "{part} in {message}");
     }
+    assert!(!message.contains("ERROR"), "no line of the log says that both are served: {message}");
+    let excluding = [&arguments[..], &["--contexts", "!twin"]].concat();
+    let mut program = Program::start(&excluding, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one"));
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
 }
