@@ -54,6 +54,7 @@ use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
 use crate::endpoints::refusals::{UsualTime, is_about_object};
 use crate::error::ForwardError;
+use crate::obstacle::Obstacle;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
@@ -504,8 +505,8 @@ impl Tended {
         loop {
             let state = reachability.borrow_and_update().state.clone();
             match state {
-                ReachabilityState::Unreachable { reason } => {
-                    self.lost(&reason, is_told);
+                ReachabilityState::Unreachable { reason, obstacle } => {
+                    self.lost((&reason, obstacle), is_told);
                     is_told = true;
                 }
                 ReachabilityState::Reachable if is_told => {
@@ -523,7 +524,7 @@ impl Tended {
         }
     }
 
-    fn lost(&self, reason: &str, is_told: bool) {
+    fn lost(&self, (reason, obstacle): (&str, Obstacle), is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
         let others = all.iter().filter(|endpoint| endpoint.is_usable() && endpoint.takes_requests()).count();
@@ -532,7 +533,7 @@ impl Tended {
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         }
         if are_lost(&all) {
-            self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
+            self.member.lost(none_can_be_reached(&self.cluster, all.len(), reason), obstacle);
         }
     }
 

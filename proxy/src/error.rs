@@ -8,6 +8,7 @@ use http::StatusCode;
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::left_out::LeftOut;
+use crate::obstacle::Obstacle;
 
 /// A shared cause: several requests wait for one dial, and each of them reports its failure.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
@@ -238,6 +239,8 @@ pub enum ForwardError {
         source: SharedError,
         /// What to do about it.
         remedy: &'static str,
+        /// The kind of failure.
+        obstacle: Obstacle,
     },
     /// The connection was made, but HTTP could not be started on it.
     #[error(
@@ -444,6 +447,16 @@ impl ForwardError {
                 | Self::Handshake { .. }
                 | Self::Send { sent: Sent::No, .. }
         )
+    }
+
+    /// The obstacle that this failure shows.
+    pub(crate) fn obstacle(&self) -> Obstacle {
+        match self {
+            Self::Tls { obstacle, .. } => *obstacle,
+            Self::Unauthorized { .. } => Obstacle::Rejection,
+            Self::Credentials { .. } => Obstacle::Credentials,
+            _ => Obstacle::Network,
+        }
     }
 
     /// Whether this failure means that the member cannot be reached, rather than that one request went wrong.

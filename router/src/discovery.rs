@@ -16,7 +16,7 @@ mod otherwise;
 pub(crate) mod union;
 
 pub(crate) use document::DiscoveryPath;
-pub(crate) use fetch::{Fetched, MemberDocuments, fetch};
+pub(crate) use fetch::{FetchError, Fetched, MemberDocuments, fetch};
 pub(crate) use otherwise::Otherwise;
 pub(crate) use union::ServedResource;
 pub use union::{MemberDiscovery, Union};

@@ -49,8 +49,16 @@ pub struct Report {
 /// How a cluster is, the first of these that is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClusterCondition {
-    /// It cannot be reached, or rejects our credentials.
+    /// No connection can be made, or the cluster is silent.
     Unreachable,
+    /// The server's certificate is not trusted.
+    Untrusted,
+    /// The cluster rejects our credentials.
+    Unauthorized,
+    /// No credentials can be had for the cluster: a plugin fails, or a file cannot be read.
+    NoCredentials,
+    /// The configuration cannot be used, or the address speaks another protocol, such as TLS to `http://`.
+    Misconfigured,
     /// It answers, but something is wrong with it as a whole.
     Troubled,
     /// It has not said yet what it serves.

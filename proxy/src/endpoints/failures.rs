@@ -48,7 +48,7 @@ impl Failures {
             // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile
             // that the member is well.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
-                member.unreachable(none_can_be_reached(&cluster, all.len(), &error.to_string()));
+                member.lost(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.obstacle());
             }
             _ => {}
         }

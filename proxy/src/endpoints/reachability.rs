@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
+use crate::obstacle::Obstacle;
 
 /// What is known of a member.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub enum ReachabilityState {
     Unreachable {
         /// Why, in one line, for people.
         reason: Arc<str>,
+        /// The kind of that.
+        obstacle: Obstacle,
     },
 }
 
@@ -122,7 +125,7 @@ impl Observer {
         }
         let known = self.sender.borrow();
         match &known.state {
-            ReachabilityState::Unreachable { reason } => Some((known.since.elapsed(), reason.clone())),
+            ReachabilityState::Unreachable { reason, .. } => Some((known.since.elapsed(), reason.clone())),
             _ => None,
         }
     }
@@ -171,20 +174,25 @@ impl Observer {
     pub(crate) fn failed(&self, error: &ForwardError) {
         if error.means_unreachable() {
             self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
-            self.unreachable(error.to_string());
+            self.lost(error.to_string(), error.obstacle());
         }
     }
 
-    /// The member cannot be reached. Where that is known, the latest reason counts: one that was restarted and rejects
-    /// our credentials now is no longer one that refuses connections.
+    /// The member cannot be reached, or is silent.
     pub(crate) fn unreachable(&self, reason: String) {
+        self.lost(reason, Obstacle::Network);
+    }
+
+    /// Notes that the member is lost. A later reason replaces the former: a member that was restarted and
+    /// rejects our credentials now no longer refuses connections.
+    pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
         if !self.is_unreachable() {
-            self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into() });
+            self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into(), obstacle });
             return;
         }
         self.sender.send_if_modified(|known| match &mut known.state {
-            ReachabilityState::Unreachable { reason: before } if **before != *reason => {
-                *before = reason.into();
+            ReachabilityState::Unreachable { reason: before, obstacle: obstacle_before } if **before != *reason => {
+                (*before, *obstacle_before) = (reason.into(), obstacle);
                 true
             }
             _ => false,
@@ -198,7 +206,7 @@ impl Observer {
                 return false;
             }
             match &state {
-                ReachabilityState::Unreachable { reason } => {
+                ReachabilityState::Unreachable { reason, .. } => {
                     tracing::debug!(cluster = %self.cluster, %reason, "cluster became unreachable");
                 }
                 _ => tracing::debug!(cluster = %self.cluster, "cluster is reachable"),
@@ -250,7 +258,7 @@ mod tests {
         let observer = Observer::new(ClusterName::new("a").unwrap());
         let known = observer.subscribe();
         let reason = || match &known.borrow().state {
-            ReachabilityState::Unreachable { reason } => reason.to_string(),
+            ReachabilityState::Unreachable { reason, .. } => reason.to_string(),
             _ => String::new(),
         };
         observer.unreachable("refused".to_owned());

@@ -21,6 +21,7 @@ use tributary_apimachinery::{ClusterName, without_brackets};
 use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError, SharedError};
+use crate::obstacle::Obstacle;
 use crate::pool::connection_task::{ConnectionTask, Starter};
 use crate::pool::exhaustion::{Exhaustion, try_socket};
 use crate::pool::line::{BoxIo, Lines};
@@ -215,8 +216,8 @@ impl Dialer {
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
             Ok(Err(error)) => {
-                let remedy = tls::remedy(&error);
-                return Err(self.tls_failed(tls, Arc::new(error), remedy));
+                let diagnosis = (tls::remedy(&error), tls::obstacle(&error));
+                return Err(self.tls_failed(tls, Arc::new(error), diagnosis));
             }
             Ok(Ok(stream)) => stream,
         };
@@ -325,22 +326,29 @@ impl Dialer {
         }
     }
 
-    fn tls_failed(&self, tls: &TlsSource, source: SharedError, remedy: &'static str) -> ForwardError {
+    fn tls_failed(
+        &self,
+        tls: &TlsSource,
+        source: SharedError,
+        (remedy, obstacle): (&'static str, Obstacle),
+    ) -> ForwardError {
         ForwardError::Tls {
             cluster: self.cluster.clone(),
             address: self.target.address.clone(),
             server_name: tls.server_name_text.clone(),
             source,
             remedy,
+            obstacle,
         }
     }
 
     fn handshake_failed(&self, error: impl Into<BoxError>) -> ForwardError {
         let error = OneLine(error.into());
-        let alert = tls::alert_remedy(&error.to_string());
+        let text = error.to_string();
+        let alert = tls::alert_remedy(&text).map(|remedy| (remedy, tls::alert_obstacle(&text)));
         let source: SharedError = Arc::new(error);
         match (&self.tls, alert) {
-            (Some(tls), Some(remedy)) => self.tls_failed(tls, source, remedy),
+            (Some(tls), Some(diagnosis)) => self.tls_failed(tls, source, diagnosis),
             _ => {
                 ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
             }

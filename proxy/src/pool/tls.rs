@@ -13,6 +13,7 @@ use tributary_apimachinery::ClusterName;
 use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, SharedError};
+use crate::obstacle::Obstacle;
 use crate::target::ServerUrl;
 
 /// The age at which files of the client certificate are read again before a dial. A renewed certificate is on disk long
@@ -197,14 +198,25 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// The obstacle that a failed handshake shows.
+pub(crate) fn obstacle(error: &std::io::Error) -> Obstacle {
+    use rustls::Error;
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(_)) => Obstacle::Trust,
+        Some(Error::InvalidMessage(_)) => Obstacle::Protocol,
+        Some(Error::AlertReceived(alert)) => alert_obstacle(&format!("{ALERT}{alert:?}")),
+        // A connection that ends in the middle of a handshake is no proof of another protocol.
+        _ => Obstacle::Network,
+    }
+}
+
 const ALERT: &str = "received fatal alert: ";
 const OTHER: &str = "check the server URL and what lies between";
 
 /// What to do about a TLS alert, by the text of an error. In TLS 1.3 a member judges the client certificate after the
 /// handshake, so that its alert comes as an error of HTTP, and the HTTP/2 library keeps nothing but its text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
-    let (_, alert) = text.split_once(ALERT)?;
-    Some(match alert.split(|end: char| !end.is_ascii_alphanumeric()).next().unwrap_or_default() {
+    Some(match alert(text)? {
         "CertificateRequired" => {
             "the server wants a client certificate: set client-certificate-data and client-key-data"
         }
@@ -216,9 +228,43 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     })
 }
 
+/// The obstacle that a TLS alert shows, by the text of an error.
+pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
+    match alert(text) {
+        Some(
+            "CertificateRequired"
+            | "CertificateExpired"
+            | "UnknownCA"
+            | "BadCertificate"
+            | "CertificateUnknown"
+            | "DecryptError",
+        ) => Obstacle::Rejection,
+        _ => Obstacle::Network,
+    }
+}
+
+/// The name of the alert in the text of an error.
+fn alert(text: &str) -> Option<&str> {
+    let (_, alert) = text.split_once(ALERT)?;
+    alert.split(|end: char| !end.is_ascii_alphanumeric()).next()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_handshake_shows_whose_certificate_is_refused() {
+        use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+        let of = |error| obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
+        assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Trust);
+        assert_eq!(of(Error::InvalidCertificate(CertificateError::Expired)), Obstacle::Trust);
+        assert_eq!(of(Error::InvalidMessage(InvalidMessage::InvalidContentType)), Obstacle::Protocol);
+        assert_eq!(of(Error::AlertReceived(AlertDescription::CertificateExpired)), Obstacle::Rejection);
+        assert_eq!(of(Error::AlertReceived(AlertDescription::HandshakeFailure)), Obstacle::Network);
+        assert_eq!(obstacle(&std::io::ErrorKind::UnexpectedEof.into()), Obstacle::Network);
+        assert_eq!(alert_obstacle("connection error: received fatal alert: CertificateRequired"), Obstacle::Rejection);
+    }
 
     #[test]
     fn alerts_are_known_by_their_text() {

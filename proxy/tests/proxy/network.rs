@@ -104,7 +104,7 @@ async fn an_absent_member_is_noticed_and_its_return_too() {
     assert!(error.to_string().contains("refused"), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     reachability.changed().await.unwrap();
-    assert!(matches!(&reachability.borrow_and_update().state, ReachabilityState::Unreachable { reason }
+    assert!(matches!(&reachability.borrow_and_update().state, ReachabilityState::Unreachable { reason, .. }
         if reason.contains(&address.to_string())));
     assert_eq!(client.since_last_answer(), None);
 

@@ -76,7 +76,7 @@ impl Scene {
     /// Why the first endpoint cannot be reached, if that is so.
     fn reason(&self) -> Option<String> {
         match &self.client.endpoints()[0].reachability.state {
-            ReachabilityState::Unreachable { reason } => Some(reason.to_string()),
+            ReachabilityState::Unreachable { reason, .. } => Some(reason.to_string()),
             ReachabilityState::Unknown | ReachabilityState::Reachable => None,
         }
     }

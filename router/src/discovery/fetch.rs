@@ -9,12 +9,13 @@ use std::sync::{Arc, Weak};
 use http::{Request, StatusCode, header};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::printable;
 use tributary_proxy::Transport;
 
 use super::intake::{Root, take_in};
 use super::model::{AGGREGATED_ACCEPT, GroupList};
 use super::union::MemberDiscovery;
-use crate::body::{self, BoxError};
+use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::at_once;
 
 /// Why a member's discovery is not known.
@@ -30,12 +31,24 @@ pub(crate) enum FetchError {
         source: BoxError,
     },
     /// The member answered with an error.
-    #[error("discovery of {path} was answered with {status}")]
+    #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
     Status {
         /// The path asked.
         path: &'static str,
         /// The status code.
         status: StatusCode,
+        /// The member's message, if the body has one.
+        said: Option<String>,
+    },
+    /// The member's port speaks TLS, and was asked without.
+    #[error(
+        "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
+    )]
+    PlainHttp {
+        /// The path asked.
+        path: &'static str,
+        /// The member's message.
+        said: String,
     },
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
@@ -135,7 +148,7 @@ async fn fetch_document(
     match head.status {
         StatusCode::OK => {}
         StatusCode::NOT_MODIFIED => return Ok(None),
-        status => return Err(FetchError::Status { path, status }),
+        status => return Err(refused(path, status, said(answer).await)),
     }
     let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let text = body::whole(answer).await.map_err(|source| FetchError::Send { path, source })?;
@@ -144,9 +157,63 @@ async fn fetch_document(
     Ok(Some((document, tag)))
 }
 
+/// The begin of a Go server's answer to plain HTTP on a TLS port (`badRequestError` in Go's
+/// `net/http/server.go`).
+const IS_HTTPS: &str = "Client sent an HTTP request to an HTTPS server";
+
+fn refused(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
+    match said {
+        Some(said) if status == StatusCode::BAD_REQUEST && said.starts_with(IS_HTTPS) => {
+            FetchError::PlainHttp { path, said }
+        }
+        said => FetchError::Status { path, status, said },
+    }
+}
+
+/// The most that is read of an error's body, in bytes: the message of a Status is in it.
+const ERROR_BYTES_MAX: usize = 16 << 10;
+/// The most that is told of it, in characters: a few lines of a terminal.
+const SAID_MAX: usize = 200;
+
+/// Reads the message of an error's body: that of a Status, else the first line.
+async fn said(body: Body) -> Option<String> {
+    let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let status: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+    let message = status.as_ref().and_then(|status| status["message"].as_str());
+    let line = message.unwrap_or(&text).lines().next()?.trim();
+    let shown: String = printable(line).chars().take(SAID_MAX).collect();
+    // A page for browsers says nothing in its first line.
+    (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_error_tells_the_members_own_words() {
+        let https = "Client sent an HTTP request to an HTTPS server.\n";
+        let status = r#"{"kind":"Status","message":"Unauthorized","code":401}"#;
+        for (code, body, expected) in [
+            (400, https, "answered with 400 Bad Request: Client sent an HTTP request to an HTTPS server."),
+            (401, status, "answered with 401 Unauthorized: Unauthorized"),
+            (502, "no healthy upstream", "answered with 502 Bad Gateway: no healthy upstream"),
+            (502, "<html>\n<body>", "answered with 502 Bad Gateway"),
+            (500, "", "answered with 500 Internal Server Error"),
+            (500, "\u{1b}[31mred", "answered with 500 Internal Server Error: "),
+        ] {
+            let said = said(crate::body::full(body.to_owned())).await;
+            let error = refused("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
+            let (begin, rest) = error.split_at(error.find("answered").unwrap());
+            assert!(begin.ends_with("discovery of /api was "), "{error}");
+            assert_eq!(begin.starts_with("its port speaks TLS, write https://"), body == https, "{error}");
+            assert!(rest.starts_with(expected) && !rest.contains('\u{1b}'), "{rest}");
+            assert_eq!(rest.len() > expected.len(), expected.ends_with(' '), "{rest}");
+        }
+        let long = said(crate::body::full("x".repeat(1_000))).await.unwrap();
+        assert_eq!(long.len(), SAID_MAX);
+    }
 
     #[test]
     fn equal_documents_are_held_once_and_as_long_as_a_member_has_them() {

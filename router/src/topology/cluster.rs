@@ -25,12 +25,13 @@ use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
 use crate::body;
-use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
+use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::{FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::limits::{ANSWER_WINDOW, WATCH_WINDOW};
 use crate::refusal::{Beyond, LimitRefusal, Refusal};
+use crate::report::ClusterCondition;
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
 /// is served after this time at the latest, at once if it was created through this endpoint.
@@ -65,8 +66,17 @@ struct Attempts {
 struct ClusterProblem {
     /// What it is now.
     text: String,
+    /// The condition of the cluster during the problem.
+    condition: ClusterCondition,
     /// Since when something has been wrong.
     since: Instant,
+}
+
+impl ClusterProblem {
+    /// A problem that begins now.
+    fn new(condition: ClusterCondition, text: String) -> Self {
+        Self { text, condition, since: Instant::now() }
+    }
 }
 
 /// What has changed about a cluster.
@@ -247,7 +257,11 @@ impl Cluster {
             version: ArcSwapOption::empty(),
             asked_all: Mutex::default(),
             problem: Mutex::new(
-                setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
+                setup
+                    .client
+                    .as_ref()
+                    .err()
+                    .map(|text| ClusterProblem::new(ClusterCondition::Misconfigured, text.clone())),
             ),
             mended: Mutex::default(),
             told: Mutex::default(),
@@ -402,6 +416,11 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
+    /// The condition that the present problem gives the cluster.
+    pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {
+        self.problem.lock().as_ref().map(|problem| problem.condition)
+    }
+
     /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
     pub(crate) fn note_reset(&self) {
         let mut said = self.went_back.lock();
@@ -536,9 +555,10 @@ impl Cluster {
             }
             Ok((fetched, identity, version))
         });
-        let answer = asked
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs())));
+        let answer = asked.await.unwrap_or_else(|_| {
+            let text = format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs());
+            Err(ClusterProblem::new(ClusterCondition::Troubled, text))
+        });
         let news = match answer {
             Ok((fetched, identity, version)) => {
                 let mended = self.set_problem(None);
@@ -578,17 +598,17 @@ impl Cluster {
     }
 
     /// Remembers what is wrong. Says whether that is news.
-    fn set_problem(&self, problem: Option<String>) -> bool {
+    fn set_problem(&self, problem: Option<ClusterProblem>) -> bool {
         let mut known = self.problem.lock();
-        if known.as_ref().map(|known| &known.text) == problem.as_ref() {
+        if known.as_ref().map(|known| &known.text) == problem.as_ref().map(|problem| &problem.text) {
             return false;
         }
         match (&*known, &problem) {
-            (_, Some(problem)) => tracing::debug!(reason = %problem, "discovery failed"),
+            (_, Some(problem)) => tracing::debug!(reason = %problem.text, "discovery failed"),
             (_, None) => *self.mended.lock() = Some(Instant::now()),
         }
         let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
-        *known = problem.map(|text| ClusterProblem { text, since });
+        *known = problem.map(|problem| ClusterProblem { since, ..problem });
         true
     }
 }
@@ -602,17 +622,23 @@ async fn fetch_all(
     all: bool,
     served: Option<Arc<MemberDiscovery>>,
     documents: &MemberDocuments,
-) -> Result<Fetched, String> {
-    let fetched = fetch(transport.clone(), before, all, documents).await.map_err(|error| explain(&error))?;
+) -> Result<Fetched, ClusterProblem> {
+    let failed = |error: FetchError| {
+        let is_other_protocol = matches!(error, FetchError::PlainHttp { .. });
+        let condition = if is_other_protocol { ClusterCondition::Misconfigured } else { ClusterCondition::Troubled };
+        ClusterProblem::new(condition, explain(&error))
+    };
+    let fetched = fetch(transport.clone(), before, all, documents).await.map_err(failed)?;
     let serves_all =
         |served: &Arc<MemberDiscovery>| fetched.discovery == *served || fetched.discovery.serves_all_of(served);
     if served.as_ref().is_none_or(serves_all) {
         return Ok(fetched);
     }
     if !is_ready(transport.clone()).await {
-        return Err("it is not ready, and does not serve everything that it served before".to_owned());
+        let text = "it is not ready, and does not serve everything that it served before".to_owned();
+        return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
     }
-    fetch(transport, None, true, documents).await.map_err(|error| explain(&error))
+    fetch(transport, None, true, documents).await.map_err(failed)
 }
 
 /// Whether the member is ready, as far as it lets us ask.

@@ -53,7 +53,7 @@ pub(crate) async fn next_state(
 
 fn of(known: &Reachability) -> MemberHealth {
     let lost = match &known.state {
-        ReachabilityState::Unreachable { reason } => {
+        ReachabilityState::Unreachable { reason, .. } => {
             Some(MemberLoss { heard: known.heard.unwrap_or(known.since), reason: reason.clone() })
         }
         ReachabilityState::Unknown | ReachabilityState::Reachable => None,

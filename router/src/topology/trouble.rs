@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::ReachabilityState;
+use tributary_proxy::{Obstacle, ReachabilityState};
 
 use super::{Cluster, Fleet};
 use crate::refusal::Trouble;
@@ -29,20 +29,21 @@ impl Cluster {
         let since = || self.problem_since().map_or_else(|| self.age(), |(_, age)| age);
         let problem = || self.problem().map(|cause| trouble(cause, since()));
         let Ok(client) = &self.setup.client else {
-            return problem().map(|trouble| (ClusterCondition::Unreachable, trouble));
+            return problem().map(|trouble| (ClusterCondition::Misconfigured, trouble));
         };
         let known = client.reachability().borrow().clone();
-        if let ReachabilityState::Unreachable { reason } = &known.state {
+        if let ReachabilityState::Unreachable { reason, obstacle } = &known.state {
             // As lists say it: since it was last heard, not since that was found out.
             let age = known.heard.unwrap_or(known.since).elapsed();
-            return Some((ClusterCondition::Unreachable, trouble(reason.to_string(), age)));
+            return Some((condition_of(*obstacle), trouble(reason.to_string(), age)));
         }
         if client.is_drained() {
             let (cluster, cause) = (self.name().clone(), "all of its endpoints are drained".to_owned());
             return Some((ClusterCondition::Troubled, Trouble { cluster, cause, age: None }));
         }
         if let Some(problem) = problem() {
-            return Some((ClusterCondition::Troubled, problem));
+            let condition = self.problem_condition().unwrap_or(ClusterCondition::Troubled);
+            return Some((condition, problem));
         }
         if let Some(since) = known.unready_since {
             let cause = "its /readyz says that it is not ready".to_owned();
@@ -80,5 +81,16 @@ impl Cluster {
             },
             |(_, trouble)| trouble,
         )
+    }
+}
+
+/// How a cluster is to which this stands in the way.
+fn condition_of(obstacle: Obstacle) -> ClusterCondition {
+    match obstacle {
+        Obstacle::Network => ClusterCondition::Unreachable,
+        Obstacle::Trust => ClusterCondition::Untrusted,
+        Obstacle::Rejection => ClusterCondition::Unauthorized,
+        Obstacle::Credentials => ClusterCondition::NoCredentials,
+        Obstacle::Protocol => ClusterCondition::Misconfigured,
     }
 }

@@ -44,7 +44,11 @@ impl Cluster {
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
         let is_told = |condition: &ClusterCondition| match condition {
-            ClusterCondition::Unreachable => true,
+            ClusterCondition::Unreachable
+            | ClusterCondition::Untrusted
+            | ClusterCondition::Unauthorized
+            | ClusterCondition::NoCredentials
+            | ClusterCondition::Misconfigured => true,
             // That it is another's second name is told where that is found.
             ClusterCondition::Troubled => self.twin().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,

@@ -17,7 +17,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 The columns:
   HEALTH   ready; refusing: it answers, but refuses what is asked for; pending: not asked yet;
-           troubled: something is wrong with it as a whole; unreachable
+           troubled: something is wrong with it as a whole; misconfigured; without credentials;
+           unauthorized: it rejects them; untrusted: its certificate is not believed; unreachable
   AGE      how old the oldest of what is held of it is
   LATENCY  how long its last answer to /readyz took
   BEHIND   how many of its collections are not current

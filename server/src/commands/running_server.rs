@@ -152,6 +152,8 @@ pub(super) fn merged_view(url: &Uri) -> Uri {
 
 #[cfg(test)]
 mod tests {
+    use tributary_proxy::Obstacle;
+
     use super::*;
 
     #[test]
@@ -175,6 +177,7 @@ mod tests {
             server_name: "127.0.0.1".into(),
             source: std::sync::Arc::new(std::io::Error::other("CaUsedAsEndEntity")),
             remedy: "the server shows a certificate authority's own certificate",
+            obstacle: Obstacle::Trust,
         };
         assert_eq!(
             unanswered("https://127.0.0.1:7443/ (context \"all\" of k)", &error).to_string(),

@@ -61,3 +61,81 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
         assert!(errors.contains(part), "{part} in {errors}");
     }
 }
+
+/// A server that answers whatever is sent to it as Go's servers answer plain HTTP on a port of TLS.
+async fn answer_as_of_tls() -> std::net::SocketAddr {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 1 << 12]).await;
+                let answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn status_has_a_word_for_each_reason_why_nothing_comes_of_a_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let tls_port = answer_as_of_tls().await;
+    let encoded = |pem: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+    let (own, foreign) = (encoded(one.ca_pem()), encoded(two.ca_pem()));
+    let token = || serde_json::json!({ "token": one.token() });
+    let plugin = serde_json::json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/none/plugin", "interactiveMode": "Never" } });
+    let of = |server: &str, authority: Option<&str>| {
+        let mut cluster = serde_json::json!({ "server": server });
+        if let Some(authority) = authority {
+            cluster["certificate-authority-data"] = authority.into();
+        }
+        cluster
+    };
+    let (secure, plain) = (one.url(), format!("http://{tls_port}"));
+    let broken = [
+        ("rejected", of(&secure, Some(&own)), serde_json::json!({ "token": "stale" }), "unauthorized"),
+        ("stranger", of(&secure, Some(&foreign)), token(), "untrusted"),
+        ("plugin", of(&secure, Some(&own)), plugin, "without credentials"),
+        ("plain", of(&plain, None), token(), "misconfigured"),
+        ("secure", of(&format!("https://{tls_port}"), Some(&own)), token(), "misconfigured"),
+        ("closed", of("https://127.0.0.1:1", Some(&own)), token(), "unreachable"),
+    ];
+    let list = |field: &str, content: &dyn Fn(usize) -> serde_json::Value| {
+        let all = broken.iter().enumerate();
+        all.map(|(at, (name, ..))| serde_json::json!({ "name": name, field: content(at) })).collect::<Vec<_>>()
+    };
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": list("cluster", &|at| broken[at].1.clone()),
+        "users": list("user", &|at| broken[at].2.clone()),
+        "contexts": list("context", &|at| serde_json::json!({ "cluster": broken[at].0, "user": broken[at].0 })),
+    });
+    let (source, written) = (directory.path().join("broken.kubeconfig"), directory.path().join("all.kubeconfig"));
+    std::fs::write(&source, config.to_string()).unwrap();
+    let (source, written) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", written];
+    let mut program = Program::start(&arguments, directory.path());
+    program.ready().await;
+    let mut screen = String::new();
+    let row =
+        |screen: &str, name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    let all_are_told = async {
+        while !broken.iter().all(|(name, .., word)| row(&screen, name).contains(word)) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            screen = status(&["--kubeconfig", written], directory.path()).await.1;
+        }
+    };
+    let in_time = tokio::time::timeout(crate::fixture::PATIENCE, all_are_told).await;
+    assert!(in_time.is_ok(), "{screen}");
+    assert!(screen.contains("its port speaks TLS, write https://"), "{screen}");
+    let report = status(&["--kubeconfig", written, "-o", "json"], directory.path()).await.1;
+    let said = "answered with 400 Bad Request: Client sent an HTTP request to an HTTPS server.";
+    assert!(report.contains(said), "the member's own words: {report}");
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}

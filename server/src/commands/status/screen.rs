@@ -117,6 +117,10 @@ fn none() -> String {
 fn word(condition: ClusterCondition) -> &'static str {
     match condition {
         ClusterCondition::Unreachable => "unreachable",
+        ClusterCondition::Untrusted => "untrusted",
+        ClusterCondition::Unauthorized => "unauthorized",
+        ClusterCondition::NoCredentials => "without credentials",
+        ClusterCondition::Misconfigured => "misconfigured",
         ClusterCondition::Troubled => "troubled",
         ClusterCondition::Pending => "pending",
         ClusterCondition::Refusing => "refusing",
