@@ -10,6 +10,7 @@ use crate::discovery::{ServedResource, Union};
 use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
 use crate::policy::{Policies, Policy};
+use crate::refusal::ONE_CLUSTER;
 use crate::topology::Cluster;
 use crate::versions::Versions;
 
@@ -106,12 +107,12 @@ impl ConfigurationSnapshot {
                 let held: Vec<_> = held.iter().map(String::as_str).collect();
                 format!(
                     "a ResourceRegistry holds its objects of these namespaces only (spec.namespaces): {}; watch one of them, or \
-                     one cluster under /clusters/<name>",
+                     one cluster ({ONE_CLUSTER})",
                     held.join(", ")
                 )
             }
             _ => {
-                "add it to --resources or to a ResourceRegistry, or watch one cluster under /clusters/<name>".to_owned()
+                format!("add it to --resources or to a ResourceRegistry, or watch one cluster ({ONE_CLUSTER})")
             }
         }
     }

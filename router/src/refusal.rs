@@ -43,7 +43,7 @@ pub(crate) use request::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Reque
 pub(crate) use route::RouteRefusal;
 pub(crate) use trouble::Trouble;
 pub(crate) use version::VersionRefusal;
-pub(crate) use wording::{cause_alone, listed, without_name};
+pub(crate) use wording::{ONE_CLUSTER, cause_alone, listed, without_name};
 
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;

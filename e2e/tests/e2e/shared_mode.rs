@@ -210,8 +210,9 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
 
     // Whom members see is the user, and whom the endpoint knows.
-    let who = kubectl.ok(&["auth", "whoami", "-o", "json"]).await?;
-    let who: Value = serde_json::from_str(&who)?;
+    let who = kubectl.run(&["auth", "whoami", "-o", "json"]).await?;
+    ensure!(who.code == Some(0) && who.stderr.is_empty(), "{who:?}");
+    let who: Value = serde_json::from_str(&who.stdout)?;
     let info = &who["status"]["userInfo"];
     ensure!(info["username"] == json!(ann) && info["groups"] == json!(["dev", "system:authenticated"]), "{who}");
     eventually(SOON, async || {

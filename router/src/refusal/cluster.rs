@@ -7,7 +7,7 @@ use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
 
 use super::Trouble;
-use super::wording::{can_be_typed, first, listed, object, typed};
+use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
 use crate::grounds::Ground;
 use crate::helm_record::is_record;
 
@@ -427,7 +427,7 @@ fn of_other_context(
 fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
     let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
     let told = told.join(", ");
-    let cause = format!("the clusters know you by different names ({told}); ask one under /clusters/<name>");
+    let cause = format!("the clusters know you by different names ({told}); ask one of them ({ONE_CLUSTER})");
     Status::conflict(resource, "", &cause)
 }
 

@@ -140,7 +140,10 @@ fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
 
 fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) -> Status {
     let remedy = match is_lasting {
-        true => format!("end some of them, or watch without /clusters/{cluster}, which needs none of them"),
+        true => format!(
+            "end some of them, or watch without /clusters/{cluster} (kubectl: without --context {cluster}), which needs \
+             none of them"
+        ),
         false => "read their answers to the end, or send fewer at once".to_owned(),
     };
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)

@@ -85,7 +85,8 @@ impl PreconditionRefusal {
             }
             Self::NoIntegerForm { resource, cluster, newest, max, path } => Status::bad_request(format!(
                 "{resource} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} \
-                 and have no integer form (itemResourceVersions: Integer); set Composite, or write to /clusters/{cluster}{path}",
+                 and have no integer form (itemResourceVersions: Integer); set Composite, or write to the cluster \
+                 itself (kubectl --context {cluster}, or the path /clusters/{cluster}{path})",
             )),
         }
     }

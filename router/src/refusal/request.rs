@@ -10,7 +10,7 @@ use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Stat
 use tributary_authentication::NotSent;
 use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
 
-use super::wording::{leaves_out, listed, typed};
+use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
 use crate::negotiate::NotAcceptable;
 use crate::stream_over::StreamOver;
 
@@ -212,8 +212,8 @@ fn version_of_new() -> Status {
 }
 
 fn read_for_another(resource: &GroupVersionResource) -> Status {
-    let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
-    Status::forbidden(Some(resource), "", cause)
+    let cause = format!("reads of all clusters cannot be made in another user's name; ask one cluster ({ONE_CLUSTER})");
+    Status::forbidden(Some(resource), "", &cause)
 }
 
 /// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
@@ -258,7 +258,8 @@ fn explained(cause: &str, reason: &str) -> String {
 fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
     let mut status = forbidden(request);
     status.message.push_str(&format!(
-        ": a watch of all clusters tells of what may be listed; watch under /clusters/<name> what you may only watch: {}",
+        ": a watch of all clusters tells of what may be listed; watch one cluster ({ONE_CLUSTER}) where you may only \
+         watch: {}",
         listed(clusters)
     ));
     status

@@ -44,6 +44,9 @@ pub(super) fn typed(cluster: &ClusterName) -> String {
     format!("kubectl --context {cluster} …")
 }
 
+/// How one cluster alone is asked: by kubectl, whose contexts have the clusters' names, and by others.
+pub(crate) const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
+
 /// What a request of several clusters has to say to be one of the others.
 pub(super) fn leaves_out(cluster: &str) -> String {
     format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")

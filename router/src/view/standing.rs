@@ -11,7 +11,7 @@ use tributary_merge::Heads;
 
 use super::obstacle::CollectionObstacle;
 use crate::discovery::{Otherwise, ServedResource};
-use crate::refusal::{ClusterRefusal, Trouble, without_name};
+use crate::refusal::{ClusterRefusal, ONE_CLUSTER, Trouble, without_name};
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -420,7 +420,8 @@ pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[Clus
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them under /clusters/<name>: {}",
+            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them one by one \
+             ({ONE_CLUSTER}): {}",
             shortened(&names)
         )
     })
@@ -437,7 +438,8 @@ pub(crate) fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersion
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
         format!(
-            "you may watch {resource} and not list them in these clusters, which are missing; watch them under /clusters/<name>: {}",
+            "you may watch {resource} and not list them in these clusters, which are missing; watch them one by one \
+             ({ONE_CLUSTER}): {}",
             shortened(&names)
         )
     });

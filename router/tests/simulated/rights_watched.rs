@@ -208,14 +208,14 @@ async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
     assert_eq!(
         bob.get(ALL).await.refused(403),
         "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster \
-         scope: a watch of all clusters tells of what may be listed; watch under /clusters/<name> what you may only \
-         watch: b"
+         scope: a watch of all clusters tells of what may be listed; watch one cluster (kubectl --context <name>, or the \
+         path /clusters/<name>) where you may only watch: b"
     );
     grant(fixture.member("a"), "", "bob");
     listed(&fixture, "a", "bob", "all").await;
     let answer = bob.get(&format!("{ALL}&timeoutSeconds=1")).await;
-    let missing = "you may watch configmaps and not list them in these clusters, which are missing; watch them under \
-                   /clusters/<name>: b";
+    let missing = "you may watch configmaps and not list them in these clusters, which are missing; watch them one by one \
+                   (kubectl --context <name>, or the path /clusters/<name>): b";
     assert_eq!(answer.code, 200);
     assert_eq!(bob.get("/clusters/b/api/v1/configmaps?watch=1&timeoutSeconds=1").await.code, 200);
     assert!(answer.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", answer.warnings());

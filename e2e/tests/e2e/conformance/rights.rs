@@ -112,7 +112,7 @@ async fn of_one_resource(target: Target) -> anyhow::Result<()> {
                 &answer,
                 403,
                 Some("Forbidden"),
-                "another user's name; ask one cluster under /clusters/<name>",
+                "another user's name; ask one cluster (kubectl --context <name>",
             )?;
         } else if may {
             answer.expect(200)?;
