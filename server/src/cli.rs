@@ -37,7 +37,7 @@ pub use convert::ConvertArguments;
 pub use demo::DemoArguments;
 pub use group_resource::GroupResource;
 pub use join::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
-pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
+pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments, UserArguments};
 pub use limits::LimitArguments;
 pub use output_format::OutputFormat;
 pub use plugin::{
@@ -117,7 +117,7 @@ pub enum Command {
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
-    /// Change a kubeconfig of yours
+    /// Make a kubeconfig for a user, or change one of yours
     #[command(subcommand)]
     Kubeconfig(KubeconfigCommand),
     /// Print a script by which a shell completes commands and flags

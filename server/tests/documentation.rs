@@ -165,6 +165,7 @@ fn tables() -> Vec<(String, String)> {
         &["rv", "decode"],
         &["completion"],
         &["kubeconfig", "remove"],
+        &["kubeconfig", "user"],
     ] {
         let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
         tables.push((path.join(" "), flags(command, None)));

@@ -118,6 +118,7 @@ fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path)
   {kubectl} create deployment web --image=nginx --replicas=3
 
 What is created goes to {first}, or where its annotation tributary.dev/cluster says. Simulated pods have logs, but no containers to exec into.
+Simulated clusters have no `kubectl auth whoami`, no `kubectl top` and no `kubectl explain` of fields: real clusters have.
 
 Without kubectl:
 

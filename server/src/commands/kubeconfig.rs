@@ -1,6 +1,8 @@
 //! `tributary kubeconfig remove`: takes out of a kubeconfig what `serve --merge-into-kubeconfig` has put in, whether or
 //! not a server runs.
 
+pub mod user;
+
 use std::path::Path;
 
 use crate::cli::RemoveArguments;

@@ -11,7 +11,6 @@ use tributary_apimachinery::ClusterName;
 
 use super::entries::Entries;
 use super::mark::mark;
-use crate::credentials::BearerToken;
 use crate::data_directory::{create_private, write_private};
 use crate::exit::Failure;
 
@@ -19,7 +18,7 @@ use crate::exit::Failure;
 const MARKER: &str = "tributary.dev/written-by";
 /// The context of the merged view, and the current one. No cluster may have this name.
 pub(crate) const ALL: &str = "all";
-/// The one user in the file.
+/// The prefix of cluster names in the file, and the name of the one user of a personal endpoint.
 const USER: &str = "tributary";
 /// What follows the prefix in the name of the one user among others.
 const OWN_USER: &str = "user";
@@ -29,17 +28,24 @@ const OWN_USER: &str = "user";
 pub enum KubeconfigWriteError {
     /// Somebody else's file stands there.
     #[error(
-        "{0} exists and was not written by tributary, or holds more than it wrote; choose another file by \
-         --write-kubeconfig, or remove it first"
+        "{path} exists and was not written by tributary for user {user:?}, or holds more than it wrote; choose another file \
+         by {flag}, or remove it first"
     )]
-    Foreign(PathBuf),
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The user of the new kubeconfig.
+        user: String,
+        /// The flag that names it.
+        flag: &'static str,
+    },
     /// There is no directory for it.
-    #[error(
-        "{path} cannot be written: {directory} is not a directory; make it, or choose another file by --write-kubeconfig"
-    )]
+    #[error("{path} cannot be written: {directory} is not a directory; make it, or choose another file by {flag}")]
     NoDirectory {
         /// The file.
         path: PathBuf,
+        /// The flag that names it.
+        flag: &'static str,
         /// Where it would stand.
         directory: PathBuf,
     },
@@ -75,29 +81,45 @@ pub struct ClientContext {
 impl From<KubeconfigWriteError> for Failure {
     fn from(error: KubeconfigWriteError) -> Self {
         match error {
-            KubeconfigWriteError::Foreign(_) | KubeconfigWriteError::NoDirectory { .. } => Self::usage(error),
+            KubeconfigWriteError::Foreign { .. } | KubeconfigWriteError::NoDirectory { .. } => Self::usage(error),
             KubeconfigWriteError::Read { .. } | KubeconfigWriteError::Write { .. } => Self::runtime(error),
         }
     }
+}
+
+/// The user that a kubeconfig is for, and the flag that names the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The name of the one user in the file.
+    pub user: &'a str,
+    /// The flag that names the file.
+    pub flag: &'static str,
+}
+
+impl Owner<'static> {
+    /// The one user of an endpoint that is not shared.
+    pub const ONE_USER: Self = Self { user: USER, flag: "--write-kubeconfig" };
 }
 
 /// What a client's kubeconfig says.
 pub struct ClientKubeconfig<'a> {
     /// The server's URL, without a path or a trailing slash.
     pub url: &'a str,
-    /// The certificate authority, PEM.
-    pub authority_pem: &'a str,
-    /// The client credential.
-    pub token: &'a BearerToken,
+    /// The certificate authority, PEM; `None` for those of the system.
+    pub authority_pem: Option<&'a str>,
+    /// The owner of the file.
+    pub owner: Owner<'a>,
+    /// The client credential, as the fields of a `user`.
+    pub credential: Value,
     /// The clusters, each of which gets a context.
     pub clusters: &'a [ClientContext],
 }
 
 impl ClientKubeconfig<'_> {
-    /// The file's text: JSON, which every reader of YAML reads. The token is in it.
+    /// The file's text: JSON, which every reader of YAML reads. The credential is in it.
     pub fn render(&self) -> String {
         let [clusters, contexts, users] =
-            self.lists(|name| name.to_owned(), |name| format!("{USER}-{name}"), USER, None);
+            self.lists(|name| name.to_owned(), |name| format!("{USER}-{name}"), self.owner.user, None);
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -133,10 +155,10 @@ impl ClientKubeconfig<'_> {
         };
         let cluster = |name: &str| {
             let path = if name == ALL { String::new() } else { format!("/clusters/{name}") };
-            let content = json!({
-                "server": format!("{}{path}", self.url),
-                "certificate-authority-data": STANDARD.encode(self.authority_pem),
-            });
+            let mut content = json!({ "server": format!("{}{path}", self.url) });
+            if let Some(authority_pem) = self.authority_pem {
+                content["certificate-authority-data"] = STANDARD.encode(authority_pem).into();
+            }
             json!({ "name": cluster_name(name), "cluster": extended(content) })
         };
         let context = |name: &str, namespace: Option<&str>| {
@@ -150,7 +172,7 @@ impl ClientKubeconfig<'_> {
         let of_clusters = || self.clusters.iter().map(|of| (of.cluster.as_str(), of.namespace.as_deref()));
         let contexts = all().chain(of_clusters()).map(|(name, namespace)| context(name, namespace)).collect();
         let clusters = all().chain(of_clusters()).map(|(name, _)| cluster(name)).collect();
-        let user = json!({ "name": user, "user": extended(json!({ "token": self.token.expose() })) });
+        let user = json!({ "name": user, "user": extended(self.credential.clone()) });
         [clusters, contexts, vec![user]]
     }
 
@@ -159,13 +181,13 @@ impl ClientKubeconfig<'_> {
     /// # Errors
     /// [`KubeconfigWriteError`]; what stood there before is untouched.
     pub fn write(&self, path: &Path) -> Result<(), KubeconfigWriteError> {
-        let write = match check_replaceable(path)? {
+        let write = match check_replaceable(path, self.owner)? {
             Destination::Free => create_private,
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
             // Somebody was faster.
-            io::ErrorKind::AlreadyExists => KubeconfigWriteError::Foreign(path.to_owned()),
+            io::ErrorKind::AlreadyExists => foreign(path, self.owner),
             _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })
     }
@@ -180,37 +202,45 @@ pub enum Destination {
     Ours,
 }
 
-/// Whether a file may be written here: there is none, or ours.
+/// Checks that a file may be written: the path is free, or this program wrote the file for the same user.
 ///
 /// # Errors
 /// [`KubeconfigWriteError`] but for `Write`.
-pub fn check_replaceable(path: &Path) -> Result<Destination, KubeconfigWriteError> {
+pub fn check_replaceable(path: &Path, owner: Owner<'_>) -> Result<Destination, KubeconfigWriteError> {
     let unreadable = |source| KubeconfigWriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
         // A pipe or a terminal would be waited for.
-        Ok(metadata) if !metadata.is_file() => Err(KubeconfigWriteError::Foreign(path.to_owned())),
-        Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?) => Ok(Destination::Ours),
-        Ok(_) => Err(KubeconfigWriteError::Foreign(path.to_owned())),
+        Ok(metadata) if !metadata.is_file() => Err(foreign(path, owner)),
+        Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?, owner.user) => Ok(Destination::Ours),
+        Ok(_) => Err(foreign(path, owner)),
         // A link that leads nowhere is somebody's, too.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
-            Err(KubeconfigWriteError::Foreign(path.to_owned()))
+            Err(foreign(path, owner))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if directory.is_dir() {
                 return Ok(Destination::Free);
             }
-            Err(KubeconfigWriteError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() })
+            Err(KubeconfigWriteError::NoDirectory {
+                path: path.to_owned(),
+                flag: owner.flag,
+                directory: directory.to_owned(),
+            })
         }
         Err(source) => Err(unreadable(source)),
     }
 }
 
-/// Whether this program wrote these bytes, and nobody has put in anything else. kubectl rewrites a file as YAML when a
+fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError {
+    KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
+}
+
+/// Whether this program wrote these bytes for this user, and nobody has put in anything else. kubectl rewrites a file as YAML when a
 /// user changes its current context, and the marker survives that; it also survives `kubectl config view --flatten`, by
 /// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to
 /// lose, but it is not ours either.
-fn is_ours(bytes: &[u8]) -> bool {
+fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };
     let names = |list: &str| {
@@ -219,7 +249,7 @@ fn is_ours(bytes: &[u8]) -> bool {
     };
     let prefix = format!("{USER}-");
     names("extensions").contains(&MARKER)
-        && names("users").iter().all(|name| *name == USER)
+        && names("users").iter().all(|name| *name == user)
         && names("clusters").iter().all(|name| name.starts_with(&prefix))
 }
 
@@ -238,10 +268,13 @@ mod tests {
     }
 
     fn write(path: &Path, clusters: &[&str]) -> Result<(), KubeconfigWriteError> {
+        write_for(Owner::ONE_USER, path, clusters)
+    }
+
+    fn write_for(owner: Owner<'_>, path: &Path, clusters: &[&str]) -> Result<(), KubeconfigWriteError> {
         let clusters = contexts(clusters);
-        let token = BearerToken::random();
-        let url = "https://127.0.0.1:7443";
-        ClientKubeconfig { url, authority_pem: "PEM", token: &token, clusters: &clusters }.write(path)
+        let (url, credential) = ("https://127.0.0.1:7443", json!({ "token": "t" }));
+        ClientKubeconfig { url, authority_pem: Some("PEM"), owner, credential, clusters: &clusters }.write(path)
     }
 
     #[test]
@@ -274,9 +307,9 @@ mod tests {
         let namespaces: Vec<_> =
             config.contexts.iter().map(|named| named.context.as_ref().unwrap().namespace.as_deref()).collect();
         assert_eq!(namespaces, [None, Some("shop"), None]);
-        let (clusters, token) = (contexts(&["eu/shop"]), BearerToken::random());
-        let kubeconfig =
-            ClientKubeconfig { url: "https://a", authority_pem: "PEM", token: &token, clusters: &clusters };
+        let (clusters, credential) = (contexts(&["eu/shop"]), json!({ "token": "t" }));
+        let (url, owner) = ("https://a", Owner::ONE_USER);
+        let kubeconfig = ClientKubeconfig { url, authority_pem: None, owner, credential, clusters: &clusters };
         let entries = kubeconfig.entries("tributary-");
         assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
         // A namespace that the user has set by hand stays.
@@ -299,15 +332,21 @@ mod tests {
             [&*merged, &*clusters, "apiVersion: v1\nkind: Config\n", "", "# tributary.dev/written-by\n", "{", "\u{0}"]
         {
             fs::write(&path, foreign).unwrap();
-            assert!(matches!(write(&path, &["eu"]), Err(KubeconfigWriteError::Foreign(_))), "{foreign:?}");
+            assert!(matches!(write(&path, &["eu"]), Err(KubeconfigWriteError::Foreign { .. })), "{foreign:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
+        }
+        write(&path.with_extension("own"), &["eu"]).unwrap();
+        let ann = Owner { user: "ann", flag: "--output" };
+        let refused = write_for(ann, &path.with_extension("own"), &["eu"]).unwrap_err().to_string();
+        for part in ["for user \"ann\"", "another file by --output"] {
+            assert!(refused.contains(part), "another user's is not replaced: {refused}");
         }
         let missing = parent.path().join("no/such/directory/config");
         assert!(matches!(write(&missing, &[]), Err(KubeconfigWriteError::NoDirectory { .. })));
-        assert!(matches!(write(parent.path(), &[]), Err(KubeconfigWriteError::Foreign(_))), "a directory");
-        assert!(matches!(write(Path::new("/dev/null"), &[]), Err(KubeconfigWriteError::Foreign(_))));
+        assert!(matches!(write(parent.path(), &[]), Err(KubeconfigWriteError::Foreign { .. })), "a directory");
+        assert!(matches!(write(Path::new("/dev/null"), &[]), Err(KubeconfigWriteError::Foreign { .. })));
         let dangling = parent.path().join("link");
         std::os::unix::fs::symlink(&missing, &dangling).unwrap();
-        assert!(matches!(write(&dangling, &[]), Err(KubeconfigWriteError::Foreign(_))));
+        assert!(matches!(write(&dangling, &[]), Err(KubeconfigWriteError::Foreign { .. })));
     }
 }

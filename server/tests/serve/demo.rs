@@ -16,6 +16,9 @@ async fn the_demo_cleans_up() {
         printed.push_str(&line);
         printed.push('\n');
     }
+    for missing in ["auth whoami", "kubectl top", "kubectl explain"] {
+        assert!(printed.contains(missing), "it tells that {missing} is missing: {printed}");
+    }
     let kubeconfig = printed.split_whitespace().skip_while(|word| *word != "--kubeconfig").nth(1).unwrap();
     assert_eq!(contexts(Path::new(kubeconfig)), ["all", "member1", "member2"]);
     assert_eq!(get(Path::new(kubeconfig), "all", "/readyz").await.unwrap(), "ok");

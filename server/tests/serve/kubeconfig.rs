@@ -78,6 +78,8 @@ async fn the_users_own_kubeconfig_is_joined_and_left() {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--merge-into-kubeconfig"];
     let mut program = Program::start(&arguments, directory.path());
     assert!(program.ready().await.ends_with("clusters=one"));
+    let below = program.lines.next_line().await.unwrap();
+    assert_eq!(below.as_deref(), Some("Try it: kubectl --context tributary-all get pods -A"));
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));

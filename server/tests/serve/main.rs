@@ -20,3 +20,4 @@ mod replicas;
 mod status;
 mod tls;
 mod twins;
+mod user_kubeconfig;

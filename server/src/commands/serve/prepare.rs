@@ -14,7 +14,7 @@ use crate::cli::{Replicas, ServeArguments};
 use crate::config_source::{ConfigurationSources, LoadedConfiguration};
 use crate::exit::Failure;
 use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::check_replaceable;
+use crate::kubeconfig::write::{Owner, check_replaceable};
 use crate::records::observed::Observers;
 use crate::traces::{Tracer, TracingConfiguration};
 
@@ -100,7 +100,7 @@ fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Resu
     let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
-        check_replaceable(path).map(drop).map_err(Failure::usage)?;
+        check_replaceable(path, Owner::ONE_USER).map(drop).map_err(Failure::usage)?;
     }
     if let Some(path) = merged_kubeconfig {
         users_file::check(path).map_err(Failure::usage)?;

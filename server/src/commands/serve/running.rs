@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_never, without_brackets};
@@ -18,6 +19,7 @@ use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::clusters::indices;
+use crate::config_source::contexts::excluding;
 use crate::config_source::policies::{PolicyFlags, named_resources, policies};
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
@@ -25,7 +27,7 @@ use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::hosts::{HostTable, Hosts, is_for};
 use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig};
+use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
 use crate::listener::tls::TlsSettings;
 use crate::output::print;
 
@@ -175,10 +177,19 @@ impl Running {
     }
 
     fn same_cluster(&self, first: &ClusterName, second: &ClusterName) -> anyhow::Error {
-        let (first_origin, second_origin) = (self.clusters.origin(first), self.clusters.origin(second));
+        let origins = [self.clusters.origin(first), self.clusters.origin(second)];
+        let context = origins.iter().rev().find_map(|origin| origin.strip_prefix("context "));
+        let remedy = match context {
+            Some(context) => {
+                let given = self.arguments.contexts.as_deref();
+                format!("exclude one of them, as by {}", excluding(context.trim_matches('"'), given))
+            }
+            None => "remove one of them".to_owned(),
+        };
+        let [first_origin, second_origin] = origins;
         anyhow::anyhow!(
             "{first_origin} (cluster {first}) and {second_origin} (cluster {second}) lead to the same cluster: their \
-             kube-system namespaces have the same uid; leave one of them out"
+             kube-system namespaces have the same uid; {remedy}"
         )
     }
 
@@ -294,7 +305,9 @@ impl Running {
         let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {
             return Ok(());
         };
-        let kubeconfig = ClientKubeconfig { url: &self.url(), authority_pem, token, clusters: &clusters };
+        let (authority_pem, credential) = (Some(&**authority_pem), json!({ "token": token.expose() }));
+        let owner = Owner::ONE_USER;
+        let kubeconfig = ClientKubeconfig { url: &self.url(), authority_pem, owner, credential, clusters: &clusters };
         if let Some(path) = &self.arguments.write_kubeconfig {
             kubeconfig.write(path)?;
         }
@@ -311,7 +324,9 @@ impl Running {
         print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));
         if let Some(path) = &self.merged_kubeconfig {
             let context = format!("{}{ALL}", self.arguments.merge.kubeconfig_prefix);
-            tracing::info!(path = %path.display(), context, "the kubeconfig has the contexts");
+            tracing::info!(path = %path.display(), "contexts were put into the kubeconfig");
+            let file = self.arguments.merge.merge_into_kubeconfig.as_ref().and_then(|file| file.as_deref());
+            print(&line_to_try(&context, file));
         } else if self.arguments.write_kubeconfig.is_none() && self.clients.is_none() {
             tracing::info!("no kubeconfig is written for clients; --write-kubeconfig FILE does");
         }
@@ -349,6 +364,12 @@ fn ready_line(url: &str, kubeconfig: Option<&Path>, clusters: &[ClusterName]) ->
     let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
     let kubeconfig = kubeconfig.map(|path| format!(" kubeconfig={}", path.display())).unwrap_or_default();
     format!("ready: {url}{kubeconfig} clusters={}\n", names.join(","))
+}
+
+/// A command to try where contexts were put into a user's own kubeconfig; `file` is the one that the flag names.
+fn line_to_try(context: &str, file: Option<&Path>) -> String {
+    let file = file.map(|file| format!(" --kubeconfig {}", file.display())).unwrap_or_default();
+    format!("Try it: kubectl{file} --context {context} get pods -A\n")
 }
 
 /// What stands in `one` and not in `other`.
