@@ -236,7 +236,8 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
     KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
 }
 
-/// Whether this program wrote these bytes for this user, and nobody has put in anything else. kubectl rewrites a file as YAML when a
+/// Whether this program wrote these bytes for this user, and nobody has put in anything else. kubectl rewrites a file
+/// as YAML when a
 /// user changes its current context, and the marker survives that; it also survives `kubectl config view --flatten`, by
 /// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to
 /// lose, but it is not ours either.
