@@ -14,9 +14,8 @@ use crate::{
 /// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
 pub const INDEX_MAX: u16 = 9_999;
 
-/// The annotation with the uid of the cluster's namespace kube-system, which tells clusters apart. `tributary join`
-/// sets
-/// it.
+/// The annotation with the uid of the cluster's namespace kube-system, which tells clusters apart.
+/// `tributary join` sets it.
 pub const CLUSTER_UID: &str = "tributary.dev/cluster-uid";
 
 /// How one member cluster is reached. The object's name is the cluster's name, its labels are what

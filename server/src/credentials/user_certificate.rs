@@ -121,9 +121,8 @@ impl ClientAuthority {
         Ok(Self { all, certificate: certificate.ok_or(UserCertificateError::OtherKey)?, key })
     }
 
-    /// Signs a certificate for a user that is valid for so long, but no longer than the authority itself, and sees to
-    /// it
-    /// that an endpoint of this authority knows the user by it. `now` is the time since 1970.
+    /// Signs a certificate for a user. It is valid for `lifetime`, but no longer than the authority itself, and is
+    /// verified as an endpoint with this authority verifies it. `now` is the time since 1970.
     ///
     /// # Errors
     /// [`UserCertificateError`] but for those of the key and the bundle.

@@ -237,10 +237,9 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
 }
 
 /// Whether this program wrote these bytes for this user, and nobody has put in anything else. kubectl rewrites a file
-/// as YAML when a
-/// user changes its current context, and the marker survives that; it also survives `kubectl config view --flatten`, by
-/// which users merge files, and then the file holds their own clusters beside ours. An empty file holds nothing to
-/// lose, but it is not ours either.
+/// as YAML when a user changes its current context, and the marker survives that; it also survives `kubectl config view
+/// --flatten`, by which users merge files, and then the file holds their own clusters beside ours. An empty file holds
+/// nothing to lose, but it is not ours either.
 fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };

@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 use super::edit::{Edit, apply, lines};
 use super::layout::{Layout, Mapping, Node};
 
-/// The text of a document that says `to` in place of `from`, with the lines of all fields that are equal in both.
-/// `None`
-/// where the text is in a form in which that is impossible, such as braces or anchors.
+/// Changes the text of a document so that it says `to` in place of `from`; the lines of equal fields stay. `None` for a
+/// text in which fields have no lines of their own (braces), and for one with anchors.
 pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::of(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };

@@ -1,6 +1,5 @@
-//! `tributary kubeconfig user`: makes a kubeconfig for a user of a shared endpoint, with a certificate that an
-//! authority
-//! for clients signs.
+//! `tributary kubeconfig user`: makes a kubeconfig for a user of a shared endpoint, with a certificate that the
+//! authority for clients signs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
