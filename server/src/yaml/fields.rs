@@ -20,11 +20,14 @@ pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String
     (is_read == *to).then_some(changed)
 }
 
+/// The fields of a mapping before and after the change.
+type BeforeAndAfter<'a> = (&'a Map<String, Value>, &'a Map<String, Value>);
+
 /// Collects the edits of a mapping and of the mappings below it.
 fn collect(
     layout: &Layout<'_>,
     mapping: &Mapping<'_>,
-    (from, to): (&Map<String, Value>, &Map<String, Value>),
+    (from, to): BeforeAndAfter<'_>,
     edits: &mut Vec<Edit>,
 ) -> Option<()> {
     let end = mapping.fields.last()?.lines.1;
@@ -59,7 +62,7 @@ fn within<'a, 'b>(
     layout: &Layout<'_>,
     node: &'a Node,
     (from, to): (&'b Value, &'b Value),
-) -> Option<(Mapping<'a>, (&'b Map<String, Value>, &'b Map<String, Value>))> {
+) -> Option<(Mapping<'a>, BeforeAndAfter<'b>)> {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return None };
     let stays = from.keys().any(|key| to.contains_key(key));
     let mapping = layout.block_mapping(node).filter(|_| stays)?;
