@@ -22,8 +22,8 @@ use crate::rights::{CallerRights, Candidates};
 ///
 /// # Errors
 /// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none;
-/// 503, or 429 of a collection, where that may only be because it is not known what the caller may do in some, and
-/// clusters that cannot be asked are not to be left out. For those that have just joined it is waited first.
+/// 503, or 429 of a collection, where the rights in a cluster that is asked for are not known, and the answer may not
+/// leave it out. For those that have just joined it is waited first.
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -36,12 +36,10 @@ pub(crate) async fn candidates_by_plan(
         Some(rights) => {
             let denied = caller.denied_clusters();
             let decide = |rights: &CallerRights| decide(configuration, rights, (info, query), resource, plan, denied);
-            let lacks = |found: &Result<Candidates, Refusal>| {
-                let is_one_unknown = match found {
-                    Ok(candidates) => candidates.is_one_unknown(),
-                    Err(refusal) => refusal.is_of_unknown_rights(),
-                };
-                is_one_unknown && !is_in_part(configuration, resource, plan)
+            let is_in_part = is_in_part(configuration, resource, plan);
+            let lacks = |found: &Result<Candidates, Refusal>| match found {
+                Ok(candidates) => candidates.is_one_unknown() && (!is_in_part || candidates.is_empty()),
+                Err(refusal) => refusal.is_of_unknown_rights(),
             };
             rights.with_joining(|| rights.settled(decide), lacks).await?
         }
@@ -140,13 +138,19 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
-    if candidates.is_one_unknown() && !is_in_part(configuration, resource, plan) {
+    // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
+    let wanted = wanted(configuration.policy(&resource.resource), plan, query);
+    // A selector that cannot be read is refused where it is read.
+    let is_malformed = wanted.is_none();
+    let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
+    if candidates.is_one_unknown_among(|cluster| is_malformed || is_wanted(cluster)) {
+        // Rights that are not known are no missing rights: the list leaves those clusters out with a Warning.
+        if is_in_part(configuration, resource, plan) {
+            return Ok(candidates);
+        }
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
-    // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
-    let wanted = wanted(configuration.policy(&resource.resource), plan, query);
-    let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_denied = |cluster: &ClusterName| denied.is_some_and(|denied| denied.has(cluster));
     let asked_of = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
     Err(rights.forbids_asked(asked_of, &asked, &resource.resource))

@@ -109,8 +109,10 @@ impl ClientRequest<'_> {
             }
         };
         // An object is waited for with all that is known of it.
-        let lacks = |found: &Result<Readable, Refusal>| {
-            verb != "get" && found.as_ref().is_err_and(Refusal::is_of_unknown_rights)
+        let lacks = |found: &Result<Readable, Refusal>| match found {
+            _ if verb == "get" => false,
+            Ok(readable) => readable.lacks_all(),
+            Err(refusal) => refusal.is_of_unknown_rights(),
         };
         let found = rights.with_joining(|| rights.settled(find), lacks).await;
         // What is refused by policies alone is told by them, to whoever may know of the cluster.

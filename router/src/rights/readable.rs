@@ -41,6 +41,11 @@ impl Readable {
         (places + clusters) * PLACE_BYTES + size_of::<Self>()
     }
 
+    /// Whether all clusters that could be shown are left out because the rights there are not known.
+    pub(crate) fn lacks_all(&self) -> bool {
+        self.only.is_empty() && self.is_one_unknown
+    }
+
     /// Whether it shows, and says, what another one does.
     pub(crate) fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
@@ -55,9 +60,9 @@ impl CallerRights {
     /// What a list, watch or get may read of these clusters.
     ///
     /// # Errors
-    /// 403 where nothing of it may be read in any cluster whose rights are known, and of a watch where more may be
-    /// listed. 429, or of one object 503, where that may only be because some are not known, or a partial answer is
-    /// denied.
+    /// 403 if the rights in all clusters are known and none lets it be read, and of a watch where more may be listed.
+    /// If the rights in a cluster are not known: 503 of an object that may be read in no other cluster; 429 of a list
+    /// or watch whose answer may not be partial.
     pub(crate) fn readable<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
@@ -80,24 +85,20 @@ impl CallerRights {
             }
         };
         let shown = if verb == "get" { &own } else { &listed };
-        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), place.name.clone());
+        // A list or watch that selects a name is one of a collection: 429, and not 503.
+        let name = if verb == "get" { &*place.name } else { "" };
+        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
         let is_one_unknown = !own.unknown.is_empty() || (verb == "watch" && !listed.unknown.is_empty());
         if is_one_unknown && partial == Partial::Deny {
             return Err(unknown().into());
         }
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
         let only_watched = only_watched(verb, &own, &listed, place);
-        let nobody = || {
-            let GroupVersionResource { group, version, resource } = &place.resource;
-            let (namespace, name) = (&*place.namespace, &*place.name);
-            let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
-            self.nobody(&self.clusters(), &Attributes::Resource(asked))
-        };
-        if only.is_empty() {
-            let is_unknown = !own.unknown.is_empty() && verb == "get";
-            return Err(match nobody() {
+        // Rights that are not known are no missing rights: a list or watch leaves such clusters out with a Warning.
+        if only.is_empty() && (verb == "get" || !is_one_unknown) {
+            return Err(match self.nobody_may(verb, place) {
                 Some(refusal) => refusal,
-                None if is_unknown => unknown().into(),
+                None if is_one_unknown => unknown().into(),
                 None if !only_watched.is_empty() => {
                     let request = Box::new(self.forbidden_request(clusters, "list", place));
                     RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
@@ -106,7 +107,7 @@ impl CallerRights {
             });
         }
         if verb == "watch" && !covers(&own, &listed, place) {
-            return Err(nobody().unwrap_or_else(|| self.forbidden(clusters, verb, place)));
+            return Err(self.nobody_may(verb, place).unwrap_or_else(|| self.forbidden(clusters, verb, place)));
         }
         let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
         let by_namespace = (!is_all).then(|| {
@@ -116,6 +117,14 @@ impl CallerRights {
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+    }
+
+    /// 403 if the user is nobody in any configured cluster.
+    fn nobody_may(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
+        let GroupVersionResource { group, version, resource } = &place.resource;
+        let (namespace, name) = (&*place.namespace, &*place.name);
+        let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+        self.nobody(&self.clusters(), &Attributes::Resource(asked))
     }
 }
 

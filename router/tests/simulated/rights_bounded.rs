@@ -2,6 +2,7 @@
 //! (constrained impersonation, KEP-5284).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -11,9 +12,9 @@ use tributary_router::report::RightsDecider;
 use tributary_router::{Policies, Policy, SharedMode};
 use tributary_simulator::{Authorizer, SimulatedCluster, Simulator, SimulatorConfig};
 
-use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
+use crate::harness::{Events, Fixture, SOON, allow, config, items, pass, setup, until, version};
 use crate::members::{Rbac, acting};
-use crate::rights::{ann, binding, grant, listed, refuse_rbac, role};
+use crate::rights::{ann, binding, config_map_of, grant, listed, refuse_rbac, role};
 use crate::rights_detected::{Mode, decided, found_out};
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
@@ -202,8 +203,68 @@ async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
     for list in lists {
         until(async || ann.get(list).await.code == 200).await;
         assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
-        let message = bob.get(list).await.refused(403);
+        let of_bob = bob.get(list).await;
+        assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings().len()), (0, 1), "{list}");
+        let message = bob.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%3Da")).await.refused(403);
         assert!(message.contains("User \"bob\" cannot list resource"), "{message}");
+    }
+}
+
+/// The rights in `b` are not known, and `a` gives eve none. Nothing says that eve has no rights in `b`, so kubectl must
+/// not print "forbidden".
+#[tokio::test]
+async fn unknown_rights_are_never_told_as_missing_rights() {
+    const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
+    for names in [&["b"][..], &["a", "b"]] {
+        let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
+        let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
+        let b = fixture.member("b");
+        b.apply(config_map_of("shop", "one")).unwrap();
+        grant(b, "", "eve");
+        fixture.set_clusters(&["a"]).await;
+        refuse_rbac(b, true);
+        fixture.set_clusters(names).await;
+        let eve = fixture.user("eve", &[]);
+        until(async || eve.get("/api/v1/configmaps").await.code == 200).await;
+        let lists = [
+            "/api/v1/configmaps",
+            "/api/v1/configmaps?limit=1",
+            "/api/v1/configmaps?resourceVersion=0",
+            "/api/v1/configmaps?labelSelector=tributary.dev%2Fcluster%3Db",
+            "/api/v1/namespaces/shop/configmaps",
+            "/api/v1/namespaces/shop/configmaps?fieldSelector=metadata.name%3Done",
+            SECRETS,
+            "/api/v1/namespaces/shop/secrets?limit=1",
+        ];
+        for list in lists {
+            let answer = eve.get(list).await;
+            assert_eq!((items(&answer.ok()).len(), &*answer.warnings()[0]), (0, UNKNOWN), "{list}");
+        }
+        eve.get("/api/v1/namespaces/shop/configmaps/one").await.refused(503);
+        eve.get("/api/v1/namespaces/shop/secrets/one").await.refused(503);
+        eve.send("DELETE", "/api/v1/namespaces/shop/configmaps/one", &[], "").await.refused(503);
+        eve.send("DELETE", "/api/v1/namespaces/shop/configmaps", &[], "").await.refused(429);
+        let version = version(&eve.get("/api/v1/configmaps").await.ok());
+        let follow = "/api/v1/configmaps?watch=1&resourceVersion=";
+        let answer = eve.call("GET", &format!("{follow}{version}"), &[], "").await;
+        assert_eq!((answer.status().as_u16(), &answer.headers()["warning"]), (200, &UNKNOWN.parse().unwrap()));
+        let mut watch = Events::of(answer);
+        watch.nothing().await;
+        policies.default.partial = Partial::Deny;
+        fixture.router.set_policies(policies.clone());
+        for list in lists.into_iter().chain(["/api/v1/configmaps?watch=1"]) {
+            eve.get(list).await.refused(429);
+        }
+        policies.default.partial = Partial::Allow;
+        fixture.router.set_policies(policies);
+        refuse_rbac(b, false);
+        pass(Duration::from_secs(60)).await;
+        listed(&fixture, "b", "eve", "all").await;
+        until(async || items(&eve.get("/api/v1/configmaps").await.ok()).len() == 1).await;
+        until(async || eve.get("/api/v1/configmaps").await.warnings().is_empty()).await;
+        // An informer that goes on from the empty list is told of the object, or lists again.
+        let event = eve.watch(&format!("{follow}{version}")).await.soon().await["object"].clone();
+        assert!(event["metadata"]["name"] == "one" || event["code"] == 410, "{event}");
     }
 }
 
