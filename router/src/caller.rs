@@ -165,6 +165,24 @@ impl Caller {
         Self { admitted: OnceLock::new(), ..self.clone() }
     }
 
+    /// The same, but for the one person who owns the endpoint as themselves, whomever they ask to be: for questions whose
+    /// answers only choose among clusters, all of which the owner may know. One of many users stays who they are.
+    pub(crate) fn of_owner(&self) -> Self {
+        match self.who {
+            Who::Owner(_) => Self { who: Who::Owner(None), ..self.clone() },
+            Who::User(_) => self.clone(),
+        }
+    }
+
+    /// The name of the user as whom they act; `None` for the one person as themselves, whom each cluster knows by its
+    /// own credentials.
+    pub(crate) fn acting_name(&self) -> Option<String> {
+        match &self.who {
+            Who::Owner(given) => Some(given_user(given.as_ref()?).ok()?.username),
+            Who::User(rights) => Some(rights.acting_name().to_owned()),
+        }
+    }
+
     /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
     /// through a process which one person owns.
     pub(crate) fn writer(&self) -> Holder {

@@ -13,8 +13,11 @@ pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2
 /// What can be done with every resource.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Access reviews, which are created and never stored.
-const REVIEWS: [(&str, &str); 2] =
-    [("selfsubjectaccessreviews", "SelfSubjectAccessReview"), ("selfsubjectrulesreviews", "SelfSubjectRulesReview")];
+const REVIEWS: [(&str, &str); 3] = [
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    ("subjectaccessreviews", "SubjectAccessReview"),
+];
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 

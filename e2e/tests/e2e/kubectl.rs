@@ -1,5 +1,6 @@
 //! The real kubectl against Tributary over two members, and (`compared`) over one, whose own answers are the oracle.
 
+mod can_i;
 mod choosing;
 mod compared;
 mod meant;
@@ -19,7 +20,8 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let choosing = [choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
+    let choosing =
+        [can_i::cases(), choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
     let rest =
         [pods::cases(), upgrades::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
     choosing.chain(rest.into_iter().flatten()).collect()

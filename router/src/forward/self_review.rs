@@ -1,6 +1,7 @@
 //! Questions about the caller: what it may do, and who it is. Asked of every cluster and answered as one.
 
 mod asked;
+mod concerned;
 mod identity;
 mod join;
 mod rules;
@@ -18,6 +19,7 @@ use tributary_apimachinery::rewrite::Rewritten;
 use tributary_authorization::Attributes;
 
 use self::asked::AskedRight;
+use self::concerned::concerned;
 use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
@@ -70,14 +72,13 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
 /// What a review is about, and how what clusters say of it comes together.
 struct ReviewScope {
     asked: AskedRight,
-    /// The clusters that the caller may know of by it; `None` where it is for all that the request is for.
+    /// The clusters that it concerns, of those that the caller may know of by it; `None` for all that the request is for.
     candidates: Option<Candidates>,
     joining: Joining,
 }
 
 impl ReviewScope {
-    /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may
-    /// read, and may write what each does that they may know of.
+    /// A right is one that every cluster gives which it concerns. Many users read what any of these lets them read.
     ///
     /// # Errors
     /// 400 for a body that cannot be read.
@@ -86,21 +87,31 @@ impl ReviewScope {
         let is_of_rules = resource == "selfsubjectrulesreviews";
         let turn = request.router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
         let asked = turn.run(|| AskedRight::read(&held.body, is_of_rules))?;
-        let Some(rights) = request.caller.rights().filter(|_| is_of_rules || resource == "selfsubjectaccessreviews")
-        else {
-            return Ok(Self { asked, candidates: None, joining: Joining::Each });
-        };
-        let clusters = request.configuration.clusters.keys();
-        let itself = Attributes::of(request.info);
-        let with_rules = || rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself));
-        let where_allowed =
-            || rights.settled(|rights| rights.candidates_asked(clusters.clone(), &asked.attributes(), &itself));
-        let (candidates, joining) = match () {
-            () if is_of_rules => (Some(with_rules().await), Joining::AnyRead),
-            () if asked.is_read() => (Some(where_allowed().await), Joining::AnyRead),
-            () => (Some(where_allowed().await), Joining::Each),
+        let is_of_many = request.caller.rights().is_some();
+        let joining = if is_of_many && (is_of_rules || asked.is_read()) { Joining::AnyRead } else { Joining::Each };
+        let known = known(request, &asked).await;
+        let candidates = match resource {
+            "selfsubjectreviews" => known,
+            _ => Some(concerned(request, &asked, known.as_ref().unwrap_or(request.candidates)).await),
         };
         Ok(Self { asked, candidates, joining })
+    }
+}
+
+/// The clusters that one of many users may know of by what they ask of themselves; `None` where it is for all that the
+/// request is for.
+async fn known(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
+    let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
+    let itself = Attributes::of(request.info);
+    match &*request.resource.resource.resource {
+        "selfsubjectrulesreviews" => {
+            Some(rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself)).await)
+        }
+        "selfsubjectaccessreviews" => {
+            let attributes = asked.attributes();
+            Some(rights.settled(|rights| rights.candidates_asked(clusters.clone(), &attributes, &itself)).await)
+        }
+        _ => None,
     }
 }
 

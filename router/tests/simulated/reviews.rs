@@ -1,10 +1,55 @@
 //! Questions about the caller's own rights.
 
-use serde_json::json;
-use tributary_router::Policies;
-use tributary_simulator::{Rejection, RequestKind};
+use std::sync::Arc;
 
-use crate::harness::{Fixture, config};
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tributary_apimachinery::Status;
+use tributary_router::Policies;
+use tributary_simulator::{Authorizer, Rejection, RequestKind};
+
+use crate::harness::{Fixture, allow, config, until};
+use crate::rights::{ann, binding, grant, role};
+
+const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
+
+/// An authorizer whose reviews say no. Our own account may do everything.
+struct SaysNo;
+
+impl Authorizer for SaysNo {
+    fn refusal(&self, _headers: &HeaderMap, _method: &Method, _target: &str) -> Option<Status> {
+        None
+    }
+
+    fn allows(&self, _headers: &HeaderMap, _attributes: &Value) -> bool {
+        false
+    }
+
+    fn rules(&self, _headers: &HeaderMap, _namespace: &str) -> Option<Value> {
+        Some(json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}))
+    }
+
+    fn reviewed(&self, _spec: &Value) -> Option<bool> {
+        Some(false)
+    }
+}
+
+fn object_named(kind: &str, namespace: &str, name: &str) -> Value {
+    let mut object = json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name}});
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}
+
+/// A review of what may be done with a ConfigMap in a namespace, perhaps by a user.
+fn access(kind: &str, verb: &str, namespace: &str, user: &str) -> Value {
+    let mut spec = json!({"resourceAttributes": {"verb": verb, "resource": "configmaps", "namespace": namespace}});
+    if !user.is_empty() {
+        spec["user"] = user.into();
+    }
+    json!({"kind": kind, "apiVersion": "authorization.k8s.io/v1", "spec": spec})
+}
 
 #[tokio::test]
 async fn a_right_is_asked_of_every_cluster() {
@@ -57,4 +102,116 @@ async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
         let message = denying.write("POST", &format!("{group}/{resource}"), review).await.refused(503);
         assert!(message.contains("b (cluster"), "{message}");
     }
+}
+
+/// `a` and `b`, of which `b` allows nothing. `one` is a namespace of `a` alone, with the account `app`, and `two` of both.
+async fn with_namespaces(policies: Policies) -> Fixture {
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let [a, b] = ["a", "b"].map(|name| fixture.member(name));
+    for (member, object) in [
+        (a, object_named("Namespace", "", "one")),
+        (a, object_named("Namespace", "", "two")),
+        (b, object_named("Namespace", "", "two")),
+        (a, object_named("ServiceAccount", "one", "app")),
+    ] {
+        member.apply(object).unwrap();
+    }
+    b.control().authorize(Some(Arc::new(SaysNo)));
+    until(async || fixture.get("/api/v1/namespaces/one").await.code == 200).await;
+    until(async || fixture.get("/api/v1/namespaces/one/serviceaccounts/app").await.code == 200).await;
+    fixture
+}
+
+/// A cluster without the namespace, or without the account, would say no to what nobody can do there.
+#[tokio::test]
+async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
+    const APP: &str = "system:serviceaccount:one:app";
+    const STRANGE: &str = "system:serviceaccount:one:nobody";
+    let live = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
+    for policies in [allow(), live] {
+        let fixture = with_namespaces(policies).await;
+        let client = fixture.client();
+        for (namespace, user, expected) in [
+            ("one", "", true),
+            ("one", "dev", true),
+            ("one", APP, true),
+            ("one", STRANGE, true),
+            ("two", "", false),
+            ("two", "dev", false),
+            // It is an account of `a`, and acts there.
+            ("two", APP, true),
+            ("two", STRANGE, false),
+            ("", "dev", false),
+            ("", APP, true),
+            ("nowhere", "dev", false),
+            ("nowhere", APP, true),
+        ] {
+            for verb in ["get", "delete"] {
+                let of_self = access("SelfSubjectAccessReview", verb, namespace, "").to_string();
+                let mut headers = vec![("content-type", "application/json")];
+                headers.extend((!user.is_empty()).then_some(("impersonate-user", user)));
+                let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
+                let status = client.send("POST", &path, &headers, &of_self).await.ok()["status"].clone();
+                let told = format!("{verb} in {namespace:?} as {user:?}: {status}");
+                assert_eq!(status["allowed"], expected, "{told}");
+                assert_eq!(status["reason"] == "not allowed in b: simulated", !expected, "{told}");
+                if user.is_empty() {
+                    continue;
+                }
+                let of_user = access("SubjectAccessReview", verb, namespace, user);
+                let answer = fixture.write("POST", &format!("{AUTHORIZATION}/subjectaccessreviews"), &of_user).await;
+                assert_eq!(answer.ok()["status"]["allowed"], expected, "of another: {told}");
+            }
+        }
+        for (namespace, expected) in [("one", 1), ("two", 0), ("nowhere", 0)] {
+            let review = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+                "spec": {"namespace": namespace}});
+            let answer = fixture.write("POST", &format!("{AUTHORIZATION}/selfsubjectrulesreviews"), &review).await;
+            let rules = answer.ok()["status"]["resourceRules"].clone();
+            assert_eq!(rules.as_array().map(Vec::len), Some(expected), "{namespace}: {rules}");
+        }
+    }
+}
+
+/// What is known of a cluster that is out of reach says whether its answer is missing.
+#[tokio::test]
+async fn a_review_misses_no_cluster_that_it_does_not_concern() {
+    let fixture = with_namespaces(allow()).await;
+    fixture.member("b").control().stop_listening().await;
+    fixture.out_of_reach("b").await;
+    let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
+    for (namespace, is_missing) in [("one", false), ("two", true)] {
+        let review = access("SelfSubjectAccessReview", "delete", namespace, "");
+        let answer = fixture.write("POST", &path, &review).await;
+        let status = answer.ok()["status"].clone();
+        assert_eq!(status["evaluationError"].is_string(), is_missing, "{namespace}: {status}");
+        assert_eq!(answer.warnings().len(), usize::from(is_missing), "{namespace}");
+    }
+}
+
+/// Ann may read ConfigMaps in all of `a`, where the namespace `team` is not, and delete them in `team` of `b`.
+#[tokio::test]
+async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_concerns() {
+    let fixture = ann().await;
+    let [a, b] = ["a", "b"].map(|name| fixture.member(name));
+    b.apply(object_named("Namespace", "", "team")).unwrap();
+    b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("team", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
+    for member in [a, b] {
+        member.apply(role("", "namespaces", [&["get"], &[""], &["namespaces"], &[]])).unwrap();
+        member.apply(binding("", "ann-looks", ("ClusterRole", "namespaces"), "ann")).unwrap();
+        grant(member, "", "bob");
+    }
+    a.control().authorize(Some(Arc::new(SaysNo)));
+    let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
+    let headers = [("content-type", "application/json")];
+    let said = async |user: &str, verb: &str| {
+        let review = access("SelfSubjectAccessReview", verb, "team", "").to_string();
+        fixture.user(user, &[]).send("POST", &path, &headers, &review).await.ok()["status"].clone()
+    };
+    until(async || said("ann", "delete").await["allowed"] == true).await;
+    // Whoever may not look for namespaces is not told where they are.
+    let of_bob = said("bob", "delete").await;
+    assert_eq!((&of_bob["allowed"], &of_bob["reason"]), (&json!(false), &json!("not allowed in a: simulated")));
+    assert_eq!(said("bob", "list").await["allowed"], true, "a read is one that any cluster allows");
 }

@@ -13,7 +13,7 @@ use crate::rights::Candidates;
 ///
 /// # Errors
 /// As [`locate`].
-pub(super) async fn of_name(
+pub(in crate::forward) async fn of_name(
     request: ClientRequest<'_>,
     counting: &Candidates,
     resource: &GroupVersionResource,

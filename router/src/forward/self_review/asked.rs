@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 /// What begins a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What a SelfSubjectAccessReview or a SelfSubjectRulesReview asks for. Empty texts stand for what is not given.
+/// What an access review or a SelfSubjectRulesReview asks for. Empty texts stand for what is not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AskedRight {
     verb: String,
@@ -21,6 +21,8 @@ pub(super) struct AskedRight {
     subresource: String,
     pub(super) namespace: String,
     name: String,
+    /// Whom a SubjectAccessReview is about.
+    pub(super) user: String,
     /// The path that it is about, and no resource.
     path: Option<String>,
 }
@@ -43,9 +45,9 @@ impl AskedRight {
         let attributes = body.texts_at(&["spec", "resourceAttributes"], names).unwrap_or_default();
         let [of_attributes, verb, group, version, resource, subresource, name] = attributes;
         // A review of rules has it in its spec.
-        let [of_spec] = body.texts_at(&["spec"], ["namespace"]).unwrap_or_default();
+        let [of_spec, user] = body.texts_at(&["spec"], ["namespace", "user"]).unwrap_or_default();
         let namespace = if of_spec.is_empty() { of_attributes } else { of_spec };
-        let asked = Self { verb, group, version, resource, subresource, namespace, name, path: None };
+        let asked = Self { verb, group, version, resource, subresource, namespace, name, user, path: None };
         match body.texts_at(&["spec", "nonResourceAttributes"], ["path", "verb"]) {
             Some([path, verb]) => Self { verb, path: Some(path), ..asked },
             None => asked,
@@ -63,8 +65,9 @@ impl AskedRight {
         if is_of_rules {
             return Ok(Self { namespace: text(&spec, 1)?, ..Self::default() });
         }
+        let user = text(&spec, 3)?;
         if let Some(path) = merged(&spec, 2)? {
-            return Ok(Self { verb: text(&path, 2)?, path: Some(text(&path, 1)?), ..Self::default() });
+            return Ok(Self { verb: text(&path, 2)?, user, path: Some(text(&path, 1)?), ..Self::default() });
         }
         let attributes = merged(&spec, 1)?.unwrap_or_default();
         Ok(Self {
@@ -75,6 +78,7 @@ impl AskedRight {
             resource: text(&attributes, 5)?,
             subresource: text(&attributes, 6)?,
             name: text(&attributes, 7)?,
+            user,
             path: None,
         })
     }

@@ -1,0 +1,85 @@
+//! The clusters that an access review concerns. In the others the action cannot be done, so their answers say nothing:
+//! those without the namespace, and for a ServiceAccount those without the account.
+
+use std::collections::BTreeSet;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ServiceAccount};
+
+use super::asked::AskedRight;
+use crate::asked::is_of_oneself;
+use crate::forward::evidence;
+use crate::grounds::Evidence;
+use crate::request::ClientRequest;
+use crate::rights::Candidates;
+
+/// Those of the candidates that a review concerns; all of them if nothing tells them apart. Memory answers for what it
+/// has; what it does not have is asked of the clusters, which takes some seconds at most.
+pub(super) async fn concerned(request: ClientRequest<'_>, asked: &AskedRight, candidates: &Candidates) -> Candidates {
+    let request = request.about(request.resource, request.served, candidates);
+    if request.clusters().len() < 2 {
+        return candidates.clone();
+    }
+    let user = match is_of_oneself(request.resource) {
+        true => request.caller.acting_name().unwrap_or_default(),
+        false => asked.user.clone(),
+    };
+    // Whom the one person asks to be may not be allowed to look.
+    let caller = request.caller.of_owner();
+    let request = ClientRequest { caller: &caller, ..request };
+    let having_namespace = having(request, "namespaces", None, &asked.namespace).await;
+    let having_account = match ServiceAccount::of_user(&user) {
+        Some(ServiceAccount { namespace, name }) => having(request, "serviceaccounts", Some(namespace), name).await,
+        None => None,
+    };
+    let all = request.configuration.clusters.keys();
+    match choose(having_namespace, having_account) {
+        Some(concerned) => candidates.except(all, |cluster| !concerned.contains(cluster)),
+        None => candidates.clone(),
+    }
+}
+
+/// The clusters that have, or may have, an object of the core group; `None` if none is known to have it.
+async fn having(
+    request: ClientRequest<'_>,
+    resource: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<BTreeSet<ClusterName>> {
+    if name.is_empty() {
+        return None;
+    }
+    let resource = GroupVersionResource::new("", "v1", resource);
+    let found = evidence::of_name(request, request.candidates, &resource, namespace, name).await;
+    let Evidence { has, may, .. } = found.ok()?.evidence;
+    (!has.is_empty()).then(|| has.into_iter().chain(may).collect())
+}
+
+/// The clusters that are concerned, by those that have the namespace and those that have the account. A ServiceAccount
+/// acts in its own cluster, whatever namespaces there are.
+fn choose(
+    having_namespace: Option<BTreeSet<ClusterName>>,
+    having_account: Option<BTreeSet<ClusterName>>,
+) -> Option<BTreeSet<ClusterName>> {
+    match (having_namespace, having_account) {
+        (Some(namespace), Some(account)) if namespace.is_disjoint(&account) => Some(account),
+        (Some(namespace), Some(account)) => Some(namespace.intersection(&account).cloned().collect()),
+        (namespace, account) => account.or(namespace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_and_then_the_namespace_decide() {
+        let names = |text: &str| -> Option<BTreeSet<ClusterName>> {
+            (text != "-").then(|| text.split(' ').map(|name| ClusterName::new(name).unwrap()).collect())
+        };
+        for (namespace, account, expected) in
+            [("-", "-", "-"), ("a b", "-", "a b"), ("-", "b", "b"), ("a b", "b c", "b"), ("a", "b", "b")]
+        {
+            assert_eq!(choose(names(namespace), names(account)), names(expected), "{namespace}, {account}");
+        }
+    }
+}
