@@ -13,7 +13,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
@@ -175,7 +174,7 @@ impl<H: Handler> Front<H> {
     /// refused before anything is done where there is none, or where `answer_room` is none.
     pub async fn call(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Body>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
@@ -183,7 +182,6 @@ impl<H: Handler> Front<H> {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (Instant::now(), request.method().clone(), request.uri().path().to_owned()));
         let mut observed = self.observers.begin(&request, client.address);
-        let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
         request.extensions_mut().insert(client.actor.clone());
         let response = self.answer(request, client, note, answer_room, &mut observed).await;

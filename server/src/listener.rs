@@ -15,6 +15,7 @@ mod bounds;
 mod coalesce;
 mod connection;
 mod conversation;
+mod early_answer;
 mod goaway;
 mod heads;
 mod http_settings;

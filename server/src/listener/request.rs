@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use super::acquaintance::{Acquaintance, UnknownSender};
 use super::coalesce::OpenStreams;
+use super::early_answer::RequestBody;
 use super::goaway::Parting;
 use super::http_settings::HEADERS_MAX;
 use super::outgoing::Outgoing;
@@ -31,15 +32,16 @@ impl<H: Handler> ConnectionRequests<H> {
     /// Answers one of them. An answer for which there is no room is refused in its place.
     pub(super) fn answer(
         self: Arc<Self>,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let open = self.streams.open();
         // No function that is waited for: it would hold the request twice, in each stream.
         async move {
             let (method, version) = (request.method().clone(), request.version());
+            let (mut request, body) = RequestBody::follow(request);
             // What a large answer counts for until it is metered. Given back if the request is given up before.
             let mut taken = None;
-            let answer = match self.admit(&request) {
+            let mut answer = match self.admit(&request) {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
                     let is_there = self.outgoing.room(head_bytes).await;
@@ -66,12 +68,16 @@ impl<H: Handler> ConnectionRequests<H> {
                     answer
                 }
             };
+            if let Some(body) = body {
+                // Nobody reads for strangers what they send for nothing. Boxed, since HTTP/2 has no need of it.
+                Box::pin(body.make_way(&mut answer, self.acquaintance.is_known())).await;
+            }
             Ok(self.outgoing.meter(answer, taken, open))
         }
     }
 
     /// Holds the head of a request until it is known whose it is, and says how many bytes it has.
-    fn admit(&self, request: &Request<Incoming>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
+    fn admit(&self, request: &Request<Body>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
         }

@@ -4,6 +4,7 @@
 
 mod access_log;
 mod audit;
+mod early_answers;
 mod fixture;
 mod frames;
 mod frozen;

@@ -1,0 +1,151 @@
+//! Answers over HTTP/1.1 that are ready before the request's body has arrived: the connection goes on, or its client is
+//! told that it does not.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep, timeout};
+use tributary_apimachinery::body::{Body, full};
+use tributary_router::{Report, User};
+use tributary_server::handler::Handler;
+
+use crate::fixture::{SOON, Server, start};
+
+/// Answers before the end of a body, which it does not read, reads in part, or leaves to a task.
+struct Early;
+
+impl Handler for Early {
+    async fn handle(&self, request: Request<Body>, _user: User) -> Response<Body> {
+        let (head, mut body) = request.into_parts();
+        match head.uri.path() {
+            "/whole" => drop(body.collect().await),
+            "/part" => drop(body.frame().await),
+            "/task" => {
+                tokio::spawn(async move {
+                    sleep(Duration::from_secs(2)).await;
+                    drop(body);
+                });
+            }
+            _ => drop(body),
+        }
+        Response::new(full("early"))
+    }
+
+    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
+    }
+
+    async fn drain(&self) {}
+
+    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn expose_metrics(&self) -> String {
+        String::new()
+    }
+}
+
+/// The head of a POST with the token.
+fn post(server: &Server, path: &str, headers: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{headers}\r\n\r\n", server.token)
+}
+
+/// All that is answered to these pieces, each sent a moment after the one before it, and to a last request behind them.
+async fn exchange(server: &Server, pieces: &[&str]) -> String {
+    let stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
+    let (mut from, mut to) = tokio::io::split(stream);
+    let last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let send = async {
+        for piece in pieces.iter().copied().chain([last]) {
+            // The connection may be closed by now.
+            let _sent = to.write_all(piece.as_bytes()).await;
+            let _sent = to.flush().await;
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let mut answers = Vec::new();
+    let (_end, ()) = tokio::join!(timeout(SOON, from.read_to_end(&mut answers)), send);
+    String::from_utf8_lossy(&answers).into_owned()
+}
+
+/// The codes of answers, and for each whether it says that the connection is closed.
+fn answered(answers: &str) -> Vec<(&str, bool)> {
+    let each = answers.split("HTTP/1.1 ").skip(1);
+    each.map(|answer| (&answer[..3], answer.contains("connection: close\r\n"))).collect()
+}
+
+#[tokio::test]
+async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
+    let server = start(Early).await;
+    let both = [("200", false), ("401", true)];
+    for path in ["/nothing", "/part", "/whole"] {
+        for (headers, body) in [
+            ("Content-Length: 3", &["abc"][..]),
+            ("Content-Length: 6", &["abc", "def"]),
+            ("Transfer-Encoding: chunked", &["3\r\nabc\r\n", "0\r\n\r\n"]),
+        ] {
+            let head = post(&server, path, headers);
+            let pieces: Vec<_> = [&*head].into_iter().chain(body.iter().copied()).collect();
+            let answers = exchange(&server, &pieces).await;
+            assert_eq!(answered(&answers), both, "{path} {headers}: {answers}");
+            let at_once = exchange(&server, &[&pieces.concat()]).await;
+            assert_eq!(answered(&at_once), both, "{path} {headers} at once: {at_once}");
+        }
+    }
+    let large = "x".repeat(200 << 10);
+    let head = post(&server, "/nothing", &format!("Content-Length: {}", large.len()));
+    assert_eq!(answered(&exchange(&server, &[&head, &large]).await), both, "within Go's 256 KiB");
+}
+
+#[tokio::test]
+async fn an_early_answer_says_that_the_connection_is_closed_where_the_rest_is_not_read() {
+    let server = start(Early).await;
+    let closed = [("200", true)];
+    for (path, headers, body) in [
+        ("/nothing", "Content-Length: 300000", ""),
+        ("/nothing", "Content-Length: 3\r\nExpect: 100-continue", ""),
+        ("/task", "Content-Length: 3", "abc"),
+        // It never comes whole.
+        ("/nothing", "Content-Length: 3", "ab"),
+        ("/nothing", "Transfer-Encoding: chunked", "3\r\nabc\r\n"),
+    ] {
+        let begun = Instant::now();
+        let head = post(&server, path, headers);
+        let answers = exchange_without_last(&server, &[&head, body]).await;
+        assert_eq!(answered(&answers), closed, "{path} {headers}: {answers}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{path} {headers}: {:?}", begun.elapsed());
+    }
+}
+
+/// What is answered to these pieces by a client that waits for the end of the connection.
+async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
+    let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
+    for piece in pieces {
+        stream.write_all(piece.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        sleep(Duration::from_millis(100)).await;
+    }
+    let mut answers = Vec::new();
+    // Unread bytes of the body may reset the connection behind the answer.
+    let _end = timeout(SOON, stream.read_to_end(&mut answers)).await.expect("the connection is closed");
+    String::from_utf8_lossy(&answers).into_owned()
+}
+
+/// Authentication refuses before the handler, on a connection that another user's requests share.
+#[tokio::test]
+async fn a_401_keeps_a_shared_connection_and_tells_strangers_that_theirs_is_closed() {
+    let server = start(Early).await;
+    let known = post(&server, "/whole", "Content-Length: 0");
+    let refused = "POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";
+    let answers = exchange(&server, &[&known, refused, "abc"]).await;
+    assert_eq!(answered(&answers), [("200", false), ("401", false), ("401", true)], "{answers}");
+    let answers = exchange_without_last(&server, &[refused]).await;
+    assert_eq!(answered(&answers), [("401", true)], "{answers}");
+}
