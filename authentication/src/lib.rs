@@ -24,6 +24,7 @@ mod token_review;
 mod user;
 mod verifier_name;
 mod verifiers;
+mod version_one;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
@@ -43,4 +44,5 @@ pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request
 pub use user::{Authority, CREDENTIAL_ID, Reach, UserInfo};
 pub use verifier_name::VerifierName;
 pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
-pub use x509::{CertificateError, ClientCertificates};
+pub use version_one::{verify_tls12_signature, verify_tls13_signature};
+pub use x509::{CertificateError, ClientCertificates, time_text};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use sha2::{Digest, Sha256};
 use tributary_apimachinery::text::hex;
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
@@ -16,9 +16,11 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ExtendedKeyUsage;
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
 use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
 use crate::user::{CREDENTIAL_ID, UserInfo};
+use crate::version_one::{self, Signer, VersionOneError};
 
 /// The part of a subject that is the user's uid, read as kube-apiserver 1.33 and later do by default
 /// (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
@@ -39,6 +41,15 @@ pub enum CertificateError {
     /// More intermediates than are looked at.
     #[error("the client sent more than {MAX_INTERMEDIATES} intermediate certificates")]
     TooMany,
+    /// Its time is over.
+    #[error("the client certificate expired at {0}")]
+    Expired(String),
+    /// Its time has not come.
+    #[error("the client certificate is not valid before {0}")]
+    NotYetValid(String),
+    /// It cannot be read.
+    #[error("the client certificate cannot be read")]
+    Unreadable,
     /// No authority of the bundle vouches for it now, for use by a client.
     #[error("verifying the client certificate failed: {0}")]
     NotVerified(String),
@@ -80,8 +91,50 @@ struct TrustedAuthority {
     unfit: Option<&'static str>,
     /// How many authorities may come between it and a client's certificate; `None` for any number.
     path_length: Option<u32>,
+    /// Its key, by which it signs certificates of version 1.
+    key: SubjectPublicKeyInfoDer<'static>,
     /// What chains lead to: this one authority.
     anchor: [TrustAnchor<'static>; 1],
+}
+
+/// Why an authority does not vouch for a chain.
+struct Refusal {
+    why: String,
+    says: Says,
+}
+
+/// How much the refusal by one of several authorities says, the least first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Says {
+    /// It did not issue the certificate.
+    Stranger,
+    /// The authority itself is no good.
+    Authority,
+    /// The certificate is no good.
+    Certificate,
+}
+
+impl Refusal {
+    fn of_authority(why: &str) -> Self {
+        Self { why: why.to_owned(), says: Says::Authority }
+    }
+}
+
+impl From<webpki::Error> for Refusal {
+    fn from(error: webpki::Error) -> Self {
+        let why = match &error {
+            webpki::Error::UnknownIssuer => "no authority in the bundle issued it".to_owned(),
+            webpki::Error::CertExpired { .. } => "an intermediate certificate has expired".to_owned(),
+            webpki::Error::CertNotValidYet { .. } => "an intermediate certificate is not valid yet".to_owned(),
+            webpki::Error::RequiredEkuNotFoundContext(_) => "its extendedKeyUsage lacks clientAuth".to_owned(),
+            webpki::Error::PathLenConstraintViolated => {
+                "an authority allows fewer intermediate certificates".to_owned()
+            }
+            error => error.to_string(),
+        };
+        let is_of_stranger = matches!(error, webpki::Error::UnknownIssuer);
+        Self { why, says: if is_of_stranger { Says::Stranger } else { Says::Certificate } }
+    }
 }
 
 impl TrustedAuthority {
@@ -92,27 +145,34 @@ impl TrustedAuthority {
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<i64, String> {
+    ) -> Result<i64, Refusal> {
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         if !(self.not_before..=self.not_after).contains(&seconds) {
-            return Err("no authority is valid now".to_owned());
+            return Err(Refusal::of_authority("no authority is valid now"));
         }
         if let Some(unfit) = self.unfit {
-            return Err(unfit.to_owned());
+            return Err(Refusal::of_authority(unfit));
         }
+        let parsed = match EndEntityCert::try_from(leaf) {
+            Err(webpki::Error::UnsupportedCertVersion) => return self.verify_version_one(leaf),
+            parsed => parsed?,
+        };
         let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
         let usage = KeyUsage::client_auth();
         let is_short = |path: &VerifiedPath<'_>| self.allows_length_of(path);
-        let parsed = EndEntityCert::try_from(leaf).map_err(|error| error.to_string())?;
-        let path = parsed.verify_for_usage(algorithms, &self.anchor, intermediates, now, usage, None, Some(&is_short));
-        let path = path.map_err(|error| match error {
-            webpki::Error::PathLenConstraintViolated => {
-                "an authority allows fewer intermediate certificates".to_owned()
-            }
-            error => error.to_string(),
-        })?;
+        let path =
+            parsed.verify_for_usage(algorithms, &self.anchor, intermediates, now, usage, None, Some(&is_short))?;
         let between = path.intermediate_certificates().map(|own| end_of(&own.der()));
         Ok(between.chain([end_of(leaf)]).fold(self.not_after, i64::min))
+    }
+
+    fn verify_version_one(&self, leaf: &CertificateDer<'_>) -> Result<i64, Refusal> {
+        let signer = Signer { subject: &self.subject, key: &self.key };
+        let verified = version_one::verify(leaf, &signer).map(|end| end.min(self.not_after));
+        verified.map_err(|error| Refusal {
+            why: error.to_string(),
+            says: if error == VersionOneError::OtherIssuer { Says::Stranger } else { Says::Certificate },
+        })
     }
 
     /// Whether so many authorities may come between this one and a client's certificate. Those on the way are counted
@@ -173,8 +233,8 @@ impl ClientCertificates {
     /// first end among the certificates that lead from the client's to the authority, and the authority's own. Takes a
     /// signature check per certificate, about 0.1 ms.
     ///
-    /// Stricter than kube-apiserver: certificates of version 1, those with `anyExtendedKeyUsage` alone, and authorities
-    /// that are themselves shown as the client's certificate are refused.
+    /// Stricter than kube-apiserver: certificates with `anyExtendedKeyUsage` alone, those of version 1 below an
+    /// intermediate certificate, and authorities that are themselves shown as the client's certificate are refused.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -183,16 +243,19 @@ impl ClientCertificates {
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertificateError::TooMany);
         }
-        let mut problem = String::new();
+        // First, as Go does it (`Certificate.isValid`): it is what its owner can mend.
+        check_time(leaf, now)?;
+        let mut refusal: Option<Refusal> = None;
         for authority in self.authorities.load().iter() {
             match authority.verify(leaf, intermediates, now) {
                 Ok(end) => {
                     return Ok(UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(end).unwrap_or(0))));
                 }
-                Err(why) => problem = why,
+                Err(other) if refusal.as_ref().is_none_or(|known| known.says < other.says) => refusal = Some(other),
+                Err(_) => {}
             }
         }
-        Err(CertificateError::NotVerified(problem))
+        Err(CertificateError::NotVerified(refusal.map(|refusal| refusal.why).unwrap_or_default()))
     }
 
     /// The user whom a verified chain names, and until when: the common name, the organizations as groups, the uid, and
@@ -204,6 +267,27 @@ impl ClientCertificates {
         let until = self.verify(chain, now)?;
         Ok((user_of(chain.first().ok_or(CertificateError::Missing)?)?, until))
     }
+}
+
+/// Checks that a client's certificate is valid at this time.
+fn check_time(leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::Unreadable)?;
+    let (validity, seconds) = (parsed.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    if seconds > validity.not_after.timestamp() {
+        return Err(CertificateError::Expired(time_text(validity.not_after)));
+    }
+    if seconds < validity.not_before.timestamp() {
+        return Err(CertificateError::NotYetValid(time_text(validity.not_before)));
+    }
+    Ok(())
+}
+
+/// A time of a certificate as text (RFC 3339).
+pub fn time_text(time: ASN1Time) -> String {
+    let time = time.to_datetime();
+    let (month, day) = (u8::from(time.month()), time.day());
+    let (hour, minute, second) = time.to_hms();
+    format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", time.year())
 }
 
 /// When a certificate ends, in seconds since 1970. One that cannot be read has ended.
@@ -222,7 +306,8 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
         let anchor = [webpki::anchor_from_trusted_cert(&certificate).map_err(|error| invalid(&error))?.to_owned()];
         let (unfit, path_length) = fitness(&parsed);
-        found.push(TrustedAuthority { subject, name, not_before, not_after, unfit, path_length, anchor });
+        let key = parsed.public_key().raw.to_vec().into();
+        found.push(TrustedAuthority { subject, name, not_before, not_after, unfit, path_length, key, anchor });
     }
     if found.is_empty() {
         return Err(invalid(&"it holds no certificate"));
@@ -305,6 +390,7 @@ pub(crate) mod tests {
     };
 
     use super::*;
+    use crate::version_one::tests::as_version_one;
 
     /// The beginning of the year 2040, in seconds since 1970.
     const AUTHORITY_ENDS: u64 = 2_208_988_800;
@@ -372,10 +458,40 @@ pub(crate) mod tests {
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[]);
         assert!(certificates.verify(&chain, UnixTime::now()).is_ok());
-        for seconds in AFTER {
+        let refused = AFTER.map(|seconds| {
             let then = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-            assert!(certificates.verify(&chain, then).is_err(), "{seconds}");
+            certificates.verify(&chain, then).unwrap_err().to_string()
+        });
+        assert_eq!(
+            refused,
+            [
+                "verifying the client certificate failed: no authority is valid now",
+                "the client certificate expired at 2050-01-01T00:00:00Z",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_version_1_certificate_names_its_user_where_an_authority_signed_it_itself() {
+        let (own, other) = (TestAuthority::new(), TestAuthority::new());
+        let chain = |authority: &TestAuthority| {
+            vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
+        };
+        // The other has the same name.
+        let certificates = ClientCertificates::new(format!("{}{}", other.pem(), own.pem()).as_bytes()).unwrap();
+        for authority in [&own, &other] {
+            let (user, until) = certificates.user(&chain(authority), UnixTime::now()).unwrap();
+            assert_eq!((user.username.as_str(), user.groups), ("ann", vec!["dev".to_owned()]));
+            assert_eq!(until.as_secs(), AUTHORITY_ENDS);
         }
+        let after = UnixTime::since_unix_epoch(Duration::from_secs(2_682_374_400));
+        assert!(matches!(certificates.verify(&chain(&own), after), Err(CertificateError::Expired(_))));
+        let alone = ClientCertificates::new(own.pem().as_bytes()).unwrap();
+        let refused = alone.user(&chain(&other), UnixTime::now()).unwrap_err().to_string();
+        assert!(refused.contains("its signature is not the authority's"), "{refused}");
+        // An intermediate certificate changes nothing.
+        let longer = [chain(&other), other.client("between", &[])].concat();
+        assert!(alone.user(&longer, UnixTime::now()).is_err());
     }
 
     #[test]

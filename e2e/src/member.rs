@@ -259,6 +259,11 @@ impl TestCluster {
         HttpClient::from_kubeconfig(&path, None).await
     }
 
+    /// The authority of its client certificates.
+    pub fn people(&self) -> &PeopleAuthority {
+        &self.people
+    }
+
     /// Writes a kubeconfig for somebody with a certificate, of this name and in these groups.
     ///
     /// # Errors

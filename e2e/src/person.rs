@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SigningKey};
 use serde_json::{Value, json};
 
 /// An authority that vouches for people.
@@ -63,4 +63,65 @@ impl PeopleAuthority {
             "client-key-data": STANDARD.encode(key.serialize_pem()),
         }))
     }
+
+    /// As [`Self::user`], with a certificate of X.509 version 1, as `openssl x509 -req` without `-extfile` makes it.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn user_of_version_one(&self, name: &str) -> anyhow::Result<Value> {
+        let mut parameters = CertificateParams::new(Vec::<String>::new())?;
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &self.issuer).context("sign a person's certificate")?;
+        let certificate = as_version_one(certificate.der(), self.issuer.key())?;
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(certificate));
+        Ok(json!({
+            "client-certificate-data": STANDARD.encode(pem),
+            "client-key-data": STANDARD.encode(key.serialize_pem()),
+        }))
+    }
+}
+
+/// The same certificate (DER) without version and extensions, signed anew.
+fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Result<Vec<u8>> {
+    let (_, contents, _) = element(certificate)?;
+    let (_, mut rest, _) = element(contents)?;
+    let mut fields = Vec::new();
+    while !rest.is_empty() {
+        let (field, _, behind) = element(rest)?;
+        fields.push(field);
+        rest = behind;
+    }
+    // The tags of the version and of the extensions.
+    fields.retain(|field| ![0xa0, 0xa3].contains(&field[0]));
+    let algorithm = fields.get(1).context("no algorithm")?.to_vec();
+    let signed = wrapped(0x30, &fields.concat())?;
+    let signature = [&[0], &signer.sign(&signed)?[..]].concat();
+    wrapped(0x30, &[signed, algorithm, wrapped(0x03, &signature)?].concat())
+}
+
+/// The first element of DER, its contents, and what follows it.
+fn element(der: &[u8]) -> anyhow::Result<(&[u8], &[u8], &[u8])> {
+    let length = *der.get(1).context("no length")?;
+    let (head, length) = match length {
+        0..0x80 => (2, usize::from(length)),
+        _ => {
+            let head = 2 + usize::from(length & 0x7f);
+            let bytes = der.get(2..head).context("a short length")?;
+            (head, bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
+        }
+    };
+    let (own, rest) = der.split_at_checked(head + length).context("a short element")?;
+    Ok((own, &own[head..], rest))
+}
+
+fn wrapped(tag: u8, contents: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let length = u16::try_from(contents.len())?.to_be_bytes();
+    // DER allows the shortest form alone.
+    let head = match length {
+        [0, short @ 0..0x80] => vec![tag, short],
+        [0, long] => vec![tag, 0x81, long],
+        [high, low] => vec![tag, 0x82, high, low],
+    };
+    Ok([head, contents.to_vec()].concat())
 }

@@ -27,13 +27,18 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard, namespace};
+use tributary_e2e::{
+    HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard, kubeconfig, namespace,
+};
 
 /// How long a change of rights or of a file may take to be seen on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
+    let mut cases = cases![
+        "shared_mode";
+        people_act_as_themselves, authorities_are_exchanged, version_1_certificates_are_known_as_by_kube_apiserver,
+    ];
     cases.extend(acting_as::cases());
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
@@ -272,6 +277,29 @@ async fn strangers(shared: &Shared) -> anyhow::Result<()> {
     }
     let token = shared.tributary.folder().join("data/token");
     ensure!(!token.exists(), "no credential is made for one person");
+    Ok(())
+}
+
+/// A certificate of X.509 version 1 names its user, as it does to a kube-apiserver. One of a stranger's does not, and the
+/// user and the log are told why.
+async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);
+    let direct = shared.folder.path().join("direct");
+    let user = member.people().user_of_version_one("ann")?;
+    kubeconfig::write_entries(&direct, &[kubeconfig::Entries { user, ..member.access().entries() }])?;
+    let own = shared.kubeconfig_with(&shared.people.user_of_version_one("ann")?)?;
+    for path in [&direct, &own] {
+        let who =
+            Kubectl::new(tools, path)?.ok(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
+        ensure!(who == "ann", "{}: {who}", path.display());
+    }
+    let stranger = PeopleAuthority::new("the people's authority")?.user_of_version_one("ann")?;
+    let refused = Kubectl::new(tools, &shared.kubeconfig_with(&stranger)?)?.run(&["get", "configmaps"]).await?;
+    ensure!(refused.stderr.contains("must be logged in"), "{}", refused.stderr);
+    let log = shared.tributary.log();
+    let line = log.lines().find(|line| line.contains("a request is answered 401")).context("no line in the log")?;
+    ensure!(line.contains("X.509 version 1") && line.contains("CN=ann"), "{line}");
     Ok(())
 }
 

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tributary_apimachinery::{ClusterName, HostName};
+use tributary_authentication::{verify_tls12_signature, verify_tls13_signature};
 
 use super::named_certificates::NamedCertificates;
 use crate::authentication::RequestedAuthorities;

@@ -1,0 +1,388 @@
+//! Client certificates of X.509 version 1, which `openssl x509 -req` without `-extfile` makes (OpenSSL before 3.2).
+//!
+//! Go, and so kube-apiserver, takes them. webpki, and so rustls, reads version 3 alone. Version 1 has no extensions, so
+//! only the issuer, the time and the signature are to be checked; webpki checks the signature. Versions 1 and 2 differ
+//! in unique identifiers alone, which nobody uses.
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::{DigitallySignedStruct, PeerMisbehaved};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use webpki::RawPublicKeyEntity;
+use x509_parser::asn1_rs::BitString;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::{AlgorithmIdentifier, X509Version};
+
+/// Why a certificate of version 1 is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum VersionOneError {
+    /// This authority did not issue it.
+    #[error("it is of X.509 version 1, and no authority in the bundle issued it itself")]
+    OtherIssuer,
+    /// It is no good.
+    #[error("it is of X.509 version 1, and {0}")]
+    Unusable(&'static str),
+}
+
+/// The tag of an OBJECT IDENTIFIER (ITU-T X.690).
+const OBJECT_IDENTIFIER: u8 = 6;
+
+/// What an authority is known by to the certificates that it signed.
+pub(crate) struct Signer<'a> {
+    /// Its name, as DER.
+    pub(crate) subject: &'a [u8],
+    pub(crate) key: &'a SubjectPublicKeyInfoDer<'static>,
+}
+
+/// Verifies the signature of a TLS 1.2 handshake by the key of a client's certificate.
+///
+/// # Errors
+/// Those of [`rustls::crypto::verify_tls12_signature`].
+pub fn verify_tls12_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let Some(key) = key(certificate) else {
+        return rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms);
+    };
+    // rustls verifies by a key alone in TLS 1.3 only.
+    let advertised = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
+    let (_, candidates) = advertised.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+    let bad = rustls::CertificateError::BadSignature;
+    let key = RawPublicKeyEntity::try_from(&key).map_err(|_| rustls::CertificateError::BadEncoding)?;
+    let is_valid =
+        candidates.iter().any(|algorithm| key.verify_signature(*algorithm, message, signature.signature()).is_ok());
+    if is_valid { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad.into()) }
+}
+
+/// Verifies the signature of a TLS 1.3 handshake by the key of a client's certificate.
+///
+/// # Errors
+/// Those of [`rustls::crypto::verify_tls13_signature`].
+pub fn verify_tls13_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    match key(certificate) {
+        Some(key) => rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, algorithms),
+        None => rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms),
+    }
+}
+
+/// The key of a certificate that webpki does not read because of its version.
+fn key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    (parsed.version() != X509Version::V3).then(|| parsed.public_key().raw.to_vec().into())
+}
+
+/// Verifies that an authority itself signed a certificate of version 1. Gives when the certificate ends, in seconds
+/// since 1970. Its time is checked with that of every other certificate.
+///
+/// # Errors
+/// [`VersionOneError`].
+pub(crate) fn verify(certificate: &CertificateDer<'_>, signer: &Signer<'_>) -> Result<i64, VersionOneError> {
+    use VersionOneError::{OtherIssuer, Unusable};
+    let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unusable("cannot be read"))?;
+    if !rest.is_empty() || !parsed.extensions().is_empty() {
+        return Err(Unusable("has extensions, or bytes after its end"));
+    }
+    if parsed.issuer().as_raw() != signer.subject {
+        return Err(OtherIssuer);
+    }
+    if parsed.subject().as_raw() == signer.subject {
+        return Err(Unusable("is an authority's own"));
+    }
+    if parsed.signature_algorithm != parsed.tbs_certificate.signature {
+        return Err(Unusable("names two signature algorithms"));
+    }
+    if !is_signed(parsed.tbs_certificate.as_ref(), &parsed.signature_algorithm, &parsed.signature_value, signer.key) {
+        return Err(Unusable("its signature is not the authority's, or of an algorithm that is not taken"));
+    }
+    Ok(parsed.validity().not_after.timestamp())
+}
+
+fn is_signed(
+    message: &[u8],
+    algorithm: &AlgorithmIdentifier<'_>,
+    signature: &BitString<'_>,
+    key: &SubjectPublicKeyInfoDer<'_>,
+) -> bool {
+    let identifier = algorithm.algorithm.as_bytes();
+    let Ok(length) = u8::try_from(identifier.len()) else { return false };
+    // What follows the identifier are parameters, by which RSA-PSS has several: one of them fits.
+    let named = [&[OBJECT_IDENTIFIER, length], identifier].concat();
+    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+    let mut candidates = algorithms.iter().filter(|own| own.signature_alg_id().as_ref().starts_with(&named));
+    let Ok(key) = RawPublicKeyEntity::try_from(key) else { return false };
+    signature.unused_bits == 0
+        && candidates.any(|algorithm| key.verify_signature(*algorithm, message, &signature.data).is_ok())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, DnType, Issuer, KeyPair, SigningKey};
+    use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+    use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+    use rustls::{
+        ClientConfig, ClientConnection, DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
+        SupportedProtocolVersion,
+    };
+    use rustls_pki_types::{PrivateKeyDer, ServerName, UnixTime};
+
+    use super::*;
+
+    /// The tags of a SEQUENCE, a BIT STRING, and the version and extensions of a certificate.
+    const SEQUENCE: u8 = 0x30;
+    const BIT_STRING: u8 = 3;
+    const VERSION: u8 = 0xa0;
+    const EXTENSIONS: u8 = 0xa3;
+
+    /// The first element of DER, its contents, and what follows it.
+    fn element(der: &[u8]) -> (&[u8], &[u8], &[u8]) {
+        let (head, length) = match der[1] {
+            short @ 0..0x80 => (2, usize::from(short)),
+            long => {
+                let head = 2 + usize::from(long & 0x7f);
+                (head, der[2..head].iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
+            }
+        };
+        (&der[..head + length], &der[head..head + length], &der[head + length..])
+    }
+
+    fn wrap(tag: u8, contents: &[u8]) -> Vec<u8> {
+        // DER allows the shortest form alone.
+        let head = match u16::try_from(contents.len()).unwrap().to_be_bytes() {
+            [0, short @ 0..0x80] => vec![tag, short],
+            [0, long] => vec![tag, 0x81, long],
+            [high, low] => vec![tag, 0x82, high, low],
+        };
+        [&head, contents].concat()
+    }
+
+    /// The same certificate of version 1, signed anew.
+    pub(crate) fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> CertificateDer<'static> {
+        as_version_one_with(certificate, signer, |_| {})
+    }
+
+    fn as_version_one_with(
+        certificate: &[u8],
+        signer: &impl SigningKey,
+        change: impl Fn(&mut Vec<Vec<u8>>),
+    ) -> CertificateDer<'static> {
+        let mut rest = element(element(certificate).1).1;
+        let mut fields = Vec::new();
+        while !rest.is_empty() {
+            let (field, _, behind) = element(rest);
+            fields.push(field.to_vec());
+            rest = behind;
+        }
+        fields.retain(|field| ![VERSION, EXTENSIONS].contains(&field[0]));
+        let algorithm = fields[1].clone();
+        change(&mut fields);
+        let signed = wrap(SEQUENCE, &fields.concat());
+        let signature = wrap(BIT_STRING, &[&[0], &signer.sign(&signed).unwrap()[..]].concat());
+        wrap(SEQUENCE, &[signed, algorithm, signature].concat()).into()
+    }
+
+    fn named(name: &str) -> CertificateParams {
+        let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters
+    }
+
+    #[test]
+    fn a_signer_vouches_for_what_it_signed_and_nothing_else() {
+        let key = || KeyPair::generate().unwrap();
+        let (authority, stranger) = (Issuer::new(named("people"), key()), Issuer::new(named("people"), key()));
+        let own = named("people").self_signed(authority.key()).unwrap().der().clone();
+        let (_, parsed) = X509Certificate::from_der(&own).unwrap();
+        let signer = Signer { subject: parsed.subject().as_raw(), key: &parsed.public_key().raw.to_vec().into() };
+        let ann = named("ann").signed_by(&key(), &authority).unwrap();
+        let of_other = named("ann").signed_by(&key(), &Issuer::new(named("others"), key())).unwrap();
+        let good = as_version_one(ann.der(), authority.key());
+        let mut changed = good.to_vec();
+        let name = changed.windows(3).position(|bytes| bytes == b"ann").unwrap();
+        changed[name] = b'b';
+        let longer = [&good[..], &[5, 0]].concat();
+        let other_algorithm = as_version_one_with(ann.der(), authority.key(), |fields| {
+            // ecdsa-with-SHA384 inside, and SHA256 outside.
+            *fields[1].last_mut().unwrap() = 3;
+        });
+        let with_extensions = as_version_one_with(ann.der(), authority.key(), |fields| {
+            // basicConstraints.
+            let extension = wrap(SEQUENCE, &[6, 3, 0x55, 0x1d, 0x13, 4, 2, 0x30, 0]);
+            fields.push(wrap(EXTENSIONS, &wrap(SEQUENCE, &extension)));
+        });
+        for (what, certificate, expected) in [
+            ("its own", good, true),
+            ("a stranger's with its name", as_version_one(ann.der(), stranger.key()), false),
+            ("another authority's", as_version_one(of_other.der(), authority.key()), false),
+            ("changed", changed.into(), false),
+            ("longer", longer.into(), false),
+            ("of two algorithms", other_algorithm, false),
+            ("with extensions", with_extensions, false),
+            ("the authority's", as_version_one(&own, authority.key()), false),
+            ("nothing", vec![0x30, 0].into(), false),
+        ] {
+            let verified = verify(&certificate, &signer);
+            assert_eq!(verified.is_ok(), expected, "{what}: {verified:?}");
+        }
+    }
+
+    /// A server that asks for a certificate of any authority, and a client that trusts any server.
+    #[derive(Debug)]
+    struct AnyPeer(WebPkiSupportedAlgorithms);
+
+    impl ClientCertVerifier for AnyPeer {
+        fn root_hint_subjects(&self) -> &[DistinguishedName] {
+            &[]
+        }
+
+        fn verify_client_cert(
+            &self,
+            _leaf: &CertificateDer<'_>,
+            _others: &[CertificateDer<'_>],
+            _now: UnixTime,
+        ) -> Result<ClientCertVerified, rustls::Error> {
+            Ok(ClientCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_tls12_signature(message, certificate, signature, &self.0)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_tls13_signature(message, certificate, signature, &self.0)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.supported_schemes()
+        }
+    }
+
+    impl ServerCertVerifier for AnyPeer {
+        fn verify_server_cert(
+            &self,
+            _leaf: &CertificateDer<'_>,
+            _others: &[CertificateDer<'_>],
+            _name: &ServerName<'_>,
+            _ocsp: &[u8],
+            _now: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.supported_schemes()
+        }
+    }
+
+    /// A client's key that its certificate is not of.
+    #[derive(Debug)]
+    struct Presented(Arc<rustls::sign::CertifiedKey>);
+
+    impl rustls::client::ResolvesClientCert for Presented {
+        fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+            Some(Arc::clone(&self.0))
+        }
+
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+
+    /// Whether a handshake succeeds in which a client shows this certificate and signs by this key.
+    fn shakes_hands(
+        version: &'static SupportedProtocolVersion,
+        certificate: &CertificateDer<'static>,
+        key: &KeyPair,
+    ) -> Result<(), rustls::Error> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let any = Arc::new(AnyPeer(provider.signature_verification_algorithms));
+        let (own, own_key) =
+            (KeyPair::generate().unwrap(), |key: &KeyPair| PrivateKeyDer::try_from(key.serialize_der()));
+        let serving = named("server").self_signed(&own).unwrap().der().clone();
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[version])?;
+        let server = server.with_client_cert_verifier(Arc::clone(&any) as _);
+        let server = server.with_single_cert(vec![serving], own_key(&own).unwrap())?;
+        let signing = provider.key_provider.load_private_key(own_key(key).unwrap())?;
+        let shown = Presented(Arc::new(rustls::sign::CertifiedKey::new(vec![certificate.clone()], signing)));
+        let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
+        let client =
+            client.dangerous().with_custom_certificate_verifier(any).with_client_cert_resolver(Arc::new(shown));
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        let mut client = ClientConnection::new(Arc::new(client), "server".try_into().unwrap())?;
+        for _ in 0..8 {
+            let mut sent = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut sent).unwrap();
+            }
+            let mut sent = &sent[..];
+            while !sent.is_empty() {
+                server.read_tls(&mut sent).unwrap();
+                server.process_new_packets()?;
+            }
+            let mut answered = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut answered).unwrap();
+            }
+            let mut answered = &answered[..];
+            while !answered.is_empty() {
+                client.read_tls(&mut answered).unwrap();
+                client.process_new_packets()?;
+            }
+        }
+        assert!(!server.is_handshaking() && server.peer_certificates() == Some(std::slice::from_ref(certificate)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_client_proves_that_it_has_the_key_of_a_version_1_certificate() {
+        let key = || KeyPair::generate().unwrap();
+        let authority = Issuer::new(named("people"), key());
+        let (own, other) = (key(), key());
+        let certificate = named("ann").signed_by(&own, &authority).unwrap().der().clone();
+        let version_one = as_version_one(&certificate, authority.key());
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            for certificate in [&certificate, &version_one] {
+                assert_eq!(shakes_hands(version, certificate, &own), Ok(()), "{version:?}");
+                assert!(shakes_hands(version, certificate, &other).is_err(), "{version:?}");
+            }
+        }
+    }
+}
