@@ -20,6 +20,7 @@ pub mod issuer_documents;
 mod requested;
 mod shared;
 pub mod token_review;
+mod unauthenticated;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
 pub use requested::RequestedAuthorities;
 pub use shared::SharedAuthenticator;
+pub use unauthenticated::Unauthenticated;
+pub(crate) use unauthenticated::UnknownClients;
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
 pub fn personal_user() -> User {
@@ -55,8 +58,8 @@ pub enum Authentication {
     User(User),
     /// A plain health check without a valid credential.
     AnonymousHealthCheck,
-    /// Neither: 401.
-    Unauthorized,
+    /// Neither: 401, and why.
+    Unauthorized(Unauthenticated),
     /// A known user's browser, sent by a page of another site: 403.
     CrossOrigin(User),
 }
@@ -81,16 +84,19 @@ impl Authenticator {
     pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {
         let tokens = bearer::take(&mut head.headers);
         let known = match self {
-            Self::Personal(digest) => {
-                let known = tokens.iter().any(|token| digest.matches(token));
-                known.then(|| Authentication::User(personal_user()))
-            }
+            Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
+                true => Ok(Authentication::User(personal_user())),
+                false => {
+                    let token = (!tokens.is_empty()).then(|| "the token is not this endpoint's".to_owned());
+                    Err(Unauthenticated { token, ..Unauthenticated::default() })
+                }
+            },
             Self::Shared(shared) => shared.authenticate(head, chain, &tokens, client).await,
         };
         match known {
-            Some(known) => known,
-            None if is_plain_health_check(head) => Authentication::AnonymousHealthCheck,
-            None => Authentication::Unauthorized,
+            Ok(known) => known,
+            Err(_) if is_plain_health_check(head) => Authentication::AnonymousHealthCheck,
+            Err(why) => Authentication::Unauthorized(why),
         }
     }
 }
@@ -173,24 +179,25 @@ mod tests {
 
     #[test]
     fn only_plain_health_checks_are_open() {
+        let unauthorized = || Authentication::Unauthorized(Unauthenticated::default());
         let cases = [
             ("/healthz", Authentication::AnonymousHealthCheck),
             ("/livez", Authentication::AnonymousHealthCheck),
             ("/readyz", Authentication::AnonymousHealthCheck),
-            ("/readyz?verbose", Authentication::Unauthorized),
-            ("/readyz/ping", Authentication::Unauthorized),
-            ("/readyz/", Authentication::Unauthorized),
-            ("/metrics", Authentication::Unauthorized),
-            ("/", Authentication::Unauthorized),
+            ("/readyz?verbose", unauthorized()),
+            ("/readyz/ping", unauthorized()),
+            ("/readyz/", unauthorized()),
+            ("/metrics", unauthorized()),
+            ("/", unauthorized()),
         ];
         for (uri, expected) in cases {
             assert_eq!(authenticate(&mut head(uri, &[])), expected, "{uri}");
         }
         let mut of_cluster = head("/healthz", &[]);
         of_cluster.extensions.insert(Mount::Cluster("eu".parse().unwrap()));
-        assert_eq!(authenticate(&mut of_cluster), Authentication::Unauthorized);
+        assert_eq!(authenticate(&mut of_cluster), unauthorized());
         let mut post = head("/healthz", &[]);
         post.method = Method::POST;
-        assert_eq!(authenticate(&mut post), Authentication::Unauthorized);
+        assert_eq!(authenticate(&mut post), unauthorized());
     }
 }

@@ -19,7 +19,9 @@ use tributary_apimachinery::{HostName, RequestInfo};
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
 use crate::audit::{Auditor, Panicked, Received};
-use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
+use crate::authentication::{
+    Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
+};
 use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
 use crate::listener::{GoawayChance, ListenerRefusal};
@@ -94,6 +96,7 @@ pub struct Front<H> {
     observers: Observers,
     hosts: Arc<Hosts>,
     goaway_chance: GoawayChance,
+    unknown_clients: UnknownClients,
 }
 
 impl<H: Handler> Front<H> {
@@ -110,6 +113,7 @@ impl<H: Handler> Front<H> {
             observers: Observers::default(),
             hosts: Arc::default(),
             goaway_chance: GoawayChance::default(),
+            unknown_clients: UnknownClients::default(),
         }
     }
 
@@ -149,6 +153,11 @@ impl<H: Handler> Front<H> {
     /// How likely a request is the last on its connection.
     pub fn goaway_chance(&self) -> GoawayChance {
         self.goaway_chance
+    }
+
+    /// The lines in the log about clients of which nobody is known.
+    pub(crate) fn unknown_clients(&self) -> &UnknownClients {
+        &self.unknown_clients
     }
 
     /// The handler behind.
@@ -226,12 +235,16 @@ impl<H: Handler> Front<H> {
         }
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
         observed.placed(&mut head);
-        let Some((user, sender)) = self.authenticate(&mut head, client).await else {
-            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
-            return match received {
-                Some(received) => received.refuse(&mut head).await,
-                None => status::unauthorized(),
-            };
+        let (user, sender) = match self.authenticate(&mut head, client).await {
+            Ok(known) => known,
+            Err(why) => {
+                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+                let answer = status::unauthorized(&why);
+                return match received {
+                    Some(received) => received.refuse(&mut head, answer).await,
+                    None => answer,
+                };
+            }
         };
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
@@ -268,22 +281,26 @@ impl<H: Handler> Front<H> {
         Some(refused)
     }
 
-    /// Who sends a request, which is counted; `None` where that is nobody who is answered.
-    async fn authenticate(&self, head: &mut Parts, client: &Client) -> Option<(User, Sender)> {
+    /// Who sends a request, which is counted.
+    ///
+    /// # Errors
+    /// [`Unauthenticated`] where that is nobody who is answered, which is logged.
+    async fn authenticate(&self, head: &mut Parts, client: &Client) -> Result<(User, Sender), Unauthenticated> {
         match self.authenticator.authenticate(head, &client.chain, client.address.ip()).await {
             // A health check says nothing about its sender, and is no attempt.
-            Authentication::AnonymousHealthCheck => Some((anonymous_user(), Sender::Anonymous)),
+            Authentication::AnonymousHealthCheck => Ok((anonymous_user(), Sender::Anonymous)),
             Authentication::User(user) => {
                 self.metrics.count_authentication(true);
-                Some((user, Sender::Known))
+                Ok((user, Sender::Known))
             }
             Authentication::CrossOrigin(user) => {
                 self.metrics.count_authentication(true);
-                Some((user, Sender::CrossOrigin))
+                Ok((user, Sender::CrossOrigin))
             }
-            Authentication::Unauthorized => {
+            Authentication::Unauthorized(why) => {
                 self.metrics.count_authentication(false);
-                None
+                self.unknown_clients.log_request(client.address, &why);
+                Err(why)
             }
         }
     }

@@ -5,14 +5,19 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use tributary_apimachinery::{Status, StatusReason};
 
+use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 use crate::hosts::HostRefusal;
 
-/// 401: no credential, or one that is not ours. It does not say which of the two.
+/// 401: no credential, or one that is not taken. It says why of a certificate alone, which only its sender has shown.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; `WWW-Authenticate` is RFC 9110's demand.
-pub fn unauthorized() -> Response<Body> {
-    let mut response = response(&Status::unauthorized());
+pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
+    let mut status = Status::unauthorized();
+    if let Some(told) = why.told() {
+        status.message = format!("{}: {told}", status.message);
+    }
+    let mut response = response(&status);
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tributary\""));
     response
 }

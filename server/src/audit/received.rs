@@ -97,15 +97,16 @@ impl Received {
         Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
     }
 
-    /// The answer to a request of which nobody knows who sends it. That is written once, as kube-apiserver does.
-    pub(crate) async fn refuse(self, head: &mut Parts) -> Response<Body> {
+    /// Writes an event of a request of which nobody knows who sends it, once, as kube-apiserver does, and marks its
+    /// answer.
+    pub(crate) async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
         let reading = RequestReading::of_head(head);
         let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_unauthorized(self.presented.message());
             self.auditor.write(&event, Stage::ResponseStarted).await;
         }
-        marked(status::unauthorized(), self.id)
+        marked(answer, self.id)
     }
 }
 

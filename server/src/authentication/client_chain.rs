@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tributary_authentication::{CertificateError, ClientCertificates, FrontProxyError, RequestHeaders, UserInfo};
 
+use super::unauthenticated::subject;
+
 /// A connection's certificates, leaf first; none where the client sent none.
 ///
 /// The handshake shows that the client has the key. Who vouches for the certificate, and whether its time is over, is
@@ -41,6 +43,11 @@ impl ClientChain {
     /// Whether the client sent none.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
+    }
+
+    /// Whom its first certificate is for, by its own word, for the log.
+    pub(super) fn subject(&self) -> String {
+        subject(self.certificates.first())
     }
 
     /// The user whom the certificates name, if `authorities` vouch for them now, and until when they do.

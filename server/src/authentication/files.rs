@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::sign::CertifiedKey;
 use tributary_apimachinery::ClusterName;
@@ -216,7 +217,7 @@ fn serving(
         let (flag, path) = if source.is_of_key() { (flags[1], key_path) } else { (flags[0], certificate_path) };
         AuthenticationFilesError::Serving { flag, path: path.to_owned(), source }
     })?;
-    for reason in doubts(&certificate) {
+    for reason in doubts(&certificate, SystemTime::now()) {
         let (flag, path) = (flags[0], certificate_path.display());
         tracing::warn!(flag, %path, reason, "clients will refuse the serving certificate");
     }

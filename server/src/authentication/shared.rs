@@ -17,6 +17,7 @@ use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::requested::RequestedAuthorities;
+use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
 use crate::hosts::{self, Hosts};
 
@@ -68,26 +69,29 @@ impl SharedAuthenticator {
         self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
-    /// Who sends a request; `None` where nobody vouches for anybody. In kube-apiserver's order
-    /// (`pkg/kubeapiserver/authenticator/config.go`): a credential that fails does not spoil the next.
+    /// Who sends a request. In kube-apiserver's order (`pkg/kubeapiserver/authenticator/config.go`): a credential that
+    /// fails does not spoil the next.
+    ///
+    /// # Errors
+    /// [`Unauthenticated`] where nobody vouches for anybody.
     pub(super) async fn authenticate(
         &self,
         head: &mut Parts,
         chain: &Arc<ClientChain>,
         tokens: &[Vec<u8>],
         client: IpAddr,
-    ) -> Option<Authentication> {
-        let now = UnixTime::now();
-        let named = self.of_front_proxy(head, chain, now);
+    ) -> Result<Authentication, Unauthenticated> {
+        let (now, mut refused) = (UnixTime::now(), Unauthenticated::default());
+        let named = self.of_front_proxy(head, chain, now, &mut refused);
         if let Some(proxy) = &self.front_proxy {
             // Whoever sent them: nothing behind may believe them.
             proxy.remove_from(&mut head.headers);
         }
         let ((user, until), shown) = match named {
             Some(named) => (named, Shown::FrontProxy),
-            None => match self.of_certificate(head, chain, now) {
+            None => match self.of_certificate(head, chain, now, &mut refused) {
                 Some((known, vouching)) => (known, Shown::Certificate(vouching)),
-                None => return self.of_tokens(head, tokens, client).await,
+                None => return self.of_tokens(head, tokens, client, refused).await,
             },
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
@@ -102,7 +106,7 @@ impl SharedAuthenticator {
             Shown::Certificate(vouching) => vouching.authority,
         };
         let user = User { info: user.authenticated(), authority };
-        Some(if is_ambient && is_cross_origin(head) {
+        Ok(if is_ambient && is_cross_origin(head) {
             Authentication::CrossOrigin(user)
         } else {
             Authentication::User(user)
@@ -143,19 +147,38 @@ impl SharedAuthenticator {
         }
     }
 
-    fn of_front_proxy(&self, head: &Parts, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
+    fn of_front_proxy(
+        &self,
+        head: &Parts,
+        chain: &ClientChain,
+        now: UnixTime,
+        refused: &mut Unauthenticated,
+    ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
         // A client with a certificate of its own, or none, that a proxy's headers came along with, is only itself.
         if chain.is_empty() || !proxy.name_a_user(&head.headers) {
             return None;
         }
         let named = chain.is_of_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
-        named.inspect_err(|error| tracing::debug!(%error, "headers that name a user are not believed")).ok().flatten()
+        let named = named.inspect_err(|error| {
+            tracing::debug!(%error, "headers that name a user are not believed");
+            refused.front_proxy = Some(format!("headers that name a user are not believed: {error}"));
+        });
+        named.ok().flatten()
     }
 
     /// Whom a token names. No page of another site can send one, so it is not asked whose page it is.
-    async fn of_tokens(&self, head: &mut Parts, tokens: &[Vec<u8>], client: IpAddr) -> Option<Authentication> {
-        let authenticator = self.tokens.as_ref()?;
+    async fn of_tokens(
+        &self,
+        head: &mut Parts,
+        tokens: &[Vec<u8>],
+        client: IpAddr,
+        mut refused: Unauthenticated,
+    ) -> Result<Authentication, Unauthenticated> {
+        let Some(authenticator) = &self.tokens else {
+            refused.token = (!tokens.is_empty()).then(|| "no issuer of tokens is configured".to_owned());
+            return Err(refused);
+        };
         let addressed = addressed(head);
         for token in tokens {
             match authenticator.authenticate(token, addressed.as_ref(), client).await {
@@ -172,16 +195,23 @@ impl SharedAuthenticator {
                         // What the cluster may have after all: whether it is sent it, its configuration says.
                         head.extensions.insert(OwnCredential::new(vouching.clone(), token));
                     }
-                    return Some(Authentication::User(User { info, authority }));
+                    return Ok(Authentication::User(User { info, authority }));
                 }
-                // An administrator can do something about it.
-                Err(TokenAuthenticationError::NotReviewed { cluster, problem }) if self.troubles.is_news(&cluster) => {
-                    tracing::warn!(%cluster, %problem, "the cluster does not review tokens: who has one is refused");
+                Err(error) => {
+                    refused.token = Some(error.to_string());
+                    match error {
+                        // An administrator can do something about it.
+                        TokenAuthenticationError::NotReviewed { cluster, problem }
+                            if self.troubles.is_news(&cluster) =>
+                        {
+                            tracing::warn!(%cluster, %problem, "the cluster does not review tokens: who has one is refused");
+                        }
+                        error => tracing::debug!(%error, %client, "a token is not taken"),
+                    }
                 }
-                Err(error) => tracing::debug!(%error, %client, "a token is not taken"),
             }
         }
-        None
+        Err(refused)
     }
 
     fn of_certificate(
@@ -189,14 +219,23 @@ impl SharedAuthenticator {
         head: &Parts,
         chain: &ClientChain,
         now: UnixTime,
+        refused: &mut Unauthenticated,
     ) -> Option<((UserInfo, UnixTime), Vouching)> {
         if chain.is_empty() {
             return None;
         }
-        let vouching = self.vouching(&hosts::mount(head))?;
-        let user = chain.user(&vouching.authorities, now);
-        let user = user.inspect_err(|error| tracing::debug!(%error, "a client certificate is not taken")).ok()?;
-        Some((user, vouching))
+        let mut refuse = |why: String| {
+            refused.certificate = Some(Box::new(RefusedCertificate { subject: chain.subject(), why }));
+        };
+        let Some(vouching) = self.vouching(&hosts::mount(head)) else {
+            refuse("no authority for client certificates is configured".to_owned());
+            return None;
+        };
+        let user = chain.user(&vouching.authorities, now).inspect_err(|error| {
+            tracing::debug!(%error, "a client certificate is not taken");
+            refuse(error.to_string());
+        });
+        Some((user.ok()?, vouching))
     }
 }
 
@@ -260,7 +299,7 @@ mod tests {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
             let known = authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1]));
             let known = known.now_or_never().unwrap();
-            assert!(matches!(known, Some(Authentication::User(user)) if user.info.username == "ann"));
+            assert!(matches!(known, Ok(Authentication::User(user)) if user.info.username == "ann"));
             let until = head.extensions.get::<AuthenticatedUntil>().unwrap().instant();
             let left = until.duration_since(Instant::now());
             assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
@@ -275,7 +314,8 @@ mod tests {
             SharedAuthenticator { certificates: Some(Arc::clone(&certificates)), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[certificate]));
         let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
-        authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap();
+        let known = authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1]));
+        assert!(known.now_or_never().unwrap().is_ok());
         let still_known = head.extensions.get::<StillKnown>().unwrap();
         for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
         {
@@ -317,7 +357,7 @@ mod tests {
         let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
         let own = [b"opaque".to_vec()];
         let known = authenticator.authenticate(&mut head, &chain, &own, IpAddr::from([127, 0, 0, 1])).await;
-        assert!(matches!(known, Some(Authentication::User(user)) if user.info.username == "ann"));
+        assert!(matches!(known, Ok(Authentication::User(user)) if user.info.username == "ann"));
         let asked = || hub.asked.load(Ordering::Relaxed);
         let minute = async || {
             tokio::time::advance(Duration::from_secs(60)).await;
@@ -386,7 +426,7 @@ mod tests {
             let (mut head, ()) = http::Request::get("/api").header("host", host).body(()).unwrap().into_parts();
             hosts.place(&mut head, Some(&host.parse().unwrap())).unwrap();
             let asked = authenticator.authenticate(&mut head, chain, &[], IpAddr::from([127, 0, 0, 1]));
-            let Some(Authentication::User(user)) = asked.now_or_never().unwrap() else { return None };
+            let Ok(Authentication::User(user)) = asked.now_or_never().unwrap() else { return None };
             Some((user.authority, head.extensions.get::<StillKnown>().unwrap().clone()))
         };
         let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };

@@ -1,9 +1,12 @@
 //! A serving certificate that somebody gives, with its key.
 
+use std::time::{Duration, SystemTime};
+
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::certificate::X509Certificate;
+use tributary_authentication::time_text;
+use x509_parser::certificate::{Validity, X509Certificate};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
@@ -47,8 +50,12 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
     key.map_err(|error| ServingCertificateError::OtherKey(error.to_string()))
 }
 
-/// Why clients refuse a certificate with which one can serve, by what it says of itself.
-pub fn doubts(certificate: &CertifiedKey) -> Vec<&'static str> {
+/// How long before its end a certificate is warned of. A week: whoever renews it by hand has a working day for that, and
+/// what renews certificates by itself does so earlier.
+const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Why clients refuse a certificate with which one can serve, by what it says of itself, now or within a week.
+pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
     };
@@ -62,12 +69,30 @@ pub fn doubts(certificate: &CertifiedKey) -> Vec<&'static str> {
         (!is_for_servers, "it is not for servers (its extendedKeyUsage lacks serverAuth)"),
         (parsed.is_ca(), "it is an authority's own (CA:TRUE), which some clients take from no server"),
     ];
-    all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).collect()
+    let of_names = all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt.to_owned());
+    of_time(parsed.validity(), now).into_iter().chain(of_names).collect()
+}
+
+/// Why clients refuse a certificate at this time, or soon will.
+fn of_time(validity: &Validity, now: SystemTime) -> Option<String> {
+    let seconds = |time: SystemTime| {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    };
+    let Validity { not_before, not_after } = *validity;
+    if seconds(now) < not_before.timestamp() {
+        return Some(format!("it is not valid before {}", time_text(not_before)));
+    }
+    if seconds(now) > not_after.timestamp() {
+        return Some(format!("it expired at {}", time_text(not_after)));
+    }
+    let ends_soon = seconds(now + ENDS_SOON) > not_after.timestamp();
+    ends_soon.then(|| format!("it expires at {}, in less than a week", time_text(not_after)))
 }
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd};
 
     use super::*;
 
@@ -89,9 +114,32 @@ mod tests {
             let key = KeyPair::generate().unwrap();
             let chain = parameters.self_signed(&key).unwrap().pem();
             let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-            let found = doubts(&certificate);
+            let found = doubts(&certificate, SystemTime::now());
             assert_eq!(found.is_empty(), expected.is_empty(), "{expected}: {found:?}");
             assert!(found.iter().all(|doubt| doubt.contains(expected)), "{expected}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_has_ended_or_soon_does_is_known_beforehand() {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let mut parameters = CertificateParams::new(vec!["all.example.com".to_owned()]).unwrap();
+        parameters.not_before = date_time_ymd(2030, 1, 1);
+        parameters.not_after = date_time_ymd(2030, 3, 1);
+        let key = KeyPair::generate().unwrap();
+        let chain = parameters.self_signed(&key).unwrap().pem();
+        let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+        // The beginning of 2030, in seconds since 1970.
+        let begins = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
+        for (day, expected) in [
+            (0, None),
+            (51, None),
+            (53, Some("it expires at 2030-03-01T00:00:00Z, in less than a week")),
+            (60, Some("it expired at 2030-03-01T00:00:00Z")),
+        ] {
+            let found = doubts(&certificate, begins + DAY * day + DAY / 2);
+            assert_eq!(found, expected.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{day}");
+        }
+        assert_eq!(doubts(&certificate, begins - DAY), ["it is not valid before 2030-01-01T00:00:00Z"]);
     }
 }

@@ -109,7 +109,13 @@ impl<H: Handler> ClientConnection<H> {
                 }
                 return Some((stream, client));
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => {
+                let failure = error.to_string();
+                if is_of_certificate(&error) {
+                    self.front.unknown_clients().log_handshake(self.peer, &failure);
+                }
+                failure
+            }
             Err(_) => "timed out".to_owned(),
         };
         self.front.own_metrics().tls_handshake_errors.inc();
@@ -188,6 +194,12 @@ impl<H: Handler> ClientConnection<H> {
             }
         }
     }
+}
+
+/// Whether a handshake failed because of the client's certificate.
+fn is_of_certificate(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(error, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Spawns the task of a connection, which holds no more than it may.

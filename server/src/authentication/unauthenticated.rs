@@ -1,0 +1,145 @@
+//! Why nobody is known by the credentials of a request: what its 401 says, and the line in the log.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use tokio::time::Instant;
+use tributary_apimachinery::text::printable;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+/// The least time between two lines of one kind. A minute: anybody can send any number of such requests.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// The longest subject that is logged, in characters. 200: names have some dozens, and a client chooses its own.
+const SUBJECT_MAX: usize = 200;
+
+/// Why nobody is known by the credentials of a request. No field quotes a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unauthenticated {
+    /// The client's certificate, and why it is not taken.
+    pub(super) certificate: Option<Box<RefusedCertificate>>,
+    /// Why the headers of a front proxy are not believed.
+    pub(super) front_proxy: Option<String>,
+    /// Why a token is not taken.
+    pub(super) token: Option<String>,
+}
+
+/// A client's certificate that is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RefusedCertificate {
+    pub(super) subject: String,
+    pub(super) why: String,
+}
+
+/// The kinds of lines about connections and requests of which nobody is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnknownClient {
+    /// A TLS handshake fails because of the client's certificate.
+    Handshake,
+    Certificate,
+    FrontProxy,
+    Token,
+    NoCredential,
+}
+
+impl Unauthenticated {
+    /// What its sender is told. Only they have the certificate; of tokens nothing is said, as by kube-apiserver.
+    pub(crate) fn told(&self) -> Option<&str> {
+        self.certificate.as_deref().map(|certificate| &*certificate.why)
+    }
+
+    fn kind(&self) -> UnknownClient {
+        match self {
+            Self { certificate: Some(_), .. } => UnknownClient::Certificate,
+            Self { front_proxy: Some(_), .. } => UnknownClient::FrontProxy,
+            Self { token: Some(_), .. } => UnknownClient::Token,
+            _ => UnknownClient::NoCredential,
+        }
+    }
+
+    fn reason(&self) -> String {
+        let certificate = self.certificate.as_deref();
+        let certificate = certificate.map(|own| format!("{} (subject {:?})", own.why, own.subject));
+        let reasons = [certificate, self.front_proxy.clone(), self.token.clone()];
+        let reasons: Vec<_> = reasons.into_iter().flatten().collect();
+        if reasons.is_empty() { "it has no credential".to_owned() } else { reasons.join("; ") }
+    }
+}
+
+/// The subject of a client's certificate, for the log.
+pub(super) fn subject(certificate: Option<&CertificateDer<'_>>) -> String {
+    let parsed = certificate.and_then(|own| X509Certificate::from_der(own).ok());
+    let subject = parsed.map(|(_, parsed)| parsed.subject().to_string()).unwrap_or_default();
+    printable(&subject).chars().take(SUBJECT_MAX).collect()
+}
+
+/// The lines about clients of which nobody is known: one of each kind a minute at most.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownClients([Mutex<Lines>; 5]);
+
+/// The lines of one kind.
+#[derive(Debug, Default)]
+struct Lines {
+    last: Option<Instant>,
+    /// How many were left out since.
+    left_out: u64,
+}
+
+impl UnknownClients {
+    /// Logs a request that is answered 401.
+    pub(crate) fn log_request(&self, client: SocketAddr, why: &Unauthenticated) {
+        if let Some(others) = self.draw(why.kind(), Instant::now()) {
+            tracing::info!(%client, reason = why.reason(), others, "a request is answered 401");
+        }
+    }
+
+    /// Logs a handshake that fails because of the client's certificate.
+    pub(crate) fn log_handshake(&self, client: SocketAddr, reason: &str) {
+        if let Some(others) = self.draw(UnknownClient::Handshake, Instant::now()) {
+            tracing::info!(%client, reason, others, "a client's certificate ends its TLS handshake");
+        }
+    }
+
+    /// Whether a line is to be written, and how many of its kind were left out before it.
+    fn draw(&self, kind: UnknownClient, now: Instant) -> Option<u64> {
+        let mut lines = self.0[kind as usize].lock();
+        if lines.last.is_some_and(|last| now < last + LOGGED_EVERY) {
+            lines.left_out += 1;
+            return None;
+        }
+        lines.last = Some(now);
+        Some(std::mem::take(&mut lines.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_line_a_minute_that_counts_those_left_out() {
+        let (clients, begin) = (UnknownClients::default(), Instant::now());
+        let draw = |kind, seconds| clients.draw(kind, begin + Duration::from_secs(seconds));
+        assert_eq!(draw(UnknownClient::Token, 0), Some(0));
+        assert_eq!((draw(UnknownClient::Token, 1), draw(UnknownClient::Token, 59)), (None, None));
+        assert_eq!(draw(UnknownClient::Certificate, 1), Some(0), "a flood of one kind hides no other");
+        assert_eq!(draw(UnknownClient::Token, 60), Some(2));
+        assert_eq!(draw(UnknownClient::Token, 200), Some(0));
+    }
+
+    #[test]
+    fn the_reason_names_the_certificate_and_no_token() {
+        let certificate = RefusedCertificate { subject: "CN=ann".to_owned(), why: "it is old".to_owned() };
+        let both = Unauthenticated {
+            certificate: Some(Box::new(certificate)),
+            token: Some("invalid bearer token".to_owned()),
+            ..Unauthenticated::default()
+        };
+        assert_eq!(both.reason(), "it is old (subject \"CN=ann\"); invalid bearer token");
+        assert_eq!(both.told(), Some("it is old"));
+        let nothing = Unauthenticated::default();
+        assert_eq!((nothing.reason(), nothing.told()), ("it has no credential".to_owned(), None));
+    }
+}
