@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memchr2;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// Checks that `text` is one JSON value and valid UTF-8.
@@ -16,6 +17,19 @@ use serde_json::value::RawValue;
 /// serde_json's error, with line and column.
 pub fn validate(text: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<&RawValue>(text).map(drop)
+}
+
+/// Reads `null` as the empty value, as Go's decoder does. Used as
+/// `#[serde(default, deserialize_with = "null_is_default")]`.
+///
+/// # Errors
+/// Those of the value, if it is not `null`.
+pub fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The members of the JSON object that starts at `start` in `text` (white space before it is allowed).

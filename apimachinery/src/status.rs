@@ -17,6 +17,7 @@ pub use field_error::{FieldError, FieldErrorType, go_quote};
 pub use reason::StatusReason;
 
 use crate::GroupVersionResource;
+use crate::json::null_is_default;
 
 /// `metav1.Status`. As an error it displays its message. At most 80 bytes, so that `Result`s stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,15 +105,6 @@ pub struct StatusMetadata {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-/// Go's decoder takes null for the empty value.
-fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Status {

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::json::null_is_default;
 
 use crate::user::UserInfo;
 
@@ -69,9 +70,9 @@ pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInf
     }
     #[derive(Deserialize)]
     struct Status {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_is_default")]
         authenticated: bool,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_is_default")]
         user: UserInfo,
         #[serde(default)]
         audiences: Option<Vec<String>>,

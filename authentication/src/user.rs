@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, ServiceAccount, UNAUTHENTICATED_GROUP};
 
 use crate::verifier_name::VerifierName;
@@ -15,16 +16,23 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 #[serde(default)]
 pub struct UserInfo {
     /// The name by which rules know the user.
+    #[serde(deserialize_with = "null_is_default")]
     pub username: String,
     /// Changes where another user gets the same name; empty where the verifier gives none.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
     /// The groups, in the verifier's order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
     /// What else the verifier says, by key.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "extras")]
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Reads extras, in which a list may be `null`.
+fn extras<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    let extras: BTreeMap<String, Option<Vec<String>>> = null_is_default(deserializer)?;
+    Ok(extras.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect())
 }
 
 impl UserInfo {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
+use tributary_apimachinery::json::null_is_default;
 
-use crate::rule::{Rule, or_default, rules};
+use crate::rule::{Rule, rules};
 
 /// The kinds of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,26 +178,26 @@ pub enum InvalidRbacObject {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     api_version: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     kind: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     metadata: WireMetadata,
     #[serde(deserialize_with = "rules")]
     rules: Vec<Rule>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     role_ref: WireName,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     subjects: Vec<WireName>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireMetadata {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     namespace: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     name: String,
 }
 
@@ -205,11 +206,11 @@ struct WireMetadata {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireName {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     kind: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     namespace: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     name: String,
 }
 

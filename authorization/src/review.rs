@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use serde::Deserialize;
+use tributary_apimachinery::json::null_is_default;
 
-use crate::rule::{Rule, or_default, rules};
+use crate::rule::{Rule, rules};
 
 /// The status of a SelfSubjectRulesReview.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub enum Doubt {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wire {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     status: WireStatus,
 }
 
@@ -43,7 +44,7 @@ struct Wire {
 #[serde(default, rename_all = "camelCase")]
 struct WireStatus {
     incomplete: bool,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     evaluation_error: String,
     #[serde(deserialize_with = "rules")]
     resource_rules: Vec<Rule>,

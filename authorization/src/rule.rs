@@ -4,18 +4,12 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use tributary_apimachinery::json::null_is_default;
 
 use crate::attributes::{Attributes, ResourceAttributes};
 
 /// What stands for every verb, group, resource or path.
 const ALL: &str = "*";
-
-/// Takes an absent field or a `null` for an empty list or text, as Kubernetes' decoder does.
-pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
 
 /// A PolicyRule as its role has it, and what tells at once that it cannot match. A cluster says how many rules and
 /// words there are, so that a rule is two texts, however many words it has.
@@ -37,16 +31,16 @@ const LISTS: usize = 5;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct WireRule {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     verbs: WireWords,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     api_groups: WireWords,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     resources: WireWords,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "null_is_default")]
     resource_names: WireWords,
     /// `NonResourceURLs` in Go, and spelled `nonResourceURLs`.
-    #[serde(rename = "nonResourceURLs", deserialize_with = "or_default")]
+    #[serde(rename = "nonResourceURLs", deserialize_with = "null_is_default")]
     non_resource_urls: WireWords,
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use tributary_apimachinery::json::null_is_default;
 
 use crate::column::CREATION_TIMESTAMP_DESCRIPTION;
 use crate::jsonpath::{Budget, JsonPath, JsonPathError};
@@ -20,13 +21,13 @@ pub struct ColumnDefinition {
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: String,
     /// A refinement of the type.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub format: String,
     /// What the column shows.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
     /// 0 is always shown, greater only with `-o wide`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
     /// Where the value stands in the object: `.spec.replicas`. Empty in a Table's column, which has none.
     #[serde(default)]

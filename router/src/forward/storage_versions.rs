@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::{Request, header};
 use serde::Deserialize;
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use super::send::ask_as_ourselves;
@@ -26,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What is read of a legacy document.
 #[derive(Deserialize)]
 struct ResourceList {
+    #[serde(default, deserialize_with = "null_is_default")]
     resources: Vec<ResourceStorageVersion>,
 }
 
@@ -33,7 +35,7 @@ struct ResourceList {
 #[serde(rename_all = "camelCase")]
 struct ResourceStorageVersion {
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     storage_version_hash: String,
 }
 

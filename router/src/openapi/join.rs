@@ -123,6 +123,11 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
                 f.write_str("an object")
             }
 
+            /// Go's decoder takes null for a map without entries.
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(RawObject(Vec::new()))
+            }
+
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
@@ -131,7 +136,7 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
                 Ok(RawObject(members))
             }
         }
-        deserializer.deserialize_map(Collect)
+        deserializer.deserialize_any(Collect)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
+use tributary_apimachinery::json::null_is_default;
 
 use crate::topology::Cluster;
 
@@ -32,13 +33,13 @@ impl Index {
     pub(super) fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Root {
-            #[serde(default)]
-            paths: BTreeMap<String, Entry>,
+            #[serde(default, deserialize_with = "null_is_default")]
+            paths: BTreeMap<String, Option<Entry>>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Entry {
-            #[serde(rename = "serverRelativeURL", default)]
+            #[serde(rename = "serverRelativeURL", default, deserialize_with = "null_is_default")]
             server_relative_url: String,
         }
         let root: Root = serde_json::from_slice(text)?;
@@ -48,7 +49,7 @@ impl Index {
             (1..=HASH_BYTES_MAX).contains(&hash.len()).then(|| hash.to_owned())
         };
         let paths = root.paths.iter().take(DOCUMENTS_MAX);
-        Ok(Self(paths.map(|(path, entry)| (path.clone(), hash(entry))).collect()))
+        Ok(Self(paths.map(|(path, entry)| (path.clone(), entry.as_ref().and_then(hash))).collect()))
     }
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tributary_apimachinery::json::null_is_default;
 use tributary_authorization::{Attributes, ResourceAttributes, RulesReview, User};
 use tributary_proxy::Transport;
 
@@ -37,7 +38,9 @@ pub(super) enum NoAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct OwnAccount {
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) username: String,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) groups: Vec<String>,
 }
 
@@ -55,11 +58,13 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Answer {
+        #[serde(deserialize_with = "null_is_default")]
         status: Status,
     }
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Status {
+        #[serde(deserialize_with = "null_is_default")]
         user_info: OwnAccount,
     }
     let text =

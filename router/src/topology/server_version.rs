@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde::Deserialize;
+use tributary_apimachinery::json::null_is_default;
 
 /// The longest name of a version, in characters. 64: twice what vendors write.
 const NAME_LENGTH_MAX: usize = 64;
@@ -21,11 +22,11 @@ impl ServerVersion {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Info {
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_is_default")]
             major: String,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_is_default")]
             minor: String,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_is_default")]
             git_version: String,
         }
         let info: Info = serde_json::from_slice(&text).ok()?;

@@ -19,6 +19,7 @@ use http::{Request, StatusCode, header};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, SelectableField, selectable_fields};
 use tributary_printers::{ColumnDefinition, Printer};
 
@@ -270,7 +271,7 @@ struct DefinitionState {
 
 #[derive(Deserialize)]
 struct DefinitionSpec {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     versions: Vec<DefinitionVersion>,
 }
 
@@ -278,9 +279,9 @@ struct DefinitionSpec {
 #[serde(rename_all = "camelCase")]
 struct DefinitionVersion {
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     additional_printer_columns: Vec<ColumnDefinition>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     selectable_fields: Vec<SelectableFieldPath>,
 }
 

@@ -8,6 +8,7 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
 
 use super::gathered::Gathered;
@@ -282,8 +283,9 @@ fn said(release: &Release, reply: Reply) -> RecordsSaid {
 
 #[derive(Deserialize)]
 struct RecordList {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     metadata: ListMetadata,
+    #[serde(default, deserialize_with = "null_is_default")]
     items: Vec<Record>,
 }
 
