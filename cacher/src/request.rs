@@ -15,7 +15,7 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ResourceVersion, explain};
 
 use crate::Transport;
-use crate::config::CacherConfig;
+use crate::config::{CacherConfig, HeldObjects};
 use crate::list_stream::{ListError, ListParser};
 use crate::state::StaleReason;
 
@@ -92,9 +92,22 @@ pub(crate) fn build(
         }
     };
     Request::get(format!("{}?{query}", config.path()))
-        .header(ACCEPT, HeaderValue::from_static("application/json"))
+        .header(ACCEPT, HeaderValue::from_static(accepted(config.held, target)))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(if target.is_compressed() { "gzip" } else { "identity" }))
         .body(body::empty())
+}
+
+/// The form in which objects are asked for. A server that has no metadata alone gives whole objects.
+fn accepted(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
+    match (held, target) {
+        (HeldObjects::WhileThere | HeldObjects::UntilTold, _) => "application/json",
+        (HeldObjects::MetadataUntilTold, ReflectorRequest::Watch { .. } | ReflectorRequest::WatchList) => {
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+        }
+        (HeldObjects::MetadataUntilTold, _) => {
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+        }
+    }
 }
 
 /// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event.

@@ -117,7 +117,7 @@ fn decide(
         _ => candidates(&[asked]),
     };
     let candidates = match plan {
-        ResourcePlan::SelfReview => doing.clone(),
+        ResourcePlan::SelfReview | ResourcePlan::Unlisted => doing.clone(),
         ResourcePlan::Create | ResourcePlan::DeleteCollection => candidates(&[asked, attributes(resource, "list")]),
         ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => doing.clone(),
         ResourcePlan::Get { .. } | ResourcePlan::Owner(_) => {

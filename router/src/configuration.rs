@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions};
+use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
 use tributary_merge::Epochs;
 
 use crate::discovery::{ServedResource, Union};
@@ -13,6 +13,7 @@ use crate::policy::{Policies, Policy};
 use crate::refusal::ONE_CLUSTER;
 use crate::topology::Cluster;
 use crate::versions::Versions;
+use crate::view::Standing;
 
 /// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
 /// between does not give one request a part of each. Cheap to take: six counters.
@@ -43,6 +44,42 @@ impl ConfigurationSnapshot {
     /// of a cluster that is another one's twin is in the union under the other's name.
     pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
+    }
+
+    /// Whether a cluster may serve a resource that its discovery lacks, because discovery is missing or out of date.
+    pub(crate) fn may_serve(&self, cluster: &Cluster, served: &ServedResource) -> bool {
+        !self.has_told(cluster) || self.is_unserved(cluster, served)
+    }
+
+    /// Whether discovery of a cluster lacks a resource and is out of date.
+    pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
+        self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
+    }
+
+    /// A resource that no discovery document lists, below a group and version that one cluster alone serves: an
+    /// aggregated server need not list all that it serves. A kube-apiserver lists its own groups in full.
+    pub(crate) fn unlisted(&self, request: &ResourceRequest) -> Option<ServedResource> {
+        let version = request.resource.group_version();
+        let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
+        let mut having = self.clusters.values().filter(|own| own.twin().is_none()).filter(has_it);
+        match (having.next(), having.next()) {
+            (Some(only), None) if !request.resource.is_built_in() => {
+                Some(ServedResource::unlisted(request, only.name().clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The standings of the clusters whose discovery lacks a resource and is out of date. Costs nothing if all clusters
+    /// have the resource, else a look at each.
+    pub(crate) fn unserved<'a>(
+        &'a self,
+        served: &'a ServedResource,
+    ) -> impl Iterator<Item = (ClusterName, Standing)> + use<'a> {
+        let all_have_it = served.clusters.len() + served.otherwise.len() >= self.clusters.len();
+        let clusters = self.clusters.values().filter(move |_| !all_have_it);
+        let unserved = clusters.filter(|cluster| self.is_unserved(cluster, served));
+        unserved.filter_map(|cluster| Some((cluster.name().clone(), Standing::of_unserved(cluster, &served.resource)?)))
     }
 
     /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
@@ -94,10 +131,10 @@ impl ConfigurationSnapshot {
         serving.map(|cluster| cluster.name().clone()).collect()
     }
 
-    /// The clusters that have a resource, or may have it: those that have not told yet what they serve.
+    /// The clusters that have a resource, or may have it.
     pub(crate) fn having(&self, served: &ServedResource) -> impl Iterator<Item = &ClusterName> {
         let all = self.clusters.values();
-        all.filter(|own| served.is_had_by(own.name()) || own.discovery().is_none()).map(|own| own.name())
+        all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
     /// What can be done where a resource cannot be watched for want of memory.

@@ -13,6 +13,7 @@ mod intake;
 mod join;
 pub mod model;
 mod otherwise;
+mod read;
 pub(crate) mod union;
 
 pub(crate) use document::DiscoveryPath;

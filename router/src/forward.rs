@@ -26,4 +26,5 @@ pub(crate) mod shared_questions;
 pub(crate) mod storage_versions;
 mod target;
 mod torn_release;
+pub(crate) mod unlisted;
 pub(crate) mod whole;

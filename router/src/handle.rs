@@ -22,7 +22,7 @@ use crate::dispatch::{Dispatched, SchemaName};
 use crate::metrics::{ClientClass, Decision, RequestSource};
 use crate::negotiate::Preferences;
 use crate::places_at_clusters::PlacesAtClusters;
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, ResourcePlan, plan};
 use crate::received::Received;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::report;
@@ -255,19 +255,22 @@ impl Router {
         caller: &Caller,
         noted: &mut Noted<'_>,
     ) -> Result<Response<Body>, Refusal> {
-        self.fleet.refresh_unknown().await;
+        self.fleet.refresh(|_| true).await;
         let configuration = self.configuration();
+        let unlisted = || configuration.unlisted(received.info.resource()?);
         let plan = match plan(received, message.headers(), &configuration, caller) {
-            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(&configuration, received.info, caller).await),
+            Err(Refusal::NoRoute) => match unlisted() {
+                Some(served) => Plan::Resource(Arc::new(served), ResourcePlan::Unlisted),
+                None => return Err(self.unless_undiscovered(&configuration, received.info, caller).await),
+            },
             planned => planned?,
         };
         noted.source = plan.source();
         self.act(message, received, &configuration, caller, (plan, &mut noted.warning)).await
     }
 
-    /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
-    /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
-    /// gone. What can be listed or watched is to be waited for.
+    /// Refuses a resource that no discovery has. A cluster may serve it whose discovery is missing, out of date, or does
+    /// not describe the version. Then a controller must not read it as gone, and lists and watches are to be repeated.
     async fn unless_undiscovered(
         &self,
         configuration: &ConfigurationSnapshot,
@@ -275,9 +278,11 @@ impl Router {
         caller: &Caller,
     ) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
-        let version = request.resource.group_version();
-        let is_stale = |cluster: &Cluster| cluster.discovery().is_some_and(|own| own.is_stale(&version));
-        let is_unknown = |cluster: &Arc<Cluster>| !configuration.has_told(cluster) || is_stale(cluster);
+        let is_unknown = |cluster: &Arc<Cluster>| {
+            !configuration.has_told(cluster)
+                || cluster.undescribed(&request.resource).is_some()
+                || cluster.outdated(&request.resource).is_some()
+        };
         let clusters = &configuration.clusters;
         let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
         let told = asked::may_know(&unheard, caller, info.verb, request).await;
@@ -294,7 +299,10 @@ impl Router {
             Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
             _ => {
                 let name = request.name.clone().unwrap_or_default();
-                grounds::unknown(&self.fleet, resource.clone(), name, (&names, &[])).into()
+                let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));
+                let undescribed = undescribed.filter(|cluster| cluster.undescribed(resource).is_some());
+                let told: Vec<_> = undescribed.map(|cluster| cluster.undescribed_trouble(resource)).collect();
+                grounds::unknown(&self.fleet, resource.clone(), name, (&names, &told)).into()
             }
         }
     }

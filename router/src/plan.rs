@@ -77,6 +77,8 @@ pub(crate) enum ResourcePlan {
     DeleteCollection,
     /// A question about the caller: asked of every cluster.
     SelfReview,
+    /// A path that no discovery document lists: to the only cluster that serves its group and version.
+    Unlisted,
 }
 
 /// What happens to a request for one object on its way to the owner and back.

@@ -150,6 +150,16 @@ impl Refusal {
         }
     }
 
+    /// Whether it says that a cluster does not serve a resource.
+    pub(crate) fn is_not_serving(&self) -> bool {
+        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotServing { .. }))
+    }
+
+    /// Whether it says that no cluster has an object.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
+    }
+
     /// The same with the texts of these Warnings, where it says that no cluster has an object: that what is held is old
     /// is said of an answer from memory, also where that is that there is nothing.
     pub(crate) fn with_warnings(mut self, texts: impl FnOnce() -> Vec<String>) -> Self {

@@ -103,10 +103,10 @@ impl<'a> ClientRequest<'a> {
         served.clusters.iter().filter(|cluster| candidates.has(cluster))
     }
 
-    /// Those whose aggregated server does not answer.
-    pub(crate) fn stale(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
-        let Self { served, candidates, .. } = *self;
-        served.stale().filter(|cluster| candidates.has(cluster))
+    /// The candidates whose discovery does not describe the resource's version, and the causes.
+    pub(crate) fn undescribed(&self) -> Vec<Trouble> {
+        let clusters = self.served.undescribed().filter_map(|name| self.cluster(name));
+        clusters.map(|cluster| cluster.undescribed_trouble(&self.served.resource)).collect()
     }
 
     /// Those of which it is [not known](ConfigurationSnapshot::has_told) yet what they serve.
@@ -114,6 +114,13 @@ impl<'a> ClientRequest<'a> {
         let mut undiscovered = self.clusters();
         undiscovered.retain(|cluster| !self.configuration.has_told(cluster));
         undiscovered
+    }
+
+    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, though their discovery lacks it.
+    pub(crate) fn may_serve(&self) -> Vec<Arc<Cluster>> {
+        let mut may_serve = self.clusters();
+        may_serve.retain(|cluster| self.configuration.may_serve(cluster, self.served));
+        may_serve
     }
 
     /// Those that serve the resource and are not part of its merged view.
@@ -152,6 +159,37 @@ impl<'a> ClientRequest<'a> {
     pub(crate) fn object_form(&self) -> Result<(AnswerForm, IncludeObject), Refusal> {
         let form = self.preferences.form(ResponseKind::Object)?;
         Ok((form, self.finish(form, ResponseKind::Object)?))
+    }
+}
+
+/// The configuration and a resource after clusters were asked for their discovery again.
+pub(crate) struct RenewedView {
+    configuration: ConfigurationSnapshot,
+    served: Arc<ServedResource>,
+}
+
+impl RenewedView {
+    /// Replaces the configuration and the resource of a request.
+    pub(crate) fn of<'b>(&'b self, request: ClientRequest<'b>) -> ClientRequest<'b> {
+        ClientRequest { configuration: &self.configuration, served: &self.served, ..request }
+    }
+}
+
+impl ClientRequest<'_> {
+    /// Asks the clusters for their discovery again whose discovery lacks the resource, except those out of reach. Returns
+    /// the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster.
+    pub(crate) async fn renewed(&self) -> Option<RenewedView> {
+        let Self { router, served, .. } = *self;
+        let has_all = |clusters: usize| served.clusters.len() + served.otherwise.len() >= clusters;
+        if has_all(self.configuration.clusters.len()) {
+            return None;
+        }
+        let lacks = |cluster: &Arc<Cluster>| !served.is_had_by(cluster.name()) && !cluster.is_out_of_reach();
+        router.fleet().refresh(lacks).await;
+        let configuration = router.configuration();
+        let now = Arc::clone(configuration.union.get(&served.resource)?);
+        let has_changed = *now != *served;
+        has_changed.then_some(RenewedView { configuration, served: now })
     }
 }
 

@@ -108,6 +108,8 @@ pub(crate) struct Faults {
     pub(crate) hidden: watch::Sender<BTreeSet<String>>,
     /// The groups whose aggregated server does not answer.
     pub(crate) silent: Mutex<BTreeSet<String>>,
+    /// Additional groups of the aggregated discovery document.
+    pub(crate) described: Mutex<Vec<Value>>,
     /// The resources whose watches get no bookmarks, but for the one that ends initial events.
     unmarked: Mutex<BTreeSet<String>>,
     /// The resources whose versions are not numbers, and what stands behind the number.
@@ -171,6 +173,7 @@ impl Faults {
             listens: watch::Sender::new(false),
             hidden: watch::Sender::default(),
             silent: Mutex::default(),
+            described: Mutex::default(),
             // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
             unmarked: Mutex::new(["events".to_owned()].into()),
             opaque: Mutex::default(),
@@ -427,6 +430,11 @@ impl Control {
         } else {
             silent.insert(group.to_owned());
         }
+    }
+
+    /// Adds groups to the aggregated document of `/apis`, without a check. Their paths are 404.
+    pub fn describe(&self, groups: Vec<Value>) {
+        *self.faults.described.lock() = groups;
     }
 
     /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events get none from the start, as

@@ -101,6 +101,12 @@ pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     }
 }
 
+/// Puts groups before all others.
+pub(crate) fn describe(document: &mut Value, described: &[Value]) {
+    let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
+    groups.splice(..0, described.iter().cloned());
+}
+
 fn groups() -> Vec<Value> {
     ["apps", AUTHORIZATION, RBAC_GROUP]
         .map(|group| {

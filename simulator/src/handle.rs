@@ -395,6 +395,9 @@ fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults)
             let mut document = discovery::document(path, aggregated)?;
             discovery::hide(&mut document, &faults.hidden.borrow());
             discovery::silence(&mut document, &faults.silent.lock());
+            if aggregated && *path == "apis" {
+                discovery::describe(&mut document, &faults.described.lock());
+            }
             let document = document.to_string();
             let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };
             Ok(cacheable(headers, content_type, document.into_bytes()))

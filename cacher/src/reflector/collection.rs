@@ -4,7 +4,6 @@ use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
 
 use super::task::Reflector;
-use crate::config::HeldObjects;
 use crate::machine::Input;
 use crate::object_room::NoRoom;
 use crate::state::StaleReason;
@@ -88,7 +87,7 @@ impl Reflector {
         counts.object_bytes.set(self.store.as_ref().map_or(0, Store::bytes));
         let is_about_objects = !matches!(update, Update::Progress { .. });
         self.observer.update(update);
-        let lets_go = self.shared.config.held == HeldObjects::UntilTold && is_about_objects;
+        let lets_go = self.shared.config.held.is_until_told() && is_about_objects;
         if let Some(store) = self.store.as_mut().filter(|_| lets_go) {
             store.let_go();
             snapshot = store.snapshot();

@@ -14,6 +14,8 @@ use tributary_proxy::Transport;
 
 use super::intake::{Root, take_in};
 use super::model::{AGGREGATED_ACCEPT, GroupList};
+use super::otherwise::Undescribed;
+use super::read::read;
 use super::union::MemberDiscovery;
 use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::at_once;
@@ -88,7 +90,16 @@ impl MemberDocuments {
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let (document, left_out) = take_in(serde_json::from_slice(text)?, root);
+        let (document, nameless) = read(text)?;
+        for error in nameless {
+            tracing::warn!(path = root.path(), %error, "a group of the member cannot be read; it is left out");
+        }
+        let (document, left_out) = take_in(document, root);
+        for (version, why) in document.undescribed() {
+            if let Undescribed::Unreadable(error) = why {
+                tracing::warn!(path = root.path(), %version, error, "the member's description of a version cannot be read");
+            }
+        }
         if let Some(left_out) = left_out {
             tracing::warn!(path = root.path(), %left_out, "the member serves more than is taken of one; it is left out");
         }

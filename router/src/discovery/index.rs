@@ -1,10 +1,10 @@
 //! What one document has, by name: a union asks it for each resource of all others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use tributary_apimachinery::GroupVersionResource;
 
-use super::model::{GroupList, Resource, STALE};
+use super::model::{Group, GroupList, Resource};
 use super::otherwise::Otherwise;
 
 /// The resources of a document, in which no name is there twice (`intake.rs`). Cost: one entry for each.
@@ -13,20 +13,20 @@ pub(super) struct Index<'a> {
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
     /// The versions of each resource, by group and name.
     versions: HashMap<(&'a str, &'a str), Vec<&'a str>>,
-    /// The versions that an aggregated server serves that does not answer.
-    stale: HashSet<(&'a str, &'a str)>,
+    /// The groups with versions that are not described.
+    undescribed: HashMap<&'a str, &'a Group>,
 }
 
 impl<'a> Index<'a> {
     pub(super) fn new(document: &'a GroupList) -> Self {
-        let mut index = Self { resources: HashMap::new(), versions: HashMap::new(), stale: HashSet::new() };
+        let mut index = Self { resources: HashMap::new(), versions: HashMap::new(), undescribed: HashMap::new() };
         for group in &document.items {
             let group_name = &*group.metadata.name;
+            if !group.is_described() {
+                index.undescribed.insert(group_name, group);
+            }
             for version in &group.versions {
                 let version_name = &*version.version;
-                if version.freshness == STALE {
-                    index.stale.insert((group_name, version_name));
-                }
                 for resource in &version.resources {
                     let name = &*resource.resource;
                     index.resources.entry((group_name, version_name, name)).or_insert_with(|| {
@@ -44,11 +44,11 @@ impl<'a> Index<'a> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// How a resource is served that is not served in this version: in others, or behind a server that does not answer.
+    /// How a resource is served that is not served in this version: in others, or as the member does not describe it.
     pub(super) fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
-        // The core group is no aggregated server's.
-        if !resource.group.is_empty() && self.stale.contains(&(&*resource.group, &*resource.version)) {
-            return Some(Otherwise::Stale);
+        let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
+        if let Some(undescribed) = undescribed {
+            return Some(Otherwise::Undescribed(undescribed));
         }
         let versions = self.versions.get(&(&*resource.group, &*resource.resource))?;
         Some(Otherwise::InVersions(versions.iter().map(|version| (*version).to_owned()).collect()))

@@ -48,7 +48,7 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     });
     let name = &groups[0].what.metadata.name;
     let versions = versions.iter().map(|(_, copies)| join_version(name, copies)).collect();
-    Group { metadata: groups[0].what.metadata.clone(), versions }
+    Group { metadata: groups[0].what.metadata.clone(), versions, unreadable: None }
 }
 
 /// The age of a version by its name, as Kubernetes orders them (`CompareKubeAwareVersionStrings`): greater is newer.
@@ -75,6 +75,7 @@ fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
         version: versions[0].what.version.clone(),
         resources: resources.iter().map(|(_, copies)| join_resource(group, copies)).collect(),
         freshness: fresh.unwrap_or(&versions[0]).what.freshness.clone(),
+        unreadable: None,
     }
 }
 

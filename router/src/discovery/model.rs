@@ -1,15 +1,23 @@
-//! The aggregated discovery document (`apidiscovery.k8s.io/v2`), as far as it is used.
+//! The aggregated discovery document (`apidiscovery.k8s.io/v2`), as far as it is used. A field that is absent or `null`
+//! has its empty value, and unknown fields are ignored, as in client-go: the aggregator of a kube-apiserver itself writes
+//! `"verbs": null` for a resource of which a server lists subresources alone.
 //!
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
 
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::ResourceRequest;
+use tributary_apimachinery::json::null_is_default;
+use tributary_apimachinery::{GroupVersion, ResourceRequest};
+
+use super::otherwise::Undescribed;
 
 /// The `Accept` header that asks for aggregated discovery and nothing else.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// What the content type of aggregated discovery carries besides its encoding.
 pub const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The kind of the document.
+pub const KIND: &str = "APIGroupDiscoveryList";
 
 /// The freshness of a version whose aggregated server did not answer: clients take none of its resources for known.
 pub const STALE: &str = "Stale";
@@ -18,15 +26,16 @@ pub const STALE: &str = "Stale";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
     /// Always `APIGroupDiscoveryList`.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub kind: String,
     /// Always `apidiscovery.k8s.io/v2`.
-    #[serde(rename = "apiVersion")]
+    #[serde(rename = "apiVersion", default, deserialize_with = "null_is_default")]
     pub api_version: String,
     /// Empty; clients expect the member.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupListMetadata,
     /// The groups in order of preference.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub items: Vec<Group>,
 }
 
@@ -38,18 +47,21 @@ pub struct GroupListMetadata {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Carries the group's name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupMetadata,
     /// Its versions, the preferred one first.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
+    /// Why its versions are not known.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 /// The metadata of a [`Group`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMetadata {
     /// The group's name; absent for the core group.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `null` in the answers of kube-apiservers before 1.35, and left out since.
     #[serde(rename = "creationTimestamp", default, skip_serializing_if = "Option::is_none")]
@@ -60,41 +72,67 @@ pub struct GroupMetadata {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// For example `v1`.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
     /// Its resources.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
     /// `Current`, or `Stale` where an aggregated server did not answer.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub freshness: String,
+    /// Why its text cannot be read. Then it is [`STALE`], without resources.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 /// One resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     /// The plural name.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub resource: String,
     /// The kind of its objects.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
     /// `Namespaced` or `Cluster`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub scope: String,
     /// The singular name.
-    #[serde(rename = "singularResource", default)]
+    #[serde(rename = "singularResource", default, deserialize_with = "null_is_default")]
     pub singular_resource: String,
     /// What can be done with it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
     /// Abbreviations for people.
-    #[serde(rename = "shortNames", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "shortNames",
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub short_names: Vec<String>,
     /// Groups of resources such as `all`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
     /// What hangs below an object.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub subresources: Vec<Subresource>,
+}
+
+impl Group {
+    /// Whether all of its versions are described.
+    pub fn is_described(&self) -> bool {
+        self.unreadable.is_none() && self.versions.iter().all(|version| version.freshness != STALE)
+    }
+
+    /// Why a version is not described that the group has, or may have.
+    pub fn undescribed(&self, version: &str) -> Option<Undescribed> {
+        if let Some(error) = &self.unreadable {
+            return Some(Undescribed::Unreadable(error.clone()));
+        }
+        let own = self.versions.iter().find(|own| own.version == version && own.freshness == STALE)?;
+        Some(own.unreadable.clone().map_or(Undescribed::Stale, Undescribed::Unreadable))
+    }
 }
 
 impl Resource {
@@ -150,15 +188,21 @@ impl std::fmt::Display for Nature<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subresource {
     /// Its name: `status`.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub subresource: String,
     /// The kind of its answers.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
     /// Kinds of bodies that it takes besides.
-    #[serde(rename = "acceptedTypes", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "acceptedTypes",
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub accepted_types: Vec<GroupVersionKind>,
     /// What can be done with it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
 }
 
@@ -166,24 +210,35 @@ pub struct Subresource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupVersionKind {
     /// The group; empty for the core group and, in discovery, for "that of the enclosing version".
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub group: String,
     /// The version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
     /// The kind.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub kind: String,
 }
 
 impl GroupList {
     /// A document with these groups.
     pub fn new(items: Vec<Group>) -> Self {
-        Self {
-            kind: "APIGroupDiscoveryList".into(),
-            api_version: "apidiscovery.k8s.io/v2".into(),
-            metadata: GroupListMetadata {},
-            items,
-        }
+        Self { kind: KIND.into(), api_version: "apidiscovery.k8s.io/v2".into(), metadata: GroupListMetadata {}, items }
+    }
+
+    /// The versions that are not described, with the reasons. A group whose versions are not known has an empty one.
+    pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
+        let of_group = |group: &Group| {
+            let versions = match group.unreadable {
+                Some(_) => vec![""],
+                None => group.versions.iter().map(|version| &*version.version).collect(),
+            };
+            let undescribed = |version: &str| {
+                let name = GroupVersion { group: group.metadata.name.clone().into(), version: version.into() };
+                Some((name, group.undescribed(version)?))
+            };
+            versions.into_iter().filter_map(undescribed).collect::<Vec<_>>()
+        };
+        self.items.iter().filter(|group| !group.is_described()).flat_map(of_group)
     }
 }

@@ -9,18 +9,35 @@ pub enum Otherwise {
     Clashes(String),
     /// It serves the resource in these versions.
     InVersions(Vec<String>),
-    /// It serves the version, but the aggregated server behind it does not answer: what it has is not known.
+    /// Its discovery has the version, but does not describe it.
+    Undescribed(Undescribed),
+}
+
+/// Why discovery of a cluster does not describe a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undescribed {
+    /// The aggregated server behind it does not answer.
     Stale,
+    /// Its description cannot be read, and why.
+    Unreadable(String),
 }
 
 impl Otherwise {
+    /// Whether the cluster may have objects that it does not describe.
+    pub fn is_undescribed(&self) -> bool {
+        matches!(self, Self::Undescribed(_))
+    }
+
     /// The reason in words, for warnings.
     pub fn reason(&self, resource: &GroupVersionResource) -> String {
         match self {
             Self::Clashes(kind) => format!("it serves them as {kind}"),
             Self::InVersions(versions) => format!("it serves them in {} only", versions.join(", ")),
-            Self::Stale => {
+            Self::Undescribed(Undescribed::Stale) => {
                 format!("the server behind its {} does not answer", resource.group_version())
+            }
+            Self::Undescribed(Undescribed::Unreadable(error)) => {
+                format!("its discovery of {} cannot be read: {error}", resource.group_version())
             }
         }
     }

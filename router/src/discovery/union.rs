@@ -8,8 +8,8 @@ use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Re
 use super::document::{DiscoveryPath, Document};
 use super::index::Index;
 use super::join::{Copies, join};
-use super::model::{Group, GroupList, Resource, STALE, Version};
-use super::otherwise::Otherwise;
+use super::model::{Group, GroupList, Resource, Version};
+use super::otherwise::{Otherwise, Undescribed};
 
 /// What one member serves: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct ServedResource {
     /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
     pub cacheable: Arc<[ClusterName]>,
     /// The clusters that have the resource, but not so that it can be shown here, and why: as another kind or scope, in
-    /// other versions only, or behind an aggregated server that does not answer.
+    /// other versions only, or as it does not describe it.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
@@ -245,20 +245,39 @@ impl Own {
 }
 
 impl ServedResource {
-    /// The clusters whose objects are left out of every answer, and why. One behind a server that does not answer is
-    /// not among them: what it has is not known, which is another matter.
+    /// A resource that a cluster does not list, below a version that no other serves.
+    pub fn unlisted(request: &ResourceRequest, cluster: ClusterName) -> Self {
+        let scope = if request.namespace.is_some() { "Namespaced" } else { "Cluster" };
+        let description = Resource {
+            resource: request.resource.resource.to_string(),
+            response_kind: None,
+            scope: scope.to_owned(),
+            singular_resource: String::new(),
+            verbs: Vec::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            subresources: Vec::new(),
+        };
+        let (clusters, cacheable) = (Arc::new([cluster]), Arc::new([]));
+        Self { resource: request.resource.clone(), description, clusters, cacheable, otherwise: Vec::new() }
+    }
+
+    /// The clusters whose objects are left out of every answer, and why. One that does not describe the version is not
+    /// among them: what it has is not known, which is another matter.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
-        self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale)
+        self.otherwise.iter().filter(|(_, otherwise)| !otherwise.is_undescribed())
     }
 
     /// Whether a cluster has the resource: serves it, or has it otherwise.
     pub fn is_had_by(&self, cluster: &ClusterName) -> bool {
-        self.clusters.contains(cluster) || self.otherwise.iter().any(|(other, _)| other == cluster)
+        // Both are in the order of names.
+        self.clusters.binary_search(cluster).is_ok()
+            || self.otherwise.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// The clusters of which it is not known what they have: the aggregated server behind the version does not answer.
-    pub fn stale(&self) -> impl Iterator<Item = &ClusterName> {
-        self.otherwise.iter().filter(|(_, otherwise)| *otherwise == Otherwise::Stale).map(|(cluster, _)| cluster)
+    /// The clusters that serve the version and do not describe it: what they have is not known.
+    pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
+        self.otherwise.iter().filter(|(_, otherwise)| otherwise.is_undescribed()).map(|(cluster, _)| cluster)
     }
 
     fn clash(&self) -> Option<String> {
@@ -283,10 +302,22 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// Whether what the member says of this version may be out of date:
-    /// the aggregated server behind it does not answer.
-    pub fn is_stale(&self, wanted: &GroupVersion) -> bool {
-        self.named.is_stale(wanted)
+    /// Why the member does not describe a version that it serves.
+    pub fn undescribed(&self, wanted: &GroupVersion) -> Option<Undescribed> {
+        let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
+        groups.group(&wanted.group)?.undescribed(&wanted.version)
+    }
+
+    /// Whether the member serves a version, described or not.
+    pub fn has_version(&self, wanted: &GroupVersion) -> bool {
+        let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
+        let group = groups.group(&wanted.group);
+        group.is_some_and(|group| group.versions.iter().any(|own| *own.version == *wanted.version))
+    }
+
+    /// The versions that the member does not describe.
+    pub fn all_undescribed(&self) -> impl Iterator<Item = GroupVersion> {
+        [&self.core, &self.named].into_iter().flat_map(|groups| groups.undescribed()).map(|(version, _)| version)
     }
 
     /// Whether it has every resource that another document has.
@@ -309,12 +340,6 @@ impl GroupList {
         self.items.iter().find(|group| group.metadata.name == name)
     }
 
-    fn is_stale(&self, wanted: &GroupVersion) -> bool {
-        let group = self.group(&wanted.group);
-        let version = group.and_then(|group| group.versions.iter().find(|version| *version.version == *wanted.version));
-        version.is_some_and(|version| version.freshness == STALE)
-    }
-
     fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         let group = self.group(&resource.group)?;
         let version = group.versions.iter().find(|version| *version.version == *resource.version)?;
@@ -327,7 +352,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::intake::{Root, take_in};
-    use super::super::model::{GroupMetadata, GroupVersionKind, Nature};
+    use super::super::model::{GroupMetadata, GroupVersionKind, Nature, STALE};
     use super::*;
 
     fn resource(name: &str, kind: &str, verbs: &[&str]) -> Resource {
@@ -352,8 +377,10 @@ mod tests {
                     version: (*version).into(),
                     resources: resources.clone(),
                     freshness: "Current".into(),
+                    unreadable: None,
                 })
                 .collect(),
+            unreadable: None,
         }
     }
 
@@ -426,7 +453,7 @@ mod tests {
                 "e: the server behind its x.io/v1 does not answer"
             ]
         );
-        assert_eq!((served.left_out().count(), served.stale().count()), (2, 1));
+        assert_eq!((served.left_out().count(), served.undescribed().count()), (2, 1));
         let clashes: Vec<_> = union.clashes().iter().collect();
         assert_eq!(clashes.len(), 1);
         assert!(

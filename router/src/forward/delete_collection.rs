@@ -7,6 +7,7 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 use tributary_authorization::Attributes;
@@ -18,7 +19,6 @@ use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::asked::attributes;
 use crate::body::Body;
-use crate::discovery::Otherwise;
 use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::refusal::{ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
@@ -29,7 +29,7 @@ use crate::versions::ClientVersion;
 use crate::view::{Deletion, standing};
 use crate::{deadline, response};
 
-/// Deletes a collection in every cluster that serves it and is wanted.
+/// Deletes a collection in every cluster that serves it and is wanted. Clusters are asked anew what they serve before.
 ///
 /// # Errors
 /// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 429
@@ -40,6 +40,8 @@ pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
+    let renewed = request.renewed().await;
+    let request = renewed.as_ref().map_or(request, |renewed| renewed.of(request));
     let ClientRequest { router, info, resource, query, .. } = request;
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
@@ -88,17 +90,11 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// What keeps those wanted clusters from being asked that may serve the resource: they have not said yet what they
-/// serve, or their aggregated server does not answer.
+/// The troubles of the wanted clusters that may serve the resource, though their discovery does not say so.
 fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
-    let resource = request.resource;
-    let undiscovered = request.undiscovered();
-    let undiscovered = undiscovered.iter().filter(|own| selects(request, wanted, own.name())).map(|own| own.trouble());
-    let stale = request.stale().filter(|name| selects(request, wanted, name));
-    let stale = stale.filter_map(|name| request.cluster(name));
-    let cause = || Otherwise::Stale.reason(&resource.resource);
-    let stale = stale.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
-    undiscovered.chain(stale).collect()
+    let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
+    let troubles = may_serve.chain(request.undescribed());
+    troubles.filter(|trouble| selects(request, wanted, &trouble.cluster)).collect()
 }
 
 /// A collection of which the caller may not delete a part that they see is not touched. `is_nowhere`: no cluster that
@@ -252,7 +248,7 @@ fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
 
 #[derive(Deserialize)]
 struct Deleted {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     items: Vec<CollectionItem>,
 }
 
@@ -264,7 +260,7 @@ struct CollectionItem {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CollectionItemMetadata {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     namespace: String,
     name: String,
     uid: String,

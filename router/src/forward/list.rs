@@ -79,9 +79,10 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     let is_of_helm = is_first && is_list_of_records(&served.resource, &options.label_selector);
     let mixed = is_of_helm.then(|| mixed_releases(&page)).and_then(|found| found.warning());
     let mut standings = std::mem::take(&mut page.standings);
-    let stale = request.stale().filter_map(|cluster| request.cluster(cluster));
-    standings.extend(request.undiscovered().into_iter().chain(stale).map(|cluster| {
-        let standing = Standing::of_undiscovered(&cluster, &served.resource);
+    let undescribed = served.undescribed().filter_map(|cluster| request.cluster(cluster));
+    standings.extend(request.may_serve().into_iter().chain(undescribed).map(|cluster| {
+        let standing = Standing::of_unserved(&cluster, &served.resource);
+        let standing = standing.unwrap_or_else(|| Standing::of_undiscovered(&cluster, &served.resource));
         (cluster.name().clone(), standing)
     }));
     standings.extend(Standing::left_out(served));

@@ -14,10 +14,9 @@ use tributary_merge::CompositeResourceVersion;
 pub(crate) use self::ask::{Found, Located, LookupKey};
 use super::ask::{Patience, Question};
 use crate::body::WHOLE_BODY_BYTES_MAX;
-use crate::discovery::Otherwise;
 use crate::grounds::{self, Meaning, NoOwner, Words};
 use crate::metrics::QuestionAbout;
-use crate::refusal::{Refusal, Trouble};
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -111,7 +110,8 @@ impl Lookup<'_> {
 }
 
 /// Finds the clusters that have the object: in memory, or by asking each where it is not held. `seen` are versions that
-/// the client has of it: memory is asked once it knows as much of the object's cluster as the client does.
+/// the client has of it: memory is asked once it knows as much of the object's cluster as the client does. Where no
+/// cluster has it, clusters are asked anew what they serve, and what that adds for the object.
 ///
 /// # Errors
 /// 504 where this process's own writes of the object are not seen within 3 s; 429 where no further namespace can be
@@ -121,8 +121,14 @@ pub(crate) async fn locate(
     lookup: Lookup<'_>,
     seen: &[ClientVersion],
 ) -> Result<Located, Refusal> {
-    let located = located(request, lookup, seen).await?;
-    Ok(Located { is_one_unknown: request.candidates.is_one_unknown(), ..located })
+    let mut found = located(request, lookup, seen).await?;
+    if found.is_nowhere()
+        && lookup != Lookup::Held
+        && let Some(renewed) = Box::pin(request.renewed()).await
+    {
+        found = Box::pin(located(renewed.of(request), lookup, seen)).await?;
+    }
+    Ok(Located { is_one_unknown: request.candidates.is_one_unknown(), ..found })
 }
 
 /// As [`locate`], among the clusters of which it is known that they are candidates.
@@ -197,7 +203,7 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), R
     let (found, standings) = view.find(before, &key)?;
     let found: Vec<_> =
         found.into_iter().filter_map(|(name, object)| Some((request.cluster(&name)?, Some(object)))).collect();
-    let unknown = standings.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
+    let unknown = standings.may_have().filter(|name| request.candidates.has(name)).cloned().collect();
     let mut told = standings.troubles();
     told.retain(|trouble| request.candidates.has(&trouble.cluster));
     let doubtful = standings.doubtful().filter(|(name, _)| request.candidates.has(name));
@@ -215,7 +221,7 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Result<Lo
         let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
         located.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
         located.forbidden.extend(asked.forbidden.iter().cloned());
-        located.told.extend(asked.told.iter().cloned().chain(stale_servers(request)));
+        located.told.extend(asked.told.iter().cloned().chain(request.undescribed()));
         located.take(asked);
     }
     Ok(located)
@@ -248,6 +254,11 @@ async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Res
     let mut asked = asked_of_all(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await?;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
+    // The last discovery of a cluster out of reach counts, as the objects do that are held of others.
+    let serves_none = |cluster: &Arc<Cluster>| {
+        cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
+    };
+    asked.unknown.retain(|name| !request.cluster(name).is_some_and(|own| serves_none(&own)));
     asked.unknown.sort();
     asked.unknown.dedup();
     asked.told.extend(located.told.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
@@ -294,25 +305,18 @@ async fn as_seen(
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Asks all of the chosen clusters. Those that have not told what they serve may have the object, too, and so may those
-/// whose aggregated server does not answer.
+/// Asks all of the chosen clusters. Those that may serve the resource without having said so may have the object, too, and so
+/// may those that do not describe its version.
 async fn asked_of_all(
     request: ClientRequest<'_>,
     within: Duration,
     chosen: impl Fn(&Arc<Cluster>) -> bool,
 ) -> Result<Located, Refusal> {
     let mut located = live(request, within, chosen).await?;
-    located.unknown.extend(request.undiscovered().iter().map(|cluster| cluster.name().clone()));
-    located.unknown.extend(request.stale().cloned());
-    located.told.extend(stale_servers(request));
+    located.unknown.extend(request.may_serve().iter().map(|cluster| cluster.name().clone()));
+    located.unknown.extend(request.undescribed().iter().map(|trouble| trouble.cluster.clone()));
+    located.told.extend(request.undescribed());
     Ok(located)
-}
-
-/// What keeps the clusters from being asked whose aggregated server does not answer.
-fn stale_servers<'a>(request: ClientRequest<'a>) -> impl Iterator<Item = Trouble> + use<'a> {
-    let cause = move || Otherwise::Stale.reason(&request.resource.resource);
-    let clusters = request.stale().filter_map(move |name| request.cluster(name));
-    clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) })
 }
 
 /// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was
@@ -332,6 +336,18 @@ async fn live(
     path.push_str(&escaped(resource.name.as_deref().unwrap_or_default()));
     let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
+    if is_below_alone(request) {
+        let is_read = request.info.verb == Verb::Get;
+        match resource.subresource.as_deref().filter(|_| is_read && clusters.len() > 1) {
+            Some(below) => path = format!("{path}/{below}"),
+            None => {
+                return Ok(Located {
+                    found: clusters.into_iter().map(|own| (own, None)).collect(),
+                    ..Default::default()
+                });
+            }
+        }
+    }
     if !clusters.is_empty() {
         caller.admit_lookup()?;
     }
@@ -356,6 +372,15 @@ async fn live(
         ask::ask(clusters, asked)
     };
     Ok(router.locations().ask(question.clone(), put, Located::is_nowhere).await)
+}
+
+/// Whether a request is for something below an object that cannot itself be asked for: servers of custom metrics and of
+/// virtual machines list subresources alone. Then each cluster that serves those may have it, and a read of several
+/// finds out which.
+fn is_below_alone(request: ClientRequest<'_>) -> bool {
+    request.resource.subresource.is_some()
+        && !request.resource.resource.is_built_in()
+        && !request.served.description.has_verb("get")
 }
 
 /// How long members may take to say whether they have an object of which memory knows nothing.

@@ -36,12 +36,34 @@ impl Meant {
 }
 
 /// The cluster of a new object, by the first ground that applies. `None` where none does. `seen` are versions that the
-/// client has of an object that was there: what is made in its place is made where it was.
+/// client has of an object that was there: what is made in its place is made where it was. Clusters are asked for
+/// their discovery again before that decides.
 ///
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where a cluster is unknown that may have
 /// what decides.
 pub(super) async fn of_new(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    seen: &[ClientVersion],
+) -> Result<Option<Meant>, Refusal> {
+    let found = of_new_by_grounds(request, held, seen).await;
+    let rests_on_served = match &found {
+        Ok(Some(meant)) => matches!(meant.ground, Ground::Kind | Ground::Namespace),
+        Ok(None) => true,
+        Err(refusal) => refusal.is_not_serving(),
+    };
+    if !rests_on_served {
+        return found;
+    }
+    match request.renewed().await {
+        Some(renewed) => of_new_by_grounds(renewed.of(request), held, seen).await,
+        None => found,
+    }
+}
+
+/// As [`of_new`], by what the clusters are known to serve.
+async fn of_new_by_grounds(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
     seen: &[ClientVersion],
@@ -187,9 +209,12 @@ fn by_precondition(
     }
 }
 
-/// Nothing names the cluster of a new object.
+/// Nothing names the cluster of a new object. The clusters are those of now: others may have been found to serve the
+/// resource meanwhile.
 pub(super) fn not_named(request: ClientRequest<'_>, held: &BufferedRequest) -> ClusterRefusal {
-    let (resource, clusters) = (request.resource.resource.clone(), request.serving().cloned().collect());
+    let (union, resource) = (request.router.fleet().union(), request.resource.resource.clone());
+    let serving = union.get(&resource).into_iter().flat_map(|served| served.clusters.iter());
+    let clusters = serving.filter(|cluster| request.candidates.has(cluster)).cloned().collect();
     ClusterRefusal::NotNamed { resource, name: name_of(request, held), clusters }
 }
 
@@ -204,8 +229,9 @@ fn name_of(request: ClientRequest<'_>, held: &BufferedRequest) -> String {
 /// 400 naming the clusters that serve the resource.
 fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, ClusterRefusal> {
     let served = request.served;
-    let serves =
-        |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || !request.configuration.has_told(cluster);
+    let serves = |cluster: &Arc<Cluster>| {
+        served.clusters.contains(cluster.name()) || request.configuration.may_serve(cluster, served)
+    };
     let found = ClusterName::new(name).ok().and_then(|name| request.cluster(&name)).filter(serves);
     found.ok_or_else(|| {
         let (resource, clusters) = (served.resource.clone(), request.serving().cloned().collect());

@@ -168,6 +168,7 @@ impl Router {
             ResourcePlan::DeleteCollection => {
                 Box::pin(forward::delete_collection::delete_collection(request, message)).await
             }
+            ResourcePlan::Unlisted => Box::pin(forward::unlisted::to_only_cluster(request, message)).await,
             ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
         }
     }

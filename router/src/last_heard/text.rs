@@ -282,7 +282,7 @@ mod tests {
 
     fn document(group: &str) -> Arc<GroupList> {
         let metadata = GroupMetadata { name: group.to_owned(), ..GroupMetadata::default() };
-        GroupList::new(vec![Group { metadata, versions: Vec::new() }]).into()
+        GroupList::new(vec![Group { metadata, versions: Vec::new(), unreadable: None }]).into()
     }
 
     fn heard() -> LastHeard {

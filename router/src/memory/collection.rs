@@ -49,8 +49,8 @@ impl ClientRequest<'_> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
         let clusters = configuration.clusters.values().filter(|cluster| {
-            // One that has not told yet what it serves may serve this.
-            policy.selects(cluster.name()) && (served.is_had_by(cluster.name()) || !configuration.has_told(cluster))
+            policy.selects(cluster.name())
+                && (served.is_had_by(cluster.name()) || configuration.may_serve(cluster, served))
         });
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }

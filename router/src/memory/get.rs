@@ -18,13 +18,27 @@ use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
-/// Answers a get.
+/// Answers a get. Before the answer is 404, clusters are asked anew what they serve.
 ///
 /// # Errors
 /// [`Refusal::NotCached`] where a cluster can be asked whose objects memory lacks; 404, with a Warning for each cluster
 /// of which what is held may be old; 503 while a cluster that may have the object is unknown; 409 where several have
 /// it; 504 for a version that does not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
+    match get_of_served(request).await {
+        Err(refusal) if refusal.is_not_found() => match Box::pin(request.renewed()).await {
+            Some(renewed) => Box::pin(get_of_served(renewed.of(request))).await,
+            None => Err(refusal),
+        },
+        answer => answer,
+    }
+}
+
+/// Answers a get by what the clusters are known to serve.
+///
+/// # Errors
+/// As [`get`].
+async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
@@ -48,7 +62,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         return Err(Refusal::NotCached(Box::default()));
     }
     let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = grounds::owner(&owners, standings.unknown(), Meaning::Known);
+    let owner = grounds::owner(&owners, standings.may_have(), Meaning::Known);
     let owner = owner.map_err(|none| match none {
         NoOwner::Nowhere if readable.as_ref().is_some_and(|readable| readable.is_one_unknown) => {
             let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());

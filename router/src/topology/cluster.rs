@@ -1,5 +1,6 @@
 //! One member cluster and the task that keeps its discovery fresh.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,18 +15,20 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
-use tributary_cacher::{ListPlaces, Precedence};
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
+use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
 use super::address::ClusterAddress;
+use super::followed_kinds::FollowedKinds;
+use super::kind_changes::KindChanges;
 use super::mark::ClusterMark;
 use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
 use crate::body;
-use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, fetch};
+use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::{FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
@@ -34,7 +37,7 @@ use crate::refusal::{Beyond, LimitRefusal, Refusal};
 use crate::report::ClusterCondition;
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
-/// is served after this time at the latest, at once if it was created through this endpoint.
+/// is served after this time at the latest, and at once where CustomResourceDefinitions may be watched.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
@@ -42,6 +45,12 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 /// connection was made to it (which another cluster may have answered), or somebody asks for what is not known. Of a
 /// hundred members' idle questions these would be every second one.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The shortest time between two discoveries of a cluster that requests ask for.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a request waits for the discovery that it asks for.
+const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -102,6 +111,10 @@ pub(crate) struct Cluster {
     inherited: ArcSwapOption<Served>,
     /// When it was configured.
     since: Instant,
+    /// The time of the last successful discovery.
+    told_at: Mutex<Option<Instant>>,
+    /// The versions that discovery does not describe, each with the time of the last discovery that did.
+    undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
     /// The cluster that this one is under a second name.
     twin: ArcSwapOption<ClusterName>,
     /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it.
@@ -123,6 +136,10 @@ pub(crate) struct Cluster {
     /// Whether it has let us act in users' names.
     lets_act: AtomicBool,
     refresh: Notify,
+    /// Changes of kinds that discovery may not show yet.
+    kind_changes: Arc<KindChanges>,
+    /// The time of the last discovery that a request asked for; locked meanwhile.
+    refreshed: tokio::sync::Mutex<Option<Instant>>,
     attempts: watch::Sender<Attempts>,
     /// Whether one of the attempts is over, and what it said is known.
     asked: AtomicBool,
@@ -248,6 +265,8 @@ impl Cluster {
         Arc::new(Self {
             inherited: ArcSwapOption::new(before.map(Arc::new)),
             since: Instant::now(),
+            told_at: Mutex::default(),
+            undescribed_since: Mutex::default(),
             twin: ArcSwapOption::empty(),
             namesake: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
@@ -269,6 +288,8 @@ impl Cluster {
             not_let: Mutex::default(),
             lets_act: AtomicBool::new(false),
             refresh: Notify::new(),
+            kind_changes: Arc::default(),
+            refreshed: tokio::sync::Mutex::default(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
@@ -314,6 +335,41 @@ impl Cluster {
     pub(super) fn served(&self) -> Option<Served> {
         let own = self.discovery().map(|discovery| Served { address: self.setup.address.clone(), discovery });
         own.or_else(|| self.inherited.load().as_deref().cloned())
+    }
+
+    /// The time since which discovery does not describe the version of a resource, and the cause. `None` if discovery
+    /// describes the version or lacks it, and before the first discovery.
+    pub(crate) fn undescribed(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
+        let version = resource.group_version();
+        let undescribed = self.discovery()?.undescribed(&version)?;
+        let since = self.undescribed_since.lock().get(&version).copied();
+        let since = since.or(*self.told_at.lock()).unwrap_or(self.since);
+        Some((since, Otherwise::Undescribed(undescribed).reason(resource)))
+    }
+
+    /// The time of the last successful discovery, and the reason why the cluster may now serve a resource that discovery
+    /// lacks. `None` if discovery is up to date.
+    pub(crate) fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
+        let told_at = (*self.told_at.lock())?;
+        if self.twin.load().is_some() {
+            return None;
+        }
+        let problem = || self.problem.lock().as_ref().map(|problem| problem.text.clone());
+        let changed = || {
+            let changed = "its CustomResourceDefinitions or APIServices have changed since";
+            self.kind_changes.concern(resource).then(|| changed.to_owned())
+        };
+        let cause = self.out_of_reach().map(|trouble| trouble.cause).or_else(problem).or_else(changed)?;
+        Some((told_at, cause))
+    }
+
+    /// Notes a successful discovery, and the versions that it does not describe.
+    fn note_told(&self, discovery: &MemberDiscovery) {
+        let now = Instant::now();
+        let before = self.told_at.lock().replace(now).unwrap_or(now);
+        let mut since = self.undescribed_since.lock();
+        let undescribed = discovery.all_undescribed();
+        *since = undescribed.map(|version| (version.clone(), *since.get(&version).unwrap_or(&before))).collect();
     }
 
     /// How it is reached.
@@ -462,6 +518,23 @@ impl Cluster {
         self.refresh.notify_one();
     }
 
+    /// Changes of kinds that discovery may not show yet.
+    pub(super) fn kind_changes(&self) -> &Arc<KindChanges> {
+        &self.kind_changes
+    }
+
+    /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
+    pub(super) async fn refreshed(&self) {
+        let mut refreshed = self.refreshed.lock().await;
+        // A cluster without a client is never asked.
+        if self.setup.client.is_err() || refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+            return;
+        }
+        // A cluster without an answer in time is asked again by a later request.
+        let _ = tokio::time::timeout(REFRESH_WAIT, self.asked_anew()).await;
+        *refreshed = Some(Instant::now());
+    }
+
     /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call,
     /// or none.
     pub(crate) async fn asked_anew(&self) {
@@ -485,7 +558,7 @@ impl Cluster {
 
     /// Starts the tasks that keep discovery fresh, and ask whether it is well and tell of it; `changed` is called after
     /// each change of the former.
-    pub(super) fn start(self: &Arc<Self>, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
+    pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
@@ -494,12 +567,13 @@ impl Cluster {
             let task = async move { tokio::join!(client.watch_over(), cluster.tell_of_troubles()) };
             tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
         }
-        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(changed).await });
+        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(room, changed).await });
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    async fn keep_fresh(self: Arc<Self>, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
+    async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
+        let mut kinds = FollowedKinds::default();
         let mut all = true;
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
@@ -507,6 +581,7 @@ impl Cluster {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
+            kinds.follow(&self, &room);
             let has_failed = self.problem_since().is_some();
             if has_failed {
                 self.tell_trouble()
@@ -524,6 +599,7 @@ impl Cluster {
             all = tokio::select! {
                 () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
                 () = self.refresh.notified() => true,
+                () = self.kind_changes.due() => false,
                 () = changed(&mut reachability) => true,
             };
         }
@@ -541,7 +617,7 @@ impl Cluster {
     /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
     async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
-        let before = self.fetched.load_full();
+        let (before, begun) = (self.fetched.load_full(), Instant::now());
         let connections = self.connections_made();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let served = self.served().map(|served| served.discovery);
@@ -562,6 +638,8 @@ impl Cluster {
         let news = match answer {
             Ok((fetched, identity, version)) => {
                 let mended = self.set_problem(None);
+                self.note_told(&fetched.discovery);
+                self.kind_changes.shown(begun);
                 let is_known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
                 let is_another = self.set_identity(identity);
                 let version_changed = version.is_some() && self.version.load().as_deref() != version.as_ref();

@@ -18,7 +18,6 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
 
@@ -30,12 +29,6 @@ use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
 use crate::discovery::{MemberDocuments, Union};
 use crate::flow::large_bodies::beside;
-
-/// How often an unknown path may make all members be asked again.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
-
-/// How long a request for an unknown path waits for the members' answers.
-const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of
 /// them, and short beside the time that a member takes to serve a new CRD.
@@ -67,8 +60,6 @@ pub(crate) struct Fleet {
     room: ObjectRoom,
     /// What answers of all members may leave unread.
     unread: MemberUnreadBytes,
-    /// When all were last asked anew; held while they are.
-    refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set.
     changing: Mutex<()>,
     /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
@@ -133,7 +124,6 @@ impl Fleet {
             shares,
             room,
             unread,
-            refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
             known: Mutex::new(known),
             former: Mutex::default(),
@@ -260,7 +250,7 @@ impl Fleet {
         drop(changing);
         for cluster in started {
             let news = Arc::clone(&self.news);
-            cluster.start(move |said| news.note(said));
+            cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
         }
         self.news.note(ClusterChange::Offer);
         self.news.at_once.notify_one();
@@ -305,21 +295,12 @@ impl Fleet {
         }
     }
 
-    /// Asks all members anew because somebody named something unknown. Rate-limited; waits for the answers, those to a
-    /// question of somebody else's that is under way included.
-    pub(crate) async fn refresh_unknown(&self) {
-        let mut refreshed = self.refreshed.lock().await;
-        if refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
-            return;
-        }
+    /// Asks members anew, because a request depends on what they serve by now. Rate-limited; waits for the answers, those
+    /// to a question of another request that is under way included.
+    pub(crate) async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
-        // A cluster without a client is never asked.
-        let asked =
-            clusters.values().filter(|cluster| cluster.setup.client.is_ok()).map(|cluster| cluster.asked_anew());
-        // Whoever does not answer in time is asked about another time.
-        let _ = tokio::time::timeout(REFRESH_WAIT, join_all(asked)).await;
+        join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
         self.news.settled().await;
-        *refreshed = Some(Instant::now());
     }
 
     /// Waits until each cluster has been asked once and what it said is taken over, or the time is up.
@@ -369,6 +350,8 @@ impl Drop for Fleet {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     /// A thousand members that answer within a second make a dozen unions, and none waits for another's.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_proxy::{Obstacle, ReachabilityState};
 
 use super::{Cluster, Fleet};
@@ -26,8 +26,10 @@ impl Cluster {
     /// it (refusals, the log, the report) has it from here.
     pub(crate) fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
         let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
-        let since = || self.problem_since().map_or_else(|| self.age(), |(_, age)| age);
-        let problem = || self.problem().map(|cause| trouble(cause, since()));
+        let problem = || {
+            let age = self.problem_since().map(|(_, age)| age);
+            self.problem().map(|cause| Trouble { cluster: self.name().clone(), cause, age })
+        };
         let Ok(client) = &self.setup.client else {
             return problem().map(|trouble| (ClusterCondition::Misconfigured, trouble));
         };
@@ -69,6 +71,14 @@ impl Cluster {
     /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.
     pub(crate) fn out_of_reach(&self) -> Option<Trouble> {
         self.is_out_of_reach().then(|| self.trouble())
+    }
+
+    /// The trouble of a resource whose version the cluster's discovery does not describe.
+    pub(crate) fn undescribed_trouble(&self, resource: &GroupVersionResource) -> Trouble {
+        let told = self.undescribed(resource);
+        let told =
+            told.map(|(since, cause)| Trouble { cluster: self.name().clone(), cause, age: Some(since.elapsed()) });
+        told.unwrap_or_else(|| self.trouble())
     }
 
     /// What keeps it from answering. Only for a cluster that is known not to have answered, and of which nothing more

@@ -12,6 +12,7 @@ use super::leader::{ClusterFeed, WholeViewFeed};
 use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewClusters};
 use super::standing::WhyAnew;
 use super::{CollectionObstacle, Standing, View};
+use crate::discovery::ServedResource;
 use crate::topology::Cluster;
 
 /// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is
@@ -38,6 +39,20 @@ impl View {
         }
         let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
         self.note(|board| board.set_all(standings));
+    }
+
+    /// Makes the cachers fit the fleet where a cluster is missing that serves the resource, as clusters were asked anew
+    /// a moment ago. Cost: as of [`standings`](Self::standings), where none is missing.
+    pub(crate) fn follow_serving_clusters(self: &Arc<Self>, served: &ServedResource) {
+        let standings = self.standings();
+        if standings.len() >= served.cacheable.len() {
+            return;
+        }
+        let policies = self.policies.load();
+        let policy = policies.of(&self.kind.resource);
+        if served.cacheable.iter().any(|name| policy.selects(name) && standings.of(name).is_none()) {
+            self.follow_fleet();
+        }
     }
 
     /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look:
@@ -80,7 +95,7 @@ impl View {
             true => ServingState::Yes,
             // An aggregated server that does not answer just now takes its resources out of discovery; their objects
             // live.
-            false if discovery.is_stale(&self.kind.resource.group_version()) => ServingState::Unknown,
+            false if discovery.undescribed(&self.kind.resource.group_version()).is_some() => ServingState::Unknown,
             false => ServingState::No,
         }
     }

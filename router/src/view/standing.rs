@@ -10,7 +10,7 @@ use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
 
 use super::obstacle::CollectionObstacle;
-use crate::discovery::{Otherwise, ServedResource};
+use crate::discovery::ServedResource;
 use crate::refusal::{ClusterRefusal, ONE_CLUSTER, Trouble, without_name};
 use crate::topology::Cluster;
 
@@ -42,6 +42,14 @@ pub(crate) enum Standing {
     LeftOut {
         /// How it has them.
         reason: String,
+    },
+    /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
+    /// stale and without objects; the owner of a single name is unknown.
+    Unserved {
+        /// The time of that discovery.
+        since: Instant,
+        /// The reason why discovery is not up to date.
+        reason: Arc<str>,
     },
     /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not
     /// there, as the view of namespaces knows.
@@ -75,14 +83,18 @@ impl Standing {
         }
     }
 
-    /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the
-    /// resource's version does not answer it.
+    /// A cluster that has not told yet what it serves, or does not describe the resource's version.
     pub(crate) fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
-        let discovery = cluster.discovery();
-        let discovery = discovery.filter(|own| own.is_stale(&resource.group_version()));
-        let stale = || discovery.map(|_| Otherwise::Stale.reason(resource));
-        let reason = cluster.problem().or_else(stale).map(Arc::from);
-        Self::Unknown { since: cluster.since(), reason, obstacle: CollectionObstacle::Passing }
+        let (since, undescribed) = cluster.undescribed(resource).unzip();
+        let reason = cluster.problem().or(undescribed).map(Arc::from);
+        let since = since.unwrap_or_else(|| cluster.since());
+        Self::Unknown { since, reason, obstacle: CollectionObstacle::Passing }
+    }
+
+    /// The standing of a cluster that may serve a resource which its discovery lacks; `None` if discovery is up to date.
+    pub(crate) fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
+        let (since, reason) = cluster.outdated(resource)?;
+        Some(Self::Unserved { since, reason: reason.into() })
     }
 
     /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
@@ -127,9 +139,12 @@ impl Standing {
 
     /// What keeps the cluster from being asked, if nothing is known of its objects.
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
-        let Self::Unknown { since, reason, .. } = self else { return None };
-        let cause = reason.as_deref().unwrap_or(NOT_SYNCED).to_owned();
-        Some(Trouble { cluster: cluster.clone(), cause, age: Some(since.elapsed()) })
+        let (since, cause) = match self {
+            Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
+            Self::Unserved { since, reason } => (since, &**reason),
+            Self::Fresh | Self::Stale { .. } | Self::LeftOut { .. } | Self::NoNamespace => return None,
+        };
+        Some(Trouble { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
     }
 
     /// Whether nothing need be said of it in an answer.
@@ -141,7 +156,7 @@ impl Standing {
     fn trouble(&self) -> u8 {
         match self {
             Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
-            Self::Stale { .. } => 1,
+            Self::Stale { .. } | Self::Unserved { .. } => 1,
             Self::Unknown { .. } => 2,
         }
     }
@@ -225,6 +240,11 @@ impl Standings {
         self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
     }
 
+    /// How many clusters there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// How one cluster stands, if it is among them. Cost: a binary search.
     pub(crate) fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
         let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
@@ -244,8 +264,15 @@ impl Standings {
 
     /// What keeps those from being asked of which nothing is known.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
-        let some = if self.are_known() { &[] } else { &self.by_name[..] };
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
+    }
+
+    /// The clusters that may have an object of a name that is not held. Walks nothing if all clusters are fresh.
+    pub(crate) fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let may_have = |standing: &Standing| matches!(standing, Standing::Unknown { .. } | Standing::Unserved { .. });
+        some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
     }
 
     /// Whether all are fresh.
@@ -281,7 +308,7 @@ impl Standings {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
             let stays = match (standing, self.of(cluster)) {
-                (Standing::LeftOut { .. } | Standing::NoNamespace, _) => true,
+                (Standing::LeftOut { .. } | Standing::NoNamespace, _) | (Standing::Unserved { .. }, None) => true,
                 (standing, Some(now)) => standing.is_known() && !now.is_known() && is_held(cluster),
                 (_, None) => false,
             };
@@ -386,6 +413,11 @@ pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -
             Standing::Fresh | Standing::NoNamespace => None,
             Standing::Stale { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} may be stale, last updated {} s ago: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
+            )),
+            Standing::Unserved { since, reason } => Some(format!(
+                "cluster {cluster}: {resource} may be missing, it last said {} s ago that it serves none: {}",
                 since.elapsed().as_secs(),
                 without_name(reason, cluster)
             )),

@@ -119,10 +119,10 @@ impl ViewRead<'_> {
         let (view, standings) = self.held(views).await;
         let before = standings.map(|mut standings| {
             let policy = configuration.policy(&served.resource);
-            for (cluster, standing) in Standing::left_out(served) {
-                if policy.selects(&cluster) && wanted.matches(&cluster) {
-                    Arc::make_mut(&mut standings).set(cluster, standing);
-                }
+            let is_wanted = |cluster: &ClusterName| policy.selects(cluster) && wanted.matches(cluster);
+            let others = Standing::left_out(served).chain(configuration.unserved(served));
+            for (cluster, standing) in others.filter(|(cluster, _)| is_wanted(cluster)) {
+                Arc::make_mut(&mut standings).set(cluster, standing);
             }
             EarlierStandings::new(standings, wanted, partial)
         });
@@ -134,6 +134,7 @@ impl ViewRead<'_> {
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = views.get_or_start(served, own, namespace).await;
+        view.follow_serving_clusters(served);
         let mut standings = self.attempted(&view, deadline).await;
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();

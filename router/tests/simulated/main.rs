@@ -21,6 +21,7 @@ mod hidden;
 mod impersonated;
 mod informer;
 mod integers;
+mod kinds;
 mod lagging;
 mod large;
 mod last_heard;

@@ -6,11 +6,14 @@ use crate::grounds::Evidence;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
-/// Which clusters serve the resource. One that has not told what it serves may do so, too, and so may one whose
-/// aggregated server does not answer.
+/// Finds the clusters that serve the resource, and those that may. The last discovery of a cluster out of reach counts.
 pub(in crate::forward) fn of_kind(request: ClientRequest<'_>) -> Evidence {
-    let version = request.served.resource.group_version();
-    let may = |cluster: &&Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
+    let ClientRequest { configuration, served, .. } = request;
+    let may = |cluster: &&Arc<Cluster>| {
+        !configuration.has_told(cluster)
+            || served.undescribed().any(|name| name == cluster.name())
+            || (configuration.is_unserved(cluster, served) && !cluster.is_out_of_reach())
+    };
     let may = request.clusters().iter().filter(may).map(|cluster| cluster.name().clone()).collect();
     Evidence { has: request.serving().cloned().collect(), may, ..Evidence::default() }
 }

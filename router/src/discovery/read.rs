@@ -1,0 +1,285 @@
+//! Reading a member's document group by group: what cannot be read of one group says nothing of the others.
+
+use serde::Deserialize;
+use serde::de::Error;
+use serde_json::value::RawValue;
+use tributary_apimachinery::json::null_is_default;
+
+use super::model::{Group, GroupList, GroupMetadata, KIND, STALE, Version};
+
+/// Reads a document. A version that cannot be read is [`STALE`], as one behind a server that does not answer, and so is
+/// a group of which the name alone can be read. A group without a readable name is left out, and its error returned.
+///
+/// # Errors
+/// For a text that is no `APIGroupDiscoveryList`, such as that of a kube-apiserver that does not know the format.
+pub(super) fn read(text: &[u8]) -> Result<(GroupList, Vec<serde_json::Error>), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(default, deserialize_with = "null_is_default")]
+        kind: String,
+        #[serde(borrow, default, deserialize_with = "null_is_default")]
+        items: Vec<&'a RawValue>,
+    }
+    let List { kind, items } = serde_json::from_slice(text)?;
+    if kind != KIND {
+        return Err(Error::custom(format_args!("its kind is {kind:?}")));
+    }
+    let (mut groups, mut nameless) = (Vec::with_capacity(items.len()), Vec::new());
+    for item in items {
+        match read_group(item.get()) {
+            Ok(group) => groups.push(group),
+            Err(error) => nameless.push(error),
+        }
+    }
+    Ok((GroupList::new(groups), nameless))
+}
+
+/// Reads a group with each version that can be read, or its name alone.
+///
+/// # Errors
+/// For a group without a readable name.
+fn read_group(text: &str) -> Result<Group, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default, deserialize_with = "null_is_default")]
+        metadata: GroupMetadata,
+    }
+    #[derive(Deserialize)]
+    struct Versions<'a> {
+        #[serde(borrow, default, deserialize_with = "null_is_default")]
+        versions: Vec<&'a RawValue>,
+    }
+    let error = match serde_json::from_str(text) {
+        Ok(group) => return Ok(group),
+        Err(error) => error,
+    };
+    let Named { metadata } = serde_json::from_str(text)?;
+    let versions = serde_json::from_str(text).and_then(|Versions { versions }| {
+        versions.into_iter().map(|version| read_version(version.get())).collect::<Result<Vec<_>, _>>()
+    });
+    Ok(match versions {
+        Ok(versions) => Group { metadata, versions, unreadable: None },
+        Err(_) => Group { metadata, versions: Vec::new(), unreadable: Some(error.to_string()) },
+    })
+}
+
+/// Reads a version, or its name alone.
+///
+/// # Errors
+/// For a version without a readable name.
+fn read_version(text: &str) -> Result<Version, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        version: String,
+    }
+    serde_json::from_str(text).or_else(|error| {
+        let Named { version } = serde_json::from_str(text)?;
+        let (resources, unreadable) = (Vec::new(), Some(error.to_string()));
+        Ok(Version { version, resources, freshness: STALE.to_owned(), unreadable })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::otherwise::Undescribed;
+    use super::*;
+
+    fn list(items: &Value) -> String {
+        json!({"kind": KIND, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}).to_string()
+    }
+
+    /// Each resource and subresource with its verbs, and each version that is not described.
+    fn read_in_brief(text: &str) -> Vec<String> {
+        let (document, nameless) = read(text.as_bytes()).unwrap();
+        assert!(nameless.is_empty(), "{nameless:?}");
+        let mut brief = Vec::new();
+        for group in &document.items {
+            for version in &group.versions {
+                let name = format!("{}/{}", group.metadata.name, version.version);
+                if let Some(Undescribed::Stale) = group.undescribed(&version.version) {
+                    brief.push(format!("{name} stale"));
+                }
+                for resource in &version.resources {
+                    brief.push(format!("{name} {} {}", resource.resource, resource.verbs.join(",")));
+                    let below = resource.subresources.iter();
+                    brief.extend(below.map(|own| {
+                        format!("{name} {}/{} {}", resource.resource, own.subresource, own.verbs.join(","))
+                    }));
+                }
+            }
+        }
+        brief
+    }
+
+    fn version(name: &str, resources: Value) -> Value {
+        json!({"version": name, "resources": resources, "freshness": "Current"})
+    }
+
+    /// A resource in all its fields, as a kube-apiserver describes a CustomResourceDefinition.
+    fn defined(plural: &str, kind: &str, scope: &str) -> Value {
+        json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
+            "singularResource": kind.to_lowercase(), "verbs": ["get", "list", "watch"], "shortNames": ["x"],
+            "categories": ["all"], "subresources": [{"subresource": "status", "verbs": ["get"],
+                "responseKind": {"group": "", "version": "", "kind": kind}}]})
+    }
+
+    /// A subresource without its parent, as an aggregator makes it of a server's own list.
+    fn below_alone(plural: &str, below: &str, kind: &str, verbs: &[&str]) -> Value {
+        json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "Namespaced",
+            "singularResource": "", "verbs": null, "subresources": [{"subresource": below, "verbs": verbs,
+                "responseKind": {"group": "", "version": "", "kind": kind}}]})
+    }
+
+    #[test]
+    fn documents_of_widespread_servers_are_read() {
+        let no_kind = json!({"group": "", "version": "", "kind": ""});
+        type Row<'a> = (&'a str, &'a str, Vec<Value>, &'a [&'a str]);
+        let rows: Vec<Row<'_>> = vec![
+            (
+                "prometheus-adapter, custom metrics",
+                "custom.metrics.k8s.io",
+                vec![version("v1beta1", json!([below_alone("pods", "http_requests", "MetricValueList", &["get"])]))],
+                &["v1beta1 pods ", "v1beta1 pods/http_requests get"],
+            ),
+            ("KEDA, external metrics", "external.metrics.k8s.io", vec![version("v1beta1", json!([]))], &[]),
+            ("KEDA, no resources at all", "external.metrics.k8s.io", vec![version("v1beta1", Value::Null)], &[]),
+            (
+                "metrics-server",
+                "metrics.k8s.io",
+                vec![version(
+                    "v1beta1",
+                    json!([{"resource": "nodes", "responseKind": {"group": "", "version": "", "kind": "NodeMetrics"},
+                        "scope": "Cluster", "singularResource": "", "verbs": ["get", "list"], "shortNames": null}]),
+                )],
+                &["v1beta1 nodes get,list"],
+            ),
+            (
+                "Calico",
+                "projectcalico.org",
+                vec![version(
+                    "v3",
+                    json!([{"resource": "networkpolicies", "scope": "Namespaced", "singularResource": "networkpolicy",
+                        "responseKind": {"group": "", "version": "", "kind": "NetworkPolicy"},
+                        "shortNames": ["cnp"], "categories": [], "verbs": ["get", "list", "watch"], "subresources": null}]),
+                )],
+                &["v3 networkpolicies get,list,watch"],
+            ),
+            (
+                "OpenShift, routes beside a create-only resource",
+                "route.openshift.io",
+                vec![version(
+                    "v1",
+                    json!([defined("routes", "Route", "Namespaced"),
+                        {"resource": "processedtemplates", "responseKind": {"group": "", "version": "", "kind": "Template"},
+                            "scope": "Namespaced", "singularResource": "", "verbs": ["create"], "subresources": []}]),
+                )],
+                &["v1 routes get,list,watch", "v1 routes/status get", "v1 processedtemplates create"],
+            ),
+            (
+                "Cozystack, with fields of a later version",
+                "apps.cozystack.io",
+                vec![json!({"version": "v1alpha1", "freshness": "Current", "peerServed": true, "resources": [
+                    {"resource": "buckets", "responseKind": {"kind": "Bucket", "stable": 1}, "scope": "Namespaced",
+                        "singularResource": "bucket", "verbs": ["get", "list"], "selectableFields": ["metadata.name"]}]})],
+                &["v1alpha1 buckets get,list"],
+            ),
+            (
+                "cert-manager, definitions in two versions",
+                "cert-manager.io",
+                vec![
+                    version("v1", json!([defined("clusterissuers", "ClusterIssuer", "Cluster")])),
+                    version("v1alpha2", json!([defined("clusterissuers", "ClusterIssuer", "Cluster")])),
+                ],
+                &[
+                    "v1 clusterissuers get,list,watch",
+                    "v1 clusterissuers/status get",
+                    "v1alpha2 clusterissuers get,list,watch",
+                    "v1alpha2 clusterissuers/status get",
+                ],
+            ),
+            (
+                "KubeVirt, subresources alone, with null verbs of their own",
+                "subresources.kubevirt.io",
+                vec![version(
+                    "v1",
+                    json!([below_alone("virtualmachines", "start", "VirtualMachine", &["put"]),
+                        {"resource": "version", "responseKind": no_kind, "scope": "", "singularResource": null, "verbs": null,
+                            "subresources": [{"subresource": "x", "responseKind": null, "acceptedTypes": null, "verbs": null}]}]),
+                )],
+                &["v1 virtualmachines ", "v1 virtualmachines/start put", "v1 version ", "v1 version/x "],
+            ),
+            (
+                "sample-apiserver",
+                "wardle.example.com",
+                vec![
+                    version("v1beta1", json!([{"resource": "flunders", "scope": "Namespaced", "verbs": ["get"]}])),
+                    version("v1alpha1", json!([{"resource": "fischers", "scope": "Cluster", "verbs": ["get"]}])),
+                ],
+                &["v1beta1 flunders get", "v1alpha1 fischers get"],
+            ),
+            (
+                "Karmada, a proxy below its clusters",
+                "cluster.karmada.io",
+                vec![version(
+                    "v1alpha1",
+                    json!([{"resource": "clusters", "responseKind": {"group": "", "version": "", "kind": "Cluster"},
+                        "scope": "Cluster", "singularResource": "cluster", "verbs": ["get", "list", "watch"],
+                        "subresources": [{"subresource": "proxy", "responseKind": no_kind, "verbs": ["get", "create"],
+                            "acceptedTypes": [{"group": "", "version": "", "kind": "ClusterProxyOptions"}]}]}]),
+                )],
+                &["v1alpha1 clusters get,list,watch", "v1alpha1 clusters/proxy get,create"],
+            ),
+            (
+                "a server that is down",
+                "down.example",
+                vec![
+                    json!({"version": "v1", "freshness": "Stale"}),
+                    json!({"version": "v2", "freshness": "Stale", "resources": null}),
+                ],
+                &["v1 stale", "v2 stale"],
+            ),
+            ("a server that is down, without versions", "down.example", Vec::new(), &[]),
+        ];
+        for (server, group, versions, expected) in rows {
+            // A field that a kube-apiserver before 1.35 writes.
+            let metadata = json!({"name": group, "creationTimestamp": null});
+            let text = list(&json!([{"metadata": metadata, "versions": versions}]));
+            let expected: Vec<_> = expected.iter().map(|own| format!("{group}/{own}")).collect();
+            assert_eq!(read_in_brief(&text), expected, "{server}");
+        }
+        for text in [list(&Value::Null), list(&json!([{"metadata": {"name": "x"}, "versions": null}]))] {
+            assert_eq!(read_in_brief(&text), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_nothing_of_the_rest() {
+        let good = |name: &str| json!({"metadata": {"name": name}, "versions": [version("v1", json!([]))]});
+        let bad = json!([{"resource": "things", "verbs": "get"}]);
+        let items = json!([
+            good("first.example"),
+            {"metadata": {"name": "part.example"}, "versions": [version("v2", bad), version("v1", json!([]))]},
+            {"metadata": {"name": "whole.example"}, "versions": "v1"},
+            {"metadata": {"name": 7}, "versions": []},
+            good("last.example"),
+        ]);
+        let (document, nameless) = read(list(&items).as_bytes()).unwrap();
+        let names: Vec<_> = document.items.iter().map(|group| &*group.metadata.name).collect();
+        assert_eq!(names, ["first.example", "part.example", "whole.example", "last.example"]);
+        assert_eq!(nameless.len(), 1);
+        let undescribed: Vec<_> = document.undescribed().map(|(version, _)| version.to_string()).collect();
+        assert_eq!(undescribed, ["part.example/v2", "whole.example/"]);
+        let [_, part, whole, _] = &document.items[..] else { panic!("{document:?}") };
+        let unreadable = |group: &Group, version: &str| matches!(group.undescribed(version), Some(Undescribed::Unreadable(error)) if error.contains("expected a sequence"));
+        assert!(unreadable(part, "v2") && !unreadable(part, "v1") && unreadable(whole, "v1"), "{document:?}");
+    }
+
+    #[test]
+    fn another_document_is_none() {
+        for text in ["{", "[]", "null", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#, r#"{"items":[]}"#] {
+            assert!(read(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

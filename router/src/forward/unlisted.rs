@@ -1,0 +1,27 @@
+//! Paths that no discovery document lists: to the only cluster that serves their group and version.
+
+use http::{Request, Response};
+
+use super::send::send;
+use crate::body::Body;
+use crate::grounds;
+use crate::refusal::Refusal;
+use crate::request::ClientRequest;
+
+/// Forwards a request and its answer untouched.
+///
+/// # Errors
+/// 404 if the cluster is no candidate; 503 for a write if another cluster may serve the path, too.
+pub(crate) async fn to_only_cluster(
+    request: ClientRequest<'_>,
+    message: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let ClientRequest { router, caller, info, resource, query, .. } = request;
+    let cluster = request.serving().find_map(|name| request.cluster(name)).ok_or(Refusal::NoRoute)?;
+    let others: Vec<_> = request.may_serve().iter().map(|own| own.name().clone()).collect();
+    if !info.verb.is_read() && !others.is_empty() {
+        let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
+        return Err(grounds::unknown(router.fleet(), resource, name, (&others, &[])).into());
+    }
+    send(&cluster, caller, message, info, query).await
+}

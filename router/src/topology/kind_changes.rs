@@ -1,0 +1,179 @@
+//! Changes of the kinds that a cluster serves, as its CustomResourceDefinitions and APIServices tell them: from when on
+//! its discovery is asked for anew, and which kinds it may serve until that shows the change.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::GroupVersionResource;
+
+/// When discovery is asked for after a change. A kube-apiserver shows an established CustomResourceDefinition after
+/// some 100 ms, and an APIService once it has asked the server behind it; an unchanged answer is a 304.
+const ASKED_AFTER: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_millis(1_000),
+    Duration::from_millis(2_000),
+];
+
+/// The shortest time between two such questions. 200 ms: many definitions are often made at once.
+const ASK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long discovery may take to show a change; an answer to a later question shows it.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many changes are remembered at a time. 1,024: more than the largest sets of CustomResourceDefinitions.
+const CHANGES_MAX: usize = 1_024;
+
+/// The two resources whose objects say which kinds there are. The name of each object says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KindSource {
+    /// CustomResourceDefinitions: `things.example.com`, a resource in all of its versions.
+    Definitions,
+    /// APIServices: `v1.example.com`, all resources of a version.
+    Services,
+}
+
+impl KindSource {
+    pub(super) const ALL: [Self; 2] = [Self::Definitions, Self::Services];
+
+    /// The resource, and the kind of its objects.
+    pub(super) fn resource(self) -> (GroupVersionResource, &'static str) {
+        match self {
+            Self::Definitions => (
+                GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+                "CustomResourceDefinition",
+            ),
+            Self::Services => (GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices"), "APIService"),
+        }
+    }
+
+    /// Whether an object of this name may say that a resource is served.
+    fn concerns(self, name: &str, resource: &GroupVersionResource) -> bool {
+        let Some((first, group)) = name.split_once('.') else { return false };
+        let own = match self {
+            Self::Definitions => &resource.resource,
+            Self::Services => &resource.version,
+        };
+        *resource.group == *group && **own == *first
+    }
+}
+
+/// The changes of one cluster's kinds that its discovery may not show yet.
+#[derive(Default)]
+pub(super) struct KindChanges {
+    state: Mutex<ChangesState>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct ChangesState {
+    /// When each object was last made or changed, by its name.
+    changed: HashMap<(KindSource, String), Instant>,
+    last: Option<Instant>,
+    /// The number of questions since the last change.
+    asked: usize,
+    asked_at: Option<Instant>,
+}
+
+impl KindChanges {
+    /// Notes that there was a change, and which objects were made or changed.
+    pub(super) fn note<'a>(&self, source: KindSource, names: impl Iterator<Item = &'a str>) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        for name in names {
+            if state.changed.len() < CHANGES_MAX {
+                state.changed.insert((source, name.to_owned()), now);
+            }
+        }
+        (state.last, state.asked) = (Some(now), 0);
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Waits until discovery is to be asked for. Cancelling loses nothing.
+    pub(super) async fn due(&self) {
+        loop {
+            let due = self.state.lock().due();
+            let due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => break,
+                () = self.news.notified() => {}
+            }
+        }
+        let mut state = self.state.lock();
+        (state.asked, state.asked_at) = (state.asked + 1, Some(Instant::now()));
+    }
+
+    /// Forgets the changes that discovery shows which was asked for at this time.
+    pub(super) fn shown(&self, asked_at: Instant) {
+        let mut state = self.state.lock();
+        state.changed.retain(|_, changed| *changed + SHOWN_WITHIN > asked_at);
+    }
+
+    /// Whether a resource may be served by a change that discovery may not show yet.
+    pub(super) fn concern(&self, resource: &GroupVersionResource) -> bool {
+        self.state.lock().changed.keys().any(|(source, name)| source.concerns(name, resource))
+    }
+}
+
+impl ChangesState {
+    fn due(&self) -> Option<Instant> {
+        let due = self.last? + *ASKED_AFTER.get(self.asked)?;
+        Some(self.asked_at.map_or(due, |asked_at| due.max(asked_at + ASK_INTERVAL)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_concerns_the_resources_that_its_name_says() {
+        let things = GroupVersionResource::new("late.example", "v1", "things");
+        for (source, name, expected) in [
+            (KindSource::Definitions, "things.late.example", true),
+            (KindSource::Definitions, "others.late.example", false),
+            (KindSource::Definitions, "things.example", false),
+            (KindSource::Services, "v1.late.example", true),
+            (KindSource::Services, "v2.late.example", false),
+            (KindSource::Services, "v1.", false),
+            (KindSource::Services, "things", false),
+        ] {
+            assert_eq!(source.concerns(name, &things), expected, "{source:?} {name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_asked_for_until_discovery_must_show_it() {
+        let (changes, begun) = (KindChanges::default(), Instant::now());
+        let things = GroupVersionResource::new("late.example", "v1", "things");
+        changes.note(KindSource::Definitions, ["things.late.example"].into_iter());
+        let mut asked = Vec::new();
+        while tokio::time::timeout(Duration::from_secs(60), changes.due()).await.is_ok() {
+            asked.push(begun.elapsed().as_millis());
+            changes.shown(Instant::now());
+            assert_eq!(changes.concern(&things), begun.elapsed() < SHOWN_WITHIN, "{asked:?}");
+        }
+        assert_eq!(asked, [0, 200, 500, 1_000, 2_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_end_are_asked_for_five_times_a_second() {
+        let (changes, begun) = (KindChanges::default(), Instant::now());
+        let mut asked = 0;
+        while begun.elapsed() < Duration::from_secs(10) {
+            changes.note(KindSource::Services, std::iter::empty());
+            asked += usize::from(tokio::time::timeout(Duration::from_millis(10), changes.due()).await.is_ok());
+        }
+        assert!((45..=51).contains(&asked), "{asked}");
+    }
+}

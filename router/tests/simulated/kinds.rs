@@ -1,0 +1,232 @@
+//! Which kinds clusters serve: what becomes of a kind that a cluster may serve by now, and of documents that cannot be
+//! read in full.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary_apimachinery::Partial;
+use tributary_router::{Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, pass, until};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn deployment(name: &str) -> Value {
+    json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"}})
+}
+
+/// Two members that have a Deployment each, `of-a` and `of-b`. Only a serves Deployments, as far as is known.
+async fn second_without_deployments(policies: Policies) -> Fixture {
+    let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
+    for member in &fixture.members {
+        member.apply(deployment(&format!("of-{}", member.name()))).unwrap();
+    }
+    fixture.member("b").control().serve("deployments.apps", false);
+    fixture.router = fixture.restarted(policies).await.router;
+    fixture.get(DEPLOYMENTS).await.ok();
+    fixture
+}
+
+fn clusters(list: &Value) -> Vec<String> {
+    list["items"].as_array().unwrap().iter().map(|item| cluster(item)).collect()
+}
+
+/// Has discovery of a member refused, and waits until that is known.
+async fn refuse_discovery(fixture: &Fixture, member: &str) {
+    let rejection = Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(403) };
+    fixture.member(member).control().reject(Some(rejection));
+    fixture.get("/apis/unknown.io/v1").await;
+    fixture.out_of_reach(member).await;
+}
+
+#[tokio::test]
+async fn a_kind_that_a_cluster_may_serve_since_its_discovery_fails_is_not_missing_in_silence() {
+    let deny = Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() };
+    let live = Policies { registered: Some(Vec::new()), ..allow() };
+    for policies in [allow(), deny, live] {
+        let fixture = second_without_deployments(policies).await;
+        assert_eq!(fixture.get(DEPLOYMENTS).await.warnings(), [""; 0], "a cluster that serves none is no failure");
+        refuse_discovery(&fixture, "b").await;
+        fixture.member("b").control().serve("deployments.apps", true);
+        let list = fixture.get(DEPLOYMENTS).await;
+        assert_eq!(clusters(&list.ok()), ["a"]);
+        let [warning] = &list.warnings()[..] else { panic!("{list:?}") };
+        assert!(warning.contains("cluster b: deployments.apps may be missing, it last said "), "{warning}");
+        assert!(warning.contains("discovery of /api"), "{warning}");
+        fixture.get(&format!("{DEPLOYMENTS}/of-a")).await.ok();
+        for method in ["GET", "DELETE"] {
+            let answer = fixture.client().send(method, &format!("{DEPLOYMENTS}/of-b"), &[], "").await;
+            assert!(answer.refused(503).contains("b (for "), "{answer:?}");
+        }
+        for method in ["DELETE", "PATCH"] {
+            let headers = [("content-type", "application/merge-patch+json")];
+            let path = format!("{DEPLOYMENTS}{}", if method == "PATCH" { "/of-a" } else { "" });
+            fixture.client().send(method, &path, &headers, "{}").await.refused(503);
+        }
+        let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(503);
+        assert!(message.contains("b may serve deployments.apps, too, and cannot be asked"), "{message}");
+        // What nobody is known to serve is not known to be missing, either.
+        fixture.get("/apis/unknown.io/v1/namespaces/default/things/x").await.refused(503);
+        fixture.member("b").control().reject(None);
+        until(async || fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.code == 200).await;
+        assert_eq!(clusters(&fixture.get(DEPLOYMENTS).await.ok()), ["a", "b"]);
+    }
+}
+
+/// A new object goes by what is known of a cluster that is out of reach, as by what is held of it.
+#[tokio::test]
+async fn a_cluster_out_of_reach_counts_for_new_objects_by_what_it_served() {
+    let fixture = second_without_deployments(allow()).await;
+    fixture.member("b").control().stop_listening().await;
+    fixture.out_of_reach("b").await;
+    let list = fixture.get(DEPLOYMENTS).await;
+    assert!(list.warnings()[0].contains("cluster b: deployments.apps may be missing"), "{list:?}");
+    fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.refused(503);
+    assert_eq!(cluster(&fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.ok()), "a");
+    let apply = format!("{DEPLOYMENTS}/applied?fieldManager=t");
+    assert_eq!(cluster(&fixture.patch(&apply, "apply-patch+yaml", &deployment("applied")).await.ok()), "a");
+}
+
+#[tokio::test]
+async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_name_is_nowhere() {
+    for registered in [None, Some(Vec::new())] {
+        let fixture = second_without_deployments(Policies { registered, ..allow() }).await;
+        fixture.member("b").control().serve("deployments.apps", true);
+        assert_eq!(cluster(&fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.ok()), "b");
+        assert_eq!(clusters(&fixture.get(DEPLOYMENTS).await.ok()), ["a", "b"]);
+    }
+    let fixture = second_without_deployments(allow()).await;
+    fixture.member("b").control().serve("deployments.apps", true);
+    let patch = json!({"metadata": {"labels": {"l": "1"}}});
+    let patched = fixture.patch(&format!("{DEPLOYMENTS}/of-b"), "merge-patch+json", &patch).await.ok();
+    assert_eq!(cluster(&patched), "b");
+}
+
+#[tokio::test]
+async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_collection_is_deleted() {
+    let fixture = second_without_deployments(allow()).await;
+    fixture.member("b").control().serve("deployments.apps", true);
+    fixture.client().send("DELETE", DEPLOYMENTS, &[], "").await.ok();
+    for member in &fixture.members {
+        let name = format!("of-{}", member.name());
+        assert_eq!(member.get("deployments.apps", "default", &name), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_it_decides_where_an_object_is_made() {
+    let fixture = second_without_deployments(allow()).await;
+    fixture.member("b").control().serve("deployments.apps", true);
+    let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(400);
+    assert!(message.contains("--context a") && message.contains("--context b"), "{message}");
+    let fixture = second_without_deployments(allow()).await;
+    fixture.member("b").control().serve("deployments.apps", true);
+    let mut annotated = deployment("new");
+    annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": "b"});
+    assert_eq!(cluster(&fixture.write("POST", DEPLOYMENTS, &annotated).await.ok()), "b");
+}
+
+#[tokio::test]
+async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
+    let resource = |verbs: Value| {
+        json!({"resource": "policies", "scope": "Namespaced", "verbs": verbs,
+            "responseKind": {"group": "", "version": "", "kind": "Policy"}})
+    };
+    let group = |resource: Value| {
+        json!({"metadata": {"name": "odd.example"},
+            "versions": [{"version": "v1", "freshness": "Current", "resources": [resource]}]})
+    };
+    let mut fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.member("a").control().describe(vec![group(resource(json!({"get": true})))]);
+    fixture.member("b").control().describe(vec![group(resource(json!(["get", "list", "watch"])))]);
+    fixture.router = fixture.restarted(allow()).await.router;
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.warnings(), [""; 0]);
+    assert!(fixture.get("/readyz?verbose").await.body.windows(12).any(|text| text == b"cluster/a ok"));
+    let policies = "/apis/odd.example/v1/namespaces/default/policies";
+    let list = fixture.get(policies).await;
+    let said = format!("{:?} {}", list.warnings(), String::from_utf8_lossy(&list.body));
+    assert!(said.contains("cluster a") && said.contains("its discovery of odd.example/v1 cannot be read"), "{said}");
+    let message = fixture.get(&format!("{policies}/x")).await.refused(503);
+    assert!(message.contains("its discovery of odd.example/v1 cannot be read"), "{message}");
+    // A group is what it was as soon as it can be read.
+    fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
+    pass(Duration::from_secs(15)).await;
+    let list = fixture.get(policies).await;
+    assert!(!format!("{:?}", list.warnings()).contains("cluster a"), "{list:?}");
+}
+
+/// The age of a Warning counts from the last answer that described the version.
+#[tokio::test]
+async fn a_version_is_said_not_to_be_described_since_it_was_last() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    pass(Duration::from_secs(300)).await;
+    fixture.member("b").control().serve_group("apps", false);
+    pass(Duration::from_secs(30)).await;
+    let ages = |text: String| -> Vec<u64> {
+        let words: Vec<_> = text.split(' ').collect();
+        let seconds = words.windows(2).filter(|pair| pair[1].starts_with("s:") || pair[1] == "s");
+        seconds.filter_map(|pair| pair[0].parse().ok()).collect()
+    };
+    let warnings = fixture.get(DEPLOYMENTS).await.warnings();
+    let refused = fixture.client().send("DELETE", DEPLOYMENTS, &[], "").await.refused(503);
+    let named = fixture.get(&format!("{DEPLOYMENTS}/x")).await.refused(503);
+    for text in [warnings[0].clone(), refused, named] {
+        let ages = ages(text.clone());
+        assert!(!ages.is_empty() && ages.iter().all(|age| (15..60).contains(age)), "{ages:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version() {
+    let group =
+        |name: &str| json!({"metadata": {"name": name}, "versions": [{"version": "v1beta1", "freshness": "Current"}]});
+    let mut fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("a").control().describe(vec![group("external.example"), group("shared.example")]);
+    fixture.member("b").control().describe(vec![group("shared.example")]);
+    fixture.router = fixture.restarted(allow()).await.router;
+    let asked = |member: &str, path: &str| {
+        let log = fixture.member(member).control().request_log();
+        log.iter().filter(|line| line.contains(path)).count()
+    };
+    let path = |group: &str| format!("/apis/{group}/v1beta1/namespaces/default/s0-queue");
+    let external = path("external.example");
+    for (method, body) in [("GET", ""), ("POST", "{}")] {
+        let before = asked("a", &external);
+        fixture.client().send(method, &external, &[("content-type", "application/json")], body).await;
+        assert_eq!((asked("a", &external) - before, asked("b", &external)), (1, 0), "{method}");
+    }
+    fixture.get(&path("shared.example")).await.refused(404);
+    assert_eq!((asked("a", "s0-queue"), asked("b", "s0-queue")), (2, 0), "several have the version");
+    // Another cluster may serve it by now: a read is answered, and a write is not a guess.
+    refuse_discovery(&fixture, "b").await;
+    fixture.write("POST", &external, &json!({})).await.refused(503);
+    assert_eq!(asked("a", &external), 2);
+    fixture.get(&external).await;
+    assert_eq!(asked("a", &external), 3);
+}
+
+/// As servers of custom metrics describe themselves: a subresource, and a parent without verbs.
+#[tokio::test]
+async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
+    let described = json!({"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1beta1",
+        "freshness": "Current", "resources": [{"resource": "pods", "scope": "Namespaced", "verbs": null,
+            "responseKind": {"group": "", "version": "", "kind": ""}, "singularResource": "",
+            "subresources": [{"subresource": "http_requests", "verbs": ["get"],
+                "responseKind": {"group": "", "version": "", "kind": "MetricValueList"}}]}]}]});
+    let mut fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("a").control().describe(vec![described.clone()]);
+    fixture.router = fixture.restarted(allow()).await.router;
+    let path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/http_requests";
+    let asked = |member: &str| {
+        let log = fixture.member(member).control().request_log();
+        log.iter().filter(|line| line.contains("/http_requests")).count()
+    };
+    fixture.get(path).await;
+    assert_eq!((asked("a"), asked("b")), (1, 0));
+    fixture.member("b").control().describe(vec![described]);
+    let both = fixture.restarted(allow()).await;
+    both.get(path).await.refused(404);
+    assert_eq!((asked("a"), asked("b")), (2, 1), "each is asked");
+}
