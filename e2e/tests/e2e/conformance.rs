@@ -5,6 +5,7 @@
 //! why, and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from
 //! several members and are ordered by cluster first.
 
+mod aggregated;
 mod compact;
 mod custom;
 pub(crate) mod differences;
@@ -55,6 +56,7 @@ use conformance;
 /// Every case against every target: `conformance::bare::get::found` and so on.
 pub(crate) fn cases() -> Vec<Case> {
     let all: Vec<Conformance> = [
+        aggregated::cases(),
         discovery::cases(),
         list::cases(),
         get::cases(),

@@ -29,6 +29,7 @@ mod fixture;
 mod flow_control;
 mod helm;
 mod k9s;
+mod kinds;
 mod kubectl;
 mod observability;
 mod oracle;
@@ -72,6 +73,7 @@ fn main() -> anyhow::Result<()> {
         day::cases(),
         conformance::cases(),
         differential::cases(),
+        kinds::cases(),
         kubectl::cases(),
         helm::cases(),
         k9s::cases(),

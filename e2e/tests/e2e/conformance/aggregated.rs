@@ -1,0 +1,133 @@
+//! Aggregated API servers behind a member, and the assumptions that rest on how a kube-apiserver shows them.
+
+use super::{
+    Conformance, conformance,
+    target::{SOON, Target},
+};
+use crate::context::eventually;
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tributary_e2e::AggregatedServer;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const VERSION: &str = "v1beta1";
+
+pub(super) fn cases() -> Vec<Conformance> {
+    conformance!["aggregated"; subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata]
+}
+
+/// A server behind the first member alone, in a group of the case's own.
+struct Aggregated {
+    server: AggregatedServer,
+    target: Target,
+    group: String,
+}
+
+impl Aggregated {
+    async fn start(target: Target, resources: &Value) -> anyhow::Result<Self> {
+        let group = format!("{}.example.com", target.namespace);
+        let server = AggregatedServer::start().await?;
+        server.set_resources(&format!("{group}/{VERSION}"), resources);
+        server.register(&target.members[0], &group, VERSION).await?;
+        Ok(Self { server, target, group })
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/apis/{}/{VERSION}/namespaces/{}/{rest}", self.group, self.target.namespace)
+    }
+
+    /// Serves an empty list at a path, and waits until the target answers with it.
+    async fn shows(&self, rest: &str) -> anyhow::Result<()> {
+        let (path, api_version) = (self.path(rest), format!("{}/{VERSION}", self.group));
+        let list = json!({"kind": "MetricValueList", "apiVersion": api_version, "metadata": {}, "items": []});
+        self.server.set(&path, list);
+        eventually(SOON, async || {
+            let list = self.target.read(&path).await?;
+            ensure!(list["kind"] == "MetricValueList" && list["items"] == json!([]), "{list}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The version as the member's discovery describes it.
+    async fn described(&self) -> anyhow::Result<Value> {
+        let http = self.target.members[0].http();
+        let document = http.get("/apis").accept(AGGREGATED).send().await?.expect(200)?.json()?;
+        let mut groups = document["items"].as_array().into_iter().flatten();
+        let group = groups.find(|group| group["metadata"]["name"] == *self.group).context("no such group")?;
+        Ok(group["versions"][0].clone())
+    }
+
+    /// The members are shared with other cases.
+    async fn remove(&self) -> anyhow::Result<()> {
+        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{}", self.group);
+        self.target.members[0].http().delete(&path).send().await?.expect(200).map(drop)
+    }
+}
+
+/// The aggregator of a kube-apiserver makes a parent with `"verbs": null` of a subresource that is listed alone.
+async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
+    let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
+        "kind": "MetricValueList", "verbs": ["get"]}]);
+    let aggregated = Aggregated::start(target, &resources).await?;
+    let shown = aggregated.shows("pods/*/http_requests").await;
+    let described = aggregated.described().await;
+    aggregated.remove().await?;
+    shown?;
+    let parent = &described?["resources"][0];
+    ensure!(parent["resource"] == "pods" && parent["verbs"].is_null(), "{parent}");
+    ensure!(parent["subresources"][0]["verbs"] == json!(["get"]), "{parent}");
+    // Nothing else of the cluster is lost by it.
+    let maps = aggregated.target.http.get(&aggregated.target.maps("")).send().await?.expect(200)?;
+    ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
+    Ok(())
+}
+
+/// A server need not list what it serves.
+async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
+    let aggregated = Aggregated::start(target, &json!([])).await?;
+    let shown = aggregated.shows("s0-queue").await;
+    let described = aggregated.described().await;
+    aggregated.remove().await?;
+    shown?;
+    let resources = &described?["resources"];
+    ensure!(resources.is_null() || *resources == json!([]), "{resources}");
+    Ok(())
+}
+
+/// The metadata of CustomResourceDefinitions alone can be listed and watched, and tells of each new one.
+async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+    let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
+    let list = target.http.get(&format!("{DEFINITIONS}?limit=1")).accept(&accept("PartialObjectMetadataList"));
+    let list = list.send().await?.expect(200)?.json()?;
+    ensure!(list["kind"] == "PartialObjectMetadataList", "{list}");
+    let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
+    let watch = format!("{DEFINITIONS}?watch=1&resourceVersion={version}&timeoutSeconds=60");
+    let mut events = target.http.get(&watch).accept(&accept("PartialObjectMetadata")).stream().await?.events()?;
+    let group = format!("{}.example.com", target.namespace);
+    let name = format!("signs.{group}");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"plural": "signs", "kind": "Sign"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    let member = target.members[0].http();
+    member.post(DEFINITIONS, &definition).send().await?.expect(201)?;
+    let told = async {
+        loop {
+            let event = events.next(SOON).await?.context("the watch ended")?;
+            if event["object"]["metadata"]["name"] == *name {
+                return anyhow::Ok(event);
+            }
+        }
+    };
+    let told = tokio::time::timeout(SOON, told).await;
+    member.delete(&format!("{DEFINITIONS}/{name}")).send().await?.expect(200)?;
+    let event = told.context("no event")??;
+    ensure!(event["type"] == "ADDED" && event["object"]["kind"] == "PartialObjectMetadata", "{event}");
+    ensure!(event["object"].get("spec").is_none(), "{event}");
+    Ok(())
+}
