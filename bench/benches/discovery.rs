@@ -39,7 +39,9 @@ fn document() -> GroupList {
             version: "v1".to_owned(),
             resources: (0..RESOURCES).map(|number| resource(group, number)).collect(),
             freshness: "Current".to_owned(),
+            unreadable: None,
         }],
+        unreadable: None,
     };
     GroupList::new((0..GROUPS).map(group).collect())
 }

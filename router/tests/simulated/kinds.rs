@@ -29,7 +29,7 @@ async fn second_without_deployments(policies: Policies) -> Fixture {
 }
 
 fn clusters(list: &Value) -> Vec<String> {
-    list["items"].as_array().unwrap().iter().map(|item| cluster(item)).collect()
+    list["items"].as_array().unwrap().iter().map(cluster).collect()
 }
 
 /// Has discovery of a member refused, and waits until that is known.
