@@ -101,7 +101,7 @@ pub struct ServeArguments {
     pub create_in: Option<ClusterName>,
     /// What lists and watches do about a cluster that has never been read: wait for it, then refuse; or leave it out,
     /// with a Warning [default: Allow; Deny with --config alone]
-    #[arg(long, value_parser = words::partial(), value_name = "Deny|Allow")]
+    #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<Partial>,
     /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as
     /// numbers (for example controller-runtime's EnableReadYourWritesConsistency).
@@ -109,13 +109,14 @@ pub struct ServeArguments {
     #[arg(
         long,
         value_parser = words::item_resource_versions(),
+        ignore_case = true,
         value_name = "Composite|Integer",
         default_value = "Composite"
     )]
     pub item_resource_versions: ItemResourceVersions,
     /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from
     /// an Integer version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
-    #[arg(long, value_enum, value_name = "One|Several")]
+    #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
     /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary,
     /// else ~/.local/share/tributary]

@@ -31,11 +31,12 @@ pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Reads one of these words, as it is written: Kubernetes tells `Deny` from `deny` in flags and in fields.
+/// Reads one of these words. A flag with `ignore_case` takes it in any case; a field of a file has one spelling, as
+/// the API server enforces for the CustomResourceDefinition.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [Word<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {
-        let meant = words.iter().find(|(word, ..)| **word == text);
+        let meant = words.iter().find(|(word, ..)| word.eq_ignore_ascii_case(&text));
         meant.map(|(.., value)| *value).ok_or("is none of the words that are allowed")
     })
 }

@@ -28,7 +28,7 @@ async fn numbers_outlive_clusters_and_restarts() {
     let written = directory.path().join("all.kubeconfig");
     let (source_text, path) = (source.to_str().unwrap(), written.to_str().unwrap());
     let arguments = ["serve", "--kubeconfig", source_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
-    let arguments = [&arguments[..], &["--item-resource-versions", "Integer"]].concat();
+    let arguments = [&arguments[..], &["--item-resource-versions", "integer"]].concat();
     let expect = |pairs: &[(&str, u64)]| pairs.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect();
     let runs: [(Vec<&SimulatedCluster>, BTreeMap<String, u64>); 3] = [
         (vec![&one, &two], expect(&[("one", 0), ("two", 1)])),

@@ -302,7 +302,7 @@ async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Resu
 
 async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    let scene = refused_for_long(&context, &["--partial=Deny"]).await?;
+    let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
     ensure!(refused.contains("what you may read in some clusters is not known"), "{refused}");
     ensure!(!refused.contains(APART), "who may not know of it is told its name: {refused}");
