@@ -103,6 +103,9 @@ struct Refusal {
     says: Says,
 }
 
+/// The length of a reason in characters. The refused client, which has no identity yet, gets the reason in its 401.
+const WHY_CHARACTERS_MAX: usize = 200;
+
 /// How much the refusal by one of several authorities says, the least first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Says {
@@ -130,7 +133,12 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::PathLenConstraintViolated => {
                 "an authority allows fewer intermediate certificates".to_owned()
             }
-            error => error.to_string(),
+            // The texts of these errors quote bytes of the certificate, which may be tens of kilobytes.
+            webpki::Error::UnsupportedSignatureAlgorithmContext(_)
+            | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+                "its signature algorithm is not supported".to_owned()
+            }
+            error => error.to_string().chars().take(WHY_CHARACTERS_MAX).collect(),
         };
         let is_of_stranger = matches!(error, webpki::Error::UnknownIssuer);
         Self { why, says: if is_of_stranger { Says::Stranger } else { Says::Certificate } }
@@ -154,6 +162,13 @@ impl TrustedAuthority {
             return Err(Refusal::of_authority(unfit));
         }
         let parsed = match EndEntityCert::try_from(leaf) {
+            // A certificate of version 1 has no subjectAltName for the constraints of an authority to apply to, and
+            // webpki, which checks those on the subject, does not read it.
+            Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
+                return Err(Refusal::of_authority(
+                    "an authority with name constraints vouches for no certificate of X.509 version 1",
+                ));
+            }
             Err(webpki::Error::UnsupportedCertVersion) => return self.verify_version_one(leaf),
             parsed => parsed?,
         };

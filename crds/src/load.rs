@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::configuration::object_text;
 use crate::render::definitions;
 use crate::schema::{self, Violation};
-use crate::{API_VERSION, ConfigurationObjects};
+use crate::{API_VERSION, ConfigurationObjects, Origin};
 
 /// Why a file or one of its documents could not be read. A field's value is shown only where it cannot be a secret.
 #[derive(Debug, thiserror::Error)]
@@ -90,23 +90,6 @@ impl fmt::Display for LoadErrors {
             }
         }
         Ok(())
-    }
-}
-
-/// Where a document stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// The file.
-    pub file: PathBuf,
-    /// The document's number in the file, from 1; empty documents do not count.
-    pub document: usize,
-    /// The line that the document begins at, from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: document {} (line {})", self.file.display(), self.document, self.line)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The item form of a version that is not a number: its cluster, and its text as the cluster gave it.
 //!
-//! It is base64url of `{"cluster1":["1234/5678"]}`. The list tells it from a composite resourceVersion, whose components
-//! are strings. It can be sent back as a precondition, and a list or watch can do nothing with it.
+//! It is base64url of `{"cluster1":["1234/5678"]}`. The list tells it from a composite resourceVersion, whose
+//! components are strings. It can be sent back as a precondition, and a list or watch can do nothing with it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

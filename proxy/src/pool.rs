@@ -74,8 +74,9 @@ const USUAL_STREAMS: usize = 100;
 /// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long an upgrade waits for a connection to a member that is known to be unreachable. 100 ms: nobody else waits for
-/// its dial, kubectl tries two protocols one after the other, and a member that answers again is known within a second.
+/// How long an upgrade waits for a connection to a member that is known to be unreachable. 100 ms: nobody else waits
+/// for its dial, kubectl tries two protocols one after the other, and a member that answers again is known within a
+/// second.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one

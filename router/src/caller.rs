@@ -165,8 +165,8 @@ impl Caller {
         Self { admitted: OnceLock::new(), ..self.clone() }
     }
 
-    /// The same, but for the one person who owns the endpoint as themselves, whomever they ask to be: for questions whose
-    /// answers only choose among clusters, all of which the owner may know. One of many users stays who they are.
+    /// The same, but for the one person who owns the endpoint as themselves, whomever they ask to be: for questions
+    /// whose answers only choose among clusters, all of which the owner may know. One of many users stays who they are.
     pub(crate) fn of_owner(&self) -> Self {
         match self.who {
             Who::Owner(_) => Self { who: Who::Owner(None), ..self.clone() },

@@ -57,13 +57,17 @@ impl ConfigurationSnapshot {
     }
 
     /// A resource that no discovery document lists, below a group and version that one cluster alone serves: an
-    /// aggregated server need not list all that it serves. A kube-apiserver lists its own groups in full.
+    /// aggregated server need not list all that it serves. A kube-apiserver lists its own groups in full. `None` while
+    /// discovery of the cluster may be behind: a kind that discovery will show soon is read with versions of the merged
+    /// view.
     pub(crate) fn unlisted(&self, request: &ResourceRequest) -> Option<ServedResource> {
         let version = request.resource.group_version();
         let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
+        let resource = &request.resource;
+        let is_up_to_date = |own: &Cluster| own.outdated(resource).is_none() && own.undescribed(resource).is_none();
         let mut having = self.clusters.values().filter(|own| own.twin().is_none()).filter(has_it);
         match (having.next(), having.next()) {
-            (Some(only), None) if !request.resource.is_built_in() => {
+            (Some(only), None) if !request.resource.is_built_in() && is_up_to_date(only) => {
                 Some(ServedResource::unlisted(request, only.name().clone()))
             }
             _ => None,

@@ -269,8 +269,9 @@ impl Router {
         self.act(message, received, &configuration, caller, (plan, &mut noted.warning)).await
     }
 
-    /// Refuses a resource that no discovery has. A cluster may serve it whose discovery is missing, out of date, or does
-    /// not describe the version. Then a controller must not read it as gone, and lists and watches are to be repeated.
+    /// Refuses a resource that no discovery has. A cluster may serve it whose discovery is missing, out of date, or
+    /// does not describe the version. Then a controller must not read it as gone, and lists and watches are to be
+    /// repeated.
     async fn unless_undiscovered(
         &self,
         configuration: &ConfigurationSnapshot,
@@ -281,7 +282,7 @@ impl Router {
         let is_unknown = |cluster: &Arc<Cluster>| {
             !configuration.has_told(cluster)
                 || cluster.undescribed(&request.resource).is_some()
-                || cluster.outdated(&request.resource).is_some()
+                || cluster.outdated(&request.resource).is_some() && !cluster.is_out_of_reach()
         };
         let clusters = &configuration.clusters;
         let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
@@ -379,9 +380,9 @@ mod tests {
     use super::*;
     use crate::{RouterConfig, forward};
 
-    /// What a request may take until its answer begins, in bytes: 31 MB for the 4,000 that may be in flight. An idle
+    /// What a request may take until its answer begins, in bytes: 32 MB for the 4,000 that may be in flight. An idle
     /// watch holds none of it: the listener boxes it, and drops the box when the head of the answer is there.
-    const FUTURE_BYTES_MAX: usize = 15 << 9;
+    const FUTURE_BYTES_MAX: usize = 31 << 8;
 
     /// What one that is passed on takes besides, in bytes. It is allocated and copied for each: with all that a dial
     /// holds it was 32 KB, two thirds of a core's first cache.

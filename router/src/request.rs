@@ -176,8 +176,8 @@ impl RenewedView {
 }
 
 impl ClientRequest<'_> {
-    /// Asks the clusters for their discovery again whose discovery lacks the resource, except those out of reach. Returns
-    /// the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster.
+    /// Asks the clusters for their discovery again whose discovery lacks the resource, except those out of reach.
+    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, .. } = *self;
         let has_all = |clusters: usize| served.clusters.len() + served.otherwise.len() >= clusters;

@@ -267,7 +267,12 @@ fn a_question_to_policies_that_cannot_be_meant_is_not_answered_as_any_other() {
     let doubted = asked("get", "podss");
     let said = text(&doubted.stdout);
     assert_eq!(doubted.status.code(), Some(0), "{said}");
-    assert!(said.starts_with("warning: ") && said.contains("did you mean pods?\nMergedEndpoint all:\n"), "{said}");
+    assert!(
+        said.starts_with("warning: ")
+            && said.contains("did you mean pods? ")
+            && said.contains("\nMergedEndpoint all:\n"),
+        "{said}"
+    );
     let said = text(&asked("get", "pods").stdout);
     assert!(said.starts_with("MergedEndpoint all:\n"), "{said}");
 }

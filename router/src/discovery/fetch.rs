@@ -15,7 +15,7 @@ use tributary_proxy::Transport;
 use super::intake::{Root, take_in};
 use super::model::{AGGREGATED_ACCEPT, GroupList};
 use super::otherwise::Undescribed;
-use super::read::read;
+use super::read::{NamelessGroups, read};
 use super::union::MemberDiscovery;
 use crate::body::{self, Body, BoxError};
 use crate::flow::large_bodies::at_once;
@@ -91,8 +91,13 @@ impl MemberDocuments {
             return Ok(known);
         }
         let (document, nameless) = read(text)?;
-        for error in nameless {
-            tracing::warn!(path = root.path(), %error, "a group of the member cannot be read; it is left out");
+        if let Some(NamelessGroups { count, first_error }) = nameless {
+            tracing::warn!(
+                path = root.path(),
+                count,
+                first_error,
+                "groups of the member have no readable name; they are left out"
+            );
         }
         let (document, left_out) = take_in(document, root);
         for (version, why) in document.undescribed() {

@@ -6,7 +6,11 @@ use super::model::{Group, GroupList, Resource};
 
 /// How many groups of one member are known. 4,096: a kube-apiserver has 20, and the largest sets of
 /// CustomResourceDefinitions (a cloud provider's whole catalogue) some hundreds.
-const GROUPS_MAX: usize = 4_096;
+pub(super) const GROUPS_MAX: usize = 4_096;
+
+/// The number of versions of a group that are taken. 64: groups have up to a dozen, and each resource of a group looks
+/// for its version among them.
+const VERSIONS_MAX: usize = 64;
 
 /// How many resources of one member are known, over all groups and versions. 32,768: ten times as many as a
 /// kube-apiserver is run with; each costs about 1 KB, and 1 µs whenever documents are joined.
@@ -77,6 +81,10 @@ fn admit_versions(group: &mut Group, resources: &mut usize, left_out: &mut LeftO
             left_out.misnamed += 1;
             return false;
         }
+        if versions.len() > VERSIONS_MAX {
+            left_out.versions += 1;
+            return false;
+        }
         let mut names = HashSet::new();
         version.resources.retain_mut(|resource| {
             if !is_name(&resource.resource) || !names.insert(resource.resource.clone()) {
@@ -119,6 +127,7 @@ fn is_shown(byte: u8) -> bool {
 #[derive(Default)]
 struct LeftOut {
     groups: usize,
+    versions: usize,
     resources: usize,
     /// No name of a path, in the wrong document, or there before.
     misnamed: usize,
@@ -128,6 +137,7 @@ impl LeftOut {
     fn text(&self) -> Option<String> {
         let counted = [
             (self.groups, format!("groups beyond {GROUPS_MAX}")),
+            (self.versions, format!("versions of a group beyond {VERSIONS_MAX}")),
             (self.resources, format!("resources beyond {RESOURCES_MAX}")),
             (
                 self.misnamed,
@@ -190,6 +200,10 @@ mod tests {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (taken, said) = take_in(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
         assert_eq!((taken.items[1].versions[0].resources.len(), &*said.unwrap()), (0, "2 resources beyond 32768"));
+        let versions: Vec<_> = (0..VERSIONS_MAX + 3).map(|at| json!({"version": format!("v{at}")})).collect();
+        let (taken, said) =
+            take_in(document(json!([{"metadata": {"name": "a.io"}, "versions": versions}])), Root::Named);
+        assert_eq!((taken.items[0].versions.len(), &*said.unwrap()), (VERSIONS_MAX, "3 versions of a group beyond 64"));
         let mut wordy = group("a.io", &["x"]);
         wordy["versions"][0]["resources"][0]["verbs"] = json!(vec!["get"; 1_000]);
         wordy["versions"][0]["resources"][0]["subresources"] = json!(vec![json!({"subresource": "s"}); 5_000]);

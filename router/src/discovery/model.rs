@@ -1,5 +1,6 @@
 //! The aggregated discovery document (`apidiscovery.k8s.io/v2`), as far as it is used. A field that is absent or `null`
-//! has its empty value, and unknown fields are ignored, as in client-go: the aggregator of a kube-apiserver itself writes
+//! has its empty value, and unknown fields are ignored, as in client-go: the aggregator of a kube-apiserver itself
+//! writes
 //! `"verbs": null` for a resource of which a server lists subresources alone.
 //!
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
@@ -130,8 +131,15 @@ impl Group {
         if let Some(error) = &self.unreadable {
             return Some(Undescribed::Unreadable(error.clone()));
         }
-        let own = self.versions.iter().find(|own| own.version == version && own.freshness == STALE)?;
-        Some(own.unreadable.clone().map_or(Undescribed::Stale, Undescribed::Unreadable))
+        self.versions.iter().find(|own| own.version == version)?.undescribed()
+    }
+}
+
+impl Version {
+    /// Why it is not described.
+    fn undescribed(&self) -> Option<Undescribed> {
+        let reason = || self.unreadable.clone().map_or(Undescribed::Stale, Undescribed::Unreadable);
+        (self.freshness == STALE).then(reason)
     }
 }
 
@@ -227,17 +235,19 @@ impl GroupList {
     }
 
     /// The versions that are not described, with the reasons. A group whose versions are not known has an empty one.
+    /// Costs a step for each version.
     pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
         let of_group = |group: &Group| {
-            let versions = match group.unreadable {
-                Some(_) => vec![""],
-                None => group.versions.iter().map(|version| &*version.version).collect(),
-            };
-            let undescribed = |version: &str| {
-                let name = GroupVersion { group: group.metadata.name.clone().into(), version: version.into() };
-                Some((name, group.undescribed(version)?))
-            };
-            versions.into_iter().filter_map(undescribed).collect::<Vec<_>>()
+            let named =
+                |version: &str| GroupVersion { group: group.metadata.name.clone().into(), version: version.into() };
+            match &group.unreadable {
+                Some(error) => vec![(named(""), Undescribed::Unreadable(error.clone()))],
+                None => group
+                    .versions
+                    .iter()
+                    .filter_map(|version| Some((named(&version.version), version.undescribed()?)))
+                    .collect(),
+            }
         };
         self.items.iter().filter(|group| !group.is_described()).flat_map(of_group)
     }

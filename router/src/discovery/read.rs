@@ -4,15 +4,38 @@ use serde::Deserialize;
 use serde::de::Error;
 use serde_json::value::RawValue;
 use tributary_apimachinery::json::null_is_default;
+use tributary_apimachinery::text::printable;
 
+use super::intake::GROUPS_MAX;
 use super::model::{Group, GroupList, GroupMetadata, KIND, STALE, Version};
 
+/// The number of groups that are read of one document: twice as many as are kept of a member.
+const ITEMS_MAX: usize = 2 * GROUPS_MAX;
+
+/// The length of an error in characters. serde_json quotes the member's text, which may have megabytes; each resource
+/// of the group keeps a copy of the error.
+const ERROR_CHARACTERS_MAX: usize = 200;
+
+/// The groups of a document whose names cannot be read.
+#[derive(Debug)]
+pub(super) struct NamelessGroups {
+    pub(super) count: usize,
+    pub(super) first_error: String,
+}
+
+/// The beginning of an error, without control characters.
+fn excerpt(error: &serde_json::Error) -> String {
+    let text: String = error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect();
+    printable(&text).into_owned()
+}
+
 /// Reads a document. A version that cannot be read is [`STALE`], as one behind a server that does not answer, and so is
-/// a group of which the name alone can be read. A group without a readable name is left out, and its error returned.
+/// a group of which the name alone can be read. A group without a readable name is left out and counted. A member that
+/// sends more than [`ITEMS_MAX`] groups is read as far as these.
 ///
 /// # Errors
 /// For a text that is no `APIGroupDiscoveryList`, such as that of a kube-apiserver that does not know the format.
-pub(super) fn read(text: &[u8]) -> Result<(GroupList, Vec<serde_json::Error>), serde_json::Error> {
+pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), serde_json::Error> {
     #[derive(Deserialize)]
     struct List<'a> {
         #[serde(default, deserialize_with = "null_is_default")]
@@ -20,15 +43,17 @@ pub(super) fn read(text: &[u8]) -> Result<(GroupList, Vec<serde_json::Error>), s
         #[serde(borrow, default, deserialize_with = "null_is_default")]
         items: Vec<&'a RawValue>,
     }
-    let List { kind, items } = serde_json::from_slice(text)?;
+    let bounded = |error| Error::custom(excerpt(&error));
+    let List { kind, items } = serde_json::from_slice(text).map_err(bounded)?;
     if kind != KIND {
-        return Err(Error::custom(format_args!("its kind is {kind:?}")));
+        return Err(bounded(Error::custom(format_args!("its kind is {kind:?}"))));
     }
-    let (mut groups, mut nameless) = (Vec::with_capacity(items.len()), Vec::new());
-    for item in items {
-        match read_group(item.get()) {
-            Ok(group) => groups.push(group),
-            Err(error) => nameless.push(error),
+    let (mut groups, mut nameless) = (Vec::new(), None::<NamelessGroups>);
+    for item in items.into_iter().take(ITEMS_MAX) {
+        match (read_group(item.get()), &mut nameless) {
+            (Ok(group), _) => groups.push(group),
+            (Err(_), Some(nameless)) => nameless.count += 1,
+            (Err(error), None) => nameless = Some(NamelessGroups { count: 1, first_error: excerpt(&error) }),
         }
     }
     Ok((GroupList::new(groups), nameless))
@@ -59,7 +84,7 @@ fn read_group(text: &str) -> Result<Group, serde_json::Error> {
     });
     Ok(match versions {
         Ok(versions) => Group { metadata, versions, unreadable: None },
-        Err(_) => Group { metadata, versions: Vec::new(), unreadable: Some(error.to_string()) },
+        Err(_) => Group { metadata, versions: Vec::new(), unreadable: Some(excerpt(&error)) },
     })
 }
 
@@ -74,7 +99,7 @@ fn read_version(text: &str) -> Result<Version, serde_json::Error> {
     }
     serde_json::from_str(text).or_else(|error| {
         let Named { version } = serde_json::from_str(text)?;
-        let (resources, unreadable) = (Vec::new(), Some(error.to_string()));
+        let (resources, unreadable) = (Vec::new(), Some(excerpt(&error)));
         Ok(Version { version, resources, freshness: STALE.to_owned(), unreadable })
     })
 }
@@ -93,7 +118,7 @@ mod tests {
     /// Each resource and subresource with its verbs, and each version that is not described.
     fn read_in_brief(text: &str) -> Vec<String> {
         let (document, nameless) = read(text.as_bytes()).unwrap();
-        assert!(nameless.is_empty(), "{nameless:?}");
+        assert!(nameless.is_none(), "{nameless:?}");
         let mut brief = Vec::new();
         for group in &document.items {
             for version in &group.versions {
@@ -268,12 +293,33 @@ mod tests {
         let (document, nameless) = read(list(&items).as_bytes()).unwrap();
         let names: Vec<_> = document.items.iter().map(|group| &*group.metadata.name).collect();
         assert_eq!(names, ["first.example", "part.example", "whole.example", "last.example"]);
-        assert_eq!(nameless.len(), 1);
+        assert_eq!(nameless.map(|nameless| nameless.count), Some(1));
         let undescribed: Vec<_> = document.undescribed().map(|(version, _)| version.to_string()).collect();
         assert_eq!(undescribed, ["part.example/v2", "whole.example/"]);
         let [_, part, whole, _] = &document.items[..] else { panic!("{document:?}") };
         let unreadable = |group: &Group, version: &str| matches!(group.undescribed(version), Some(Undescribed::Unreadable(error)) if error.contains("expected a sequence"));
         assert!(unreadable(part, "v2") && !unreadable(part, "v1") && unreadable(whole, "v1"), "{document:?}");
+    }
+
+    #[test]
+    fn errors_of_a_hostile_document_are_short() {
+        let long = "x".repeat(100_000);
+        let items = json!([
+            {"metadata": {"name": "whole.example"}, "versions": long},
+            {"metadata": {"name": "part.example"}, "versions": [{"version": "v1", "resources": long}]},
+            {"metadata": {"name": []}},
+            7,
+        ]);
+        let (document, nameless) = read(list(&items).as_bytes()).unwrap();
+        let errors: Vec<_> = document.undescribed().map(|(_, why)| format!("{why:?}").len()).collect();
+        assert!(errors.len() == 2 && errors.iter().all(|length| *length < 300), "{errors:?}");
+        let nameless = nameless.unwrap();
+        assert!(nameless.count == 2 && nameless.first_error.len() < 300, "{nameless:?}");
+        for text in [json!({ "kind": long }).to_string(), json!({"kind": KIND, "items": long}).to_string()] {
+            assert!(read(text.as_bytes()).unwrap_err().to_string().len() < 300);
+        }
+        let many = list(&Value::Array(vec![json!(0); 3 * ITEMS_MAX]));
+        assert_eq!(read(many.as_bytes()).unwrap().1.unwrap().count, ITEMS_MAX);
     }
 
     #[test]

@@ -305,8 +305,8 @@ async fn as_seen(
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Asks all of the chosen clusters. Those that may serve the resource without having said so may have the object, too, and so
-/// may those that do not describe its version.
+/// Asks all of the chosen clusters. Those that may serve the resource without having said so may have the object, too,
+/// and so may those that do not describe its version.
 async fn asked_of_all(
     request: ClientRequest<'_>,
     within: Duration,

@@ -72,7 +72,8 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
 /// What a review is about, and how what clusters say of it comes together.
 struct ReviewScope {
     asked: AskedRight,
-    /// The clusters that it concerns, of those that the caller may know of by it; `None` for all that the request is for.
+    /// The clusters that it concerns, of those that the caller may know of by it; `None` for all that the request is
+    /// for.
     candidates: Option<Candidates>,
     joining: Joining,
 }

@@ -33,7 +33,7 @@ pub(super) enum CollectionSource {
 ///
 /// - A collection with versions that are not numbers cannot be merged from memory, whatever is read.
 /// - A collection that is too large for memory, or whose first list takes long, is listed by the clusters where the
-///   newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory answers.
+/// newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory answers.
 /// - A collection that Tributary may not list is missing: the clusters would refuse the list, too.
 pub(super) fn source(
     read: CollectionRead,

@@ -20,7 +20,8 @@ use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
 use super::address::ClusterAddress;
-use super::followed_kinds::FollowedKinds;
+use super::followed_kinds::{FollowedKinds, KindsOf};
+use super::health::ClusterHealth;
 use super::kind_changes::KindChanges;
 use super::mark::ClusterMark;
 use super::member_unread::MemberUnreadBytes;
@@ -347,8 +348,8 @@ impl Cluster {
         Some((since, Otherwise::Undescribed(undescribed).reason(resource)))
     }
 
-    /// The time of the last successful discovery, and the reason why the cluster may now serve a resource that discovery
-    /// lacks. `None` if discovery is up to date.
+    /// The time of the last successful discovery, and the reason why the cluster may now serve a resource that
+    /// discovery lacks. `None` if discovery is up to date.
     pub(crate) fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
         let told_at = (*self.told_at.lock())?;
         if self.twin.load().is_some() {
@@ -518,11 +519,6 @@ impl Cluster {
         self.refresh.notify_one();
     }
 
-    /// Changes of kinds that discovery may not show yet.
-    pub(super) fn kind_changes(&self) -> &Arc<KindChanges> {
-        &self.kind_changes
-    }
-
     /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
@@ -574,6 +570,7 @@ impl Cluster {
     async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         let mut kinds = FollowedKinds::default();
+        let mut kinds_uid = self.uid();
         let mut all = true;
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
@@ -581,7 +578,10 @@ impl Cluster {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
-            kinds.follow(&self, &room);
+            if std::mem::replace(&mut kinds_uid, self.uid()).is_some_and(|before| Some(before) != kinds_uid) {
+                kinds.clear();
+            }
+            self.follow_kinds(&mut kinds, &room);
             let has_failed = self.problem_since().is_some();
             if has_failed {
                 self.tell_trouble()
@@ -603,6 +603,25 @@ impl Cluster {
                 () = changed(&mut reachability) => true,
             };
         }
+    }
+
+    /// Follows the kinds of the cluster where it may be asked.
+    fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectRoom) {
+        let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
+        let followed = KindsOf {
+            cluster: self.name(),
+            discovery: &discovery,
+            transport: &transport,
+            list_places: self.list_places(),
+            room,
+            changes: &self.kind_changes,
+        };
+        kinds.follow(&followed, || self.health());
+    }
+
+    /// How it is, followed from now on, what is known already included.
+    pub(crate) fn health(&self) -> ClusterHealth {
+        ClusterHealth::of(self.setup.client.as_ref().ok())
     }
 
     fn is_rare_due(&self) -> bool {

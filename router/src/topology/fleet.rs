@@ -295,8 +295,8 @@ impl Fleet {
         }
     }
 
-    /// Asks members anew, because a request depends on what they serve by now. Rate-limited; waits for the answers, those
-    /// to a question of another request that is under way included.
+    /// Asks members anew, because a request depends on what they serve by now. Rate-limited; waits for the answers,
+    /// those to a question of another request that is under way included.
     pub(crate) async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
         join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;

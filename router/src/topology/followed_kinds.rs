@@ -3,64 +3,72 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ChangeType, ObjectDecoder};
+use tributary_apimachinery::{ChangeType, ClusterName, ObjectDecoder};
 use tributary_cacher::{
-    Cacher, CacherConfig, HeldObjects, ObjectRoom, Precedence, ReflectorTuning, Update, UpdateObserver,
+    Cacher, CacherConfig, HeldObjects, ListPlaces, ObjectRoom, Precedence, ReflectorTuning, Update, UpdateObserver,
 };
+use tributary_proxy::Transport;
 
-use super::Cluster;
-use super::health::next_state;
+use super::health::{ClusterHealth, next_state};
 use super::kind_changes::{KindChanges, KindSource};
+use crate::discovery::MemberDiscovery;
+
+/// A cluster whose kinds are followed.
+pub(super) struct KindsOf<'a> {
+    pub(super) cluster: &'a ClusterName,
+    pub(super) discovery: &'a MemberDiscovery,
+    pub(super) transport: &'a Transport,
+    pub(super) list_places: &'a ListPlaces,
+    pub(super) room: &'a ObjectRoom,
+    /// Receives the changes.
+    pub(super) changes: &'a Arc<KindChanges>,
+}
 
 /// Watches of one cluster's CustomResourceDefinitions and APIServices, which end when this is dropped.
 #[derive(Default)]
-pub(super) struct FollowedKinds {
-    /// The cluster's uid when the watches began.
-    uid: Option<Arc<String>>,
-    cachers: Vec<(KindSource, Arc<Cacher>)>,
-}
+pub(super) struct FollowedKinds(Vec<(KindSource, Arc<Cacher>)>);
 
 impl FollowedKinds {
-    /// Starts the watches of the resources that the cluster serves, anew if its uid has changed.
-    pub(super) fn follow(&mut self, cluster: &Arc<Cluster>, room: &ObjectRoom) {
-        let (Some(discovery), Ok(transport)) = (cluster.discovery(), cluster.transport()) else { return };
-        let uid = cluster.uid();
-        if self.uid.is_some() && self.uid != uid {
-            self.cachers.clear();
-        }
-        self.uid = uid;
+    /// Starts the watches of the resources that the cluster serves. `health` follows the cluster from now on.
+    pub(super) fn follow(&mut self, kinds: &KindsOf<'_>, health: impl Fn() -> ClusterHealth) {
         for source in KindSource::ALL {
             let (resource, kind) = source.resource();
-            let is_served = discovery.find(&resource).is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
-            let is_followed = self.cachers.iter().any(|(followed, _)| *followed == source);
+            let own = kinds.discovery.find(&resource);
+            let is_served = own.is_some_and(|own| own.has_verb("list") && own.has_verb("watch"));
+            let is_followed = self.0.iter().any(|(followed, _)| *followed == source);
             if !is_served {
-                self.cachers.retain(|(followed, _)| *followed != source);
+                self.0.retain(|(followed, _)| *followed != source);
             }
             if !is_served || is_followed {
                 continue;
             }
             let config = CacherConfig {
-                cluster: cluster.name().clone(),
+                cluster: kinds.cluster.clone(),
                 decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind, [].into()),
                 resource,
                 namespace: None,
-                list_places: cluster.list_places().clone(),
-                room: room.clone(),
+                list_places: kinds.list_places.clone(),
+                room: kinds.room.clone(),
                 precedence: Precedence::default(),
                 held: HeldObjects::MetadataUntilTold,
                 tuning: ReflectorTuning::default(),
             };
-            let observer = KindObserver { source, changes: Arc::clone(cluster.kind_changes()) };
-            let cacher = Arc::new(Cacher::start(config, transport.clone(), Arc::new(observer)));
-            tell_health(cluster, &cacher);
-            self.cachers.push((source, cacher));
+            let observer = KindObserver { source, changes: Arc::clone(kinds.changes) };
+            let cacher = Arc::new(Cacher::start(config, kinds.transport.clone(), Arc::new(observer)));
+            tell_health(health(), &cacher);
+            self.0.push((source, cacher));
         }
+    }
+
+    /// Ends all watches.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
 /// Tells a cacher how its cluster is, until it is dropped.
-fn tell_health(cluster: &Cluster, cacher: &Arc<Cacher>) {
-    let (of, mut states, mut health) = (Arc::downgrade(cacher), cacher.states(), cluster.health());
+fn tell_health(mut health: ClusterHealth, cacher: &Arc<Cacher>) {
+    let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
     tokio::spawn(async move { while next_state(&of, &mut states, &mut health).await {} });
 }
 

@@ -7,21 +7,17 @@ use tokio::sync::watch;
 use tributary_cacher::{Cacher, CacherState, MemberHealth, MemberLoss};
 use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
 
-use super::Cluster;
-
 /// Follows how a cluster is.
 pub(crate) struct ClusterHealth(Option<watch::Receiver<Reachability>>);
 
-impl Cluster {
-    /// How it is, followed from now on, what is known already included.
-    pub(crate) fn health(&self) -> ClusterHealth {
-        let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
-        reachability.iter_mut().for_each(watch::Receiver::mark_changed);
-        ClusterHealth(reachability)
-    }
-}
-
 impl ClusterHealth {
+    /// Follows a cluster from now on, its present state included. Without a client nothing ever changes.
+    pub(super) fn of(client: Option<&ClusterClient>) -> Self {
+        let mut reachability = client.map(ClusterClient::reachability);
+        reachability.iter_mut().for_each(watch::Receiver::mark_changed);
+        Self(reachability)
+    }
+
     /// Ends with the next change. Cancelling loses nothing.
     pub(crate) async fn changed(&mut self) -> MemberHealth {
         if let Some(reachability) = &mut self.0

@@ -51,7 +51,7 @@ impl View {
             Standing::Fresh | Standing::NoNamespace | Standing::LeftOut { .. } => {
                 (CollectionState::Current, None, None)
             }
-            Standing::Stale { since, reason, .. } | Standing::Unserved { since, reason } => {
+            Standing::Stale { since, reason, .. } | Standing::Unserved { since, reason, .. } => {
                 (CollectionState::Stale, Some(since), Some(cause_alone(&reason, name)))
             }
             Standing::Unknown { since, reason, .. } => {

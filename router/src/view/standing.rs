@@ -44,8 +44,11 @@ pub(crate) enum Standing {
         reason: String,
     },
     /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
-    /// stale and without objects; the owner of a single name is unknown.
+    /// stale and without objects. The owner of a single name is unknown, unless the cluster is out of reach: then its
+    /// last discovery counts, as the last objects of a stale cluster do.
     Unserved {
+        /// Whether the cluster can be reached.
+        in_reach: bool,
         /// The time of that discovery.
         since: Instant,
         /// The reason why discovery is not up to date.
@@ -91,10 +94,11 @@ impl Standing {
         Self::Unknown { since, reason, obstacle: CollectionObstacle::Passing }
     }
 
-    /// The standing of a cluster that may serve a resource which its discovery lacks; `None` if discovery is up to date.
+    /// The standing of a cluster that may serve a resource which its discovery lacks; `None` if discovery is up to
+    /// date.
     pub(crate) fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
         let (since, reason) = cluster.outdated(resource)?;
-        Some(Self::Unserved { since, reason: reason.into() })
+        Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
     }
 
     /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
@@ -141,8 +145,12 @@ impl Standing {
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
         let (since, cause) = match self {
             Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
-            Self::Unserved { since, reason } => (since, &**reason),
-            Self::Fresh | Self::Stale { .. } | Self::LeftOut { .. } | Self::NoNamespace => return None,
+            Self::Unserved { in_reach: true, since, reason } => (since, &**reason),
+            Self::Fresh
+            | Self::Stale { .. }
+            | Self::Unserved { in_reach: false, .. }
+            | Self::LeftOut { .. }
+            | Self::NoNamespace => return None,
         };
         Some(Trouble { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
     }
@@ -271,7 +279,9 @@ impl Standings {
     /// The clusters that may have an object of a name that is not held. Walks nothing if all clusters are fresh.
     pub(crate) fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
-        let may_have = |standing: &Standing| matches!(standing, Standing::Unknown { .. } | Standing::Unserved { .. });
+        let may_have = |standing: &Standing| {
+            matches!(standing, Standing::Unknown { .. } | Standing::Unserved { in_reach: true, .. })
+        };
         some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
     }
 
@@ -416,7 +426,7 @@ pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -
                 since.elapsed().as_secs(),
                 without_name(reason, cluster)
             )),
-            Standing::Unserved { since, reason } => Some(format!(
+            Standing::Unserved { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} may be missing, it last said {} s ago that it serves none: {}",
                 since.elapsed().as_secs(),
                 without_name(reason, cluster)

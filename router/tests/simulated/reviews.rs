@@ -104,7 +104,8 @@ async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
     }
 }
 
-/// `a` and `b`, of which `b` allows nothing. `one` is a namespace of `a` alone, with the account `app`, and `two` of both.
+/// `a` and `b`, of which `b` allows nothing. `one` is a namespace of `a` alone, with the account `app`, and `two` of
+/// both.
 async fn with_namespaces(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));

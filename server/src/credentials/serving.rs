@@ -50,8 +50,8 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
     key.map_err(|error| ServingCertificateError::OtherKey(error.to_string()))
 }
 
-/// How long before its end a certificate is warned of. A week: whoever renews it by hand has a working day for that, and
-/// what renews certificates by itself does so earlier.
+/// How long before its end a certificate is warned of. A week: whoever renews it by hand has a working day for that,
+/// and what renews certificates by itself does so earlier.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Why clients refuse a certificate with which one can serve, by what it says of itself, now or within a week.

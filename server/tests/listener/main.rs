@@ -242,7 +242,9 @@ async fn a_question_to_policies_is_answered_or_refused_with_the_reason() {
         (answer.status().as_u16(), text(answer).await)
     };
     let (status, told) = ask("?user=ann&group=a%20%26%20b&verb=get&path=%2Fversion").await;
-    assert_eq!((status, told.as_str()), (200, "MergedEndpoint all:\n  There are no policies that act: it goes on\n"));
+    let expected = "MergedEndpoint all:\n  There are no policies that act: it goes on\nVerdict:\n  the merged view: It goes \
+                    on\n  /clusters/NAME: It goes on\n";
+    assert_eq!((status, told.as_str()), (200, expected));
     for (query, expected) in [
         ("", "has a user and a verb"),
         ("?user=ann&verb=get&path=%2Fversion&unknown=1", "is no parameter"),

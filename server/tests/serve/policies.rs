@@ -25,7 +25,7 @@ async fn a_running_server_says_which_policy_takes_a_request() {
     let (code, told, errors) = ask(&secret).await;
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(told.starts_with("UpstreamCluster one:\n  spec.dispatchPolicies[0].rules[0] takes it:\n"), "{told}");
-    assert!(told.ends_with("  It is denied (403): ask the team\n"), "{told}");
+    assert!(told.contains("  It is denied (403): ask the team\nVerdict:\n"), "{told}");
     // Of the files that it was started with, and of those that there are, it says the same.
     let of_files =
         [&["policy", "test", "--config", config_text, "--user", "ann", "--group", "a & b"][..], &secret].concat();
