@@ -69,7 +69,7 @@ const RBAC: CatalogResource = CatalogResource { group: RBAC_GROUP, ..CORE };
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Every resource, the core group first, each group by name.
-pub(crate) static CATALOG: [CatalogResource; 14] = [
+pub(crate) static CATALOG: [CatalogResource; 15] = [
     CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
     CatalogResource {
         name: "events",
@@ -179,10 +179,24 @@ pub(crate) static CATALOG: [CatalogResource; 14] = [
     CatalogResource { name: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false, ..RBAC },
     CatalogResource { name: "rolebindings", singular: "rolebinding", kind: "RoleBinding", ..RBAC },
     CatalogResource { name: "roles", singular: "role", kind: "Role", ..RBAC },
+    CatalogResource {
+        group: CUSTOM_GROUP_VERSION.0,
+        version: CUSTOM_GROUP_VERSION.1,
+        name: "networksets",
+        singular: "networkset",
+        kind: "NetworkSet",
+        ..CORE
+    },
 ];
 
 /// The group versions, in discovery's order.
 pub(crate) static GROUP_VERSIONS: [(&str, &str); 3] = [("", "v1"), ("apps", "v1"), (RBAC_GROUP, "v1")];
+
+/// The group version of [`CUSTOM_RESOURCE`], which has no OpenAPI document and no Protobuf.
+pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3");
+
+/// The resource that is not one of Kubernetes' own. A member does not serve it from the start.
+pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
 /// Finds a resource by what a path names.
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {
@@ -208,6 +222,7 @@ mod tests {
         ] {
             assert_eq!(CATALOG[index].name, name);
         }
+        assert!(CATALOG.iter().any(|resource| resource.qualified() == CUSTOM_RESOURCE));
         assert_eq!(find("apps", "v1", "deployments"), Some(DEPLOYMENTS));
         assert_eq!(find("", "v1", "deployments"), None);
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tributary_apimachinery::{Permit, Status};
 
+use crate::catalog::CUSTOM_RESOURCE;
 use crate::line::MemberLink;
 use crate::store::MemberStore;
 
@@ -171,7 +172,7 @@ impl Faults {
             disconnect: watch::Sender::new(0),
             listening: watch::Sender::new(true),
             listens: watch::Sender::new(false),
-            hidden: watch::Sender::default(),
+            hidden: watch::Sender::new(BTreeSet::from([CUSTOM_RESOURCE.to_owned()])),
             silent: Mutex::default(),
             described: Mutex::default(),
             // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
@@ -410,7 +411,7 @@ impl Control {
 
     /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed: discovery leaves it
     /// out, its paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end.
-    /// Objects are kept.
+    /// Objects are kept. `networksets.projectcalico.org` alone is not served from the start.
     pub fn serve(&self, resource: &str, on: bool) {
         self.faults.hidden.send_modify(|hidden| {
             if on {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
 
-use crate::catalog::{CATALOG, CatalogResource, GROUP_VERSIONS, RBAC_GROUP};
+use crate::catalog::{CATALOG, CUSTOM_GROUP_VERSION, CatalogResource, GROUP_VERSIONS, RBAC_GROUP};
 
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -179,6 +179,7 @@ fn response_kind(resource: &CatalogResource, subresource: &str) -> (&'static str
 fn aggregated_list(core: bool) -> Value {
     let mut items: Vec<_> = GROUP_VERSIONS
         .iter()
+        .chain([&CUSTOM_GROUP_VERSION])
         .filter(|(group, _)| group.is_empty() == core)
         .map(|(group, version)| {
             let bindings = json!({

@@ -351,7 +351,8 @@ mod tests {
     #[test]
     fn the_schema_has_every_kind_and_every_type_that_it_names() {
         const SCALARS: [&str; 8] = ["string", "bytes", "bool", "int32", "int64", "FieldsV1", "Quantity", "IntOrString"];
-        for resource in &crate::catalog::CATALOG {
+        let is_custom = |group| group == crate::catalog::CUSTOM_GROUP_VERSION.0;
+        for resource in crate::catalog::CATALOG.iter().filter(|resource| !is_custom(resource.group)) {
             assert!(SCHEMA.contains_key(resource.kind), "{}", resource.kind);
         }
         for field in SCHEMA.values().flatten() {

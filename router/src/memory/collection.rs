@@ -175,7 +175,8 @@ pub(crate) async fn collection(
     let partial = request.configuration.policy(&served.resource).partial;
     let lifetime = if read == CollectionRead::Watch { Lifetime::Follows } else { Lifetime::Once };
     let (view, before) = request.read(&clusters, partial, lifetime).await;
-    match uncached::source(read, &view.standings_of(&clusters), |cluster| request.can_ask(cluster)) {
+    let standings = view.standings_of(&clusters);
+    match uncached::source(&served.resource, read, &standings, |cluster| request.can_ask(cluster)) {
         CollectionSource::Memory => {}
         CollectionSource::Clusters(unheld) => return Err(Refusal::NotCached(Box::new(NotCached { unheld }))),
         CollectionSource::Nobody(cluster) => {

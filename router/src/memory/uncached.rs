@@ -1,7 +1,7 @@
 //! A decision on a list or watch of a collection that memory does not have of all clusters: a pure function, so that a
 //! table can test it.
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use crate::view::{CollectionObstacle, Standing, Standings};
 
@@ -29,20 +29,24 @@ pub(super) enum CollectionSource {
     Nobody(ClusterName),
 }
 
-/// Decides how a read is answered, by how the wanted clusters stand and which of them can be asked.
+/// Decides how a read of a resource is answered, by how the wanted clusters stand and which of them can be asked.
 ///
-/// - A collection with versions that are not numbers cannot be merged from memory, whatever is read.
+/// - A collection with versions that are not numbers cannot be merged from memory, whatever is read. Only a custom
+///   resource's server gives such versions. A cluster that gives them for a built-in resource is at fault: it is
+///   missing, and takes the cache and the watch away from no other cluster.
 /// - A collection that is too large for memory, or whose first list takes long, is listed by the clusters where the
 /// newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory answers.
 /// - A collection that Tributary may not list is missing: the clusters would refuse the list, too.
 pub(super) fn source(
+    resource: &GroupVersionResource,
     read: CollectionRead,
     standings: &Standings,
     can_be_asked: impl Fn(&ClusterName) -> bool,
 ) -> CollectionSource {
     let unheld = || standings.unknown().cloned().collect();
-    let opaque =
-        |(_, standing): &(&ClusterName, &Standing)| standing.obstacle() == Some(CollectionObstacle::OpaqueVersions);
+    let opaque = |(_, standing): &(&ClusterName, &Standing)| {
+        !resource.is_built_in() && standing.obstacle() == Some(CollectionObstacle::OpaqueVersions)
+    };
     match (read, standings.iter().find(opaque)) {
         (CollectionRead::LivePage, _) => return CollectionSource::Clusters(unheld()),
         (CollectionRead::Watch, Some((cluster, _))) => return CollectionSource::Nobody(cluster.clone()),
@@ -94,6 +98,7 @@ mod tests {
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
+        let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
         // The clusters are a, b and c; c can be asked if the third word says so.
         for (standings, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
@@ -112,7 +117,29 @@ mod tests {
             let all: Standings = all.collect();
             for (read, expected) in [NewestList, List, Watch, LivePage].into_iter().zip(expected) {
                 let can_be_asked = |name: &ClusterName| name.as_str() != "c" || can_ask_c;
-                assert_eq!(source(read, &all, can_be_asked), expected, "{standings}, {read:?}");
+                assert_eq!(source(&custom, read, &all, can_be_asked), expected, "{standings}, {read:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn versions_that_are_not_numbers_decide_for_no_built_in_resource() {
+        use CollectionRead::{List, LivePage, NewestList, Watch};
+        for (group, version, resource) in
+            [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]
+        {
+            let resource = GroupVersionResource::new(group, version, resource);
+            for standings in ["fresh opaque", "stale opaque", "opaque opaque"] {
+                let all: Standings = names("a b").into_iter().zip(standings.split(' ').map(standing)).collect();
+                for read in [NewestList, List, Watch] {
+                    assert_eq!(
+                        source(&resource, read, &all, |_| true),
+                        CollectionSource::Memory,
+                        "{standings}, {read:?}"
+                    );
+                }
+                let page = source(&resource, LivePage, &all, |_| true);
+                assert!(matches!(page, CollectionSource::Clusters(_)), "{standings}");
             }
         }
     }

@@ -37,10 +37,11 @@ fn label() -> Value {
     json!({"metadata": {"labels": {"x": "y"}}})
 }
 
-/// Applies a ConfigMap server-side.
+/// Applies a ConfigMap or a NetworkSet server-side.
 async fn apply(fixture: &Fixture, object: &Value) -> Answer {
     let headers = [("content-type", "application/apply-patch+yaml")];
-    let path = format!("{}?fieldManager=test", of(&name(object)));
+    let path = if object["kind"] == "ConfigMap" { of(&name(object)) } else { set(&name(object)) };
+    let path = format!("{path}?fieldManager=test");
     fixture.client().send("PATCH", &path, &headers, &object.to_string()).await
 }
 
@@ -200,12 +201,39 @@ async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
     until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x"] }).await;
 }
 
-/// Members of which `a` has versions that are no numbers.
+/// A custom resource, as Calico's aggregated server has it.
+const SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets";
+
+/// A list of it, with room for further parameters.
+const ALL_SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets?fieldSelector=metadata.name!=none";
+
+/// The name of it in the simulator.
+const SET_KIND: &str = "networksets.projectcalico.org";
+
+/// The path of a NetworkSet.
+fn set(name: &str) -> String {
+    format!("{SETS}/{name}")
+}
+
+/// A NetworkSet, for a cluster if one is named.
+fn network_set(cluster: &str, name: &str, value: &str) -> Value {
+    let mut object = if cluster.is_empty() { config_map(name, value) } else { config_map_in(cluster, name, value) };
+    object["apiVersion"] = "projectcalico.org/v3".into();
+    object["kind"] = "NetworkSet".into();
+    object
+}
+
+/// Members that serve NetworkSets, of which `a` has versions that are not numbers.
 async fn opaque(suffix: &str, policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
-    fixture.member("a").control().opaque_versions("configmaps", Some(suffix));
-    fixture.put("a", "x", "1");
-    fixture.put("b", "y", "1");
+    for (member, name) in [("a", "x"), ("b", "y")] {
+        fixture.member(member).control().serve(SET_KIND, true);
+        fixture.member(member).apply(network_set("", name, "1")).unwrap();
+    }
+    fixture.member("a").control().opaque_versions(SET_KIND, Some(suffix));
+    // The request has both members asked what they serve.
+    fixture.get(SETS).await;
+    until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["a/x", "b/y"] }).await;
     fixture
 }
 
@@ -213,7 +241,7 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
 async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_clusters() {
     for (suffix, policies) in SUFFIXES.into_iter().flat_map(|suffix| [(suffix, allow()), (suffix, deny())]) {
         let fixture = opaque(suffix, policies).await;
-        for path in [OWN.to_owned(), format!("{OWN}&resourceVersion=0"), format!("{OWN}&limit=1")] {
+        for path in [ALL_SETS.to_owned(), format!("{ALL_SETS}&resourceVersion=0"), format!("{ALL_SETS}&limit=1")] {
             let list = fixture.get(&path).await;
             let expected = if path.ends_with("limit=1") { vec!["a/x"] } else { vec!["a/x", "b/y"] };
             assert_eq!(
@@ -221,20 +249,20 @@ async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_cluste
                 (expected.into_iter().map(String::from).collect(), vec![])
             );
         }
-        let page = fixture.get(&format!("{OWN}&limit=1")).await.ok();
+        let page = fixture.get(&format!("{ALL_SETS}&limit=1")).await.ok();
         let token = page["metadata"]["continue"].as_str().unwrap();
-        assert_eq!(items(&fixture.get(&format!("{OWN}&limit=1&continue={token}")).await.ok()), ["b/y"]);
+        assert_eq!(items(&fixture.get(&format!("{ALL_SETS}&limit=1&continue={token}")).await.ok()), ["b/y"]);
         let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
-        let table = fixture.client().send("GET", OWN, &table, "").await.ok();
+        let table = fixture.client().send("GET", ALL_SETS, &table, "").await.ok();
         assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..2], ["x", "a"]);
         for watch in
             ["watch=1", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"]
         {
-            let message = refused_for_good(&fixture.get(&format!("{OWN}&{watch}")).await, 405);
+            let message = refused_for_good(&fixture.get(&format!("{ALL_SETS}&{watch}")).await, 405);
             assert!(message.contains("kubectl --context a …"), "{message}");
         }
         // Without that cluster all is as ever.
-        let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
+        let mut events = fixture.watch(&format!("{ALL_SETS}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
     }
 }
@@ -242,15 +270,15 @@ async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_cluste
 #[tokio::test]
 async fn a_cluster_whose_versions_are_not_numbers_is_well() {
     let fixture = opaque("/", allow()).await;
-    fixture.get(OWN).await.ok();
-    fixture.get(&of("x")).await.ok();
+    fixture.get(ALL_SETS).await.ok();
+    fixture.get(&set("x")).await.ok();
     assert_eq!(fixture.get("/readyz/cluster/a").await.code, 200);
     let report = fixture.router.report().await;
     let told = &report.clusters[0];
     assert_eq!((told.condition, told.refusal.as_deref()), (tributary_router::report::ClusterCondition::Ready, None));
-    let before = fixture.member("a").control().requests_of(RequestKind::List, "configmaps");
+    let before = fixture.member("a").control().requests_of(RequestKind::List, SET_KIND);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let after = fixture.member("a").control().requests_of(RequestKind::List, "configmaps");
+    let after = fixture.member("a").control().requests_of(RequestKind::List, SET_KIND);
     assert_eq!(after, before, "it is not asked again and again");
 }
 
@@ -258,57 +286,86 @@ async fn a_cluster_whose_versions_are_not_numbers_is_well() {
 async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
     for suffix in SUFFIXES {
         let fixture = opaque(suffix, allow()).await;
-        let mut object = fixture.get(&of("x")).await.ok();
+        let mut object = fixture.get(&set("x")).await.ok();
         assert_eq!((cluster(&object).as_str(), object["data"]["v"].as_str()), ("a", Some("1")), "{suffix}");
         object["data"]["v"] = "2".into();
-        let written = fixture.write("PUT", &of("x"), &object).await.ok();
+        let written = fixture.write("PUT", &set("x"), &object).await.ok();
         assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), ("a", Some("2")), "{suffix}");
         // A version that was given is a precondition, and a cluster's own path takes it, too.
         if !suffix.is_empty() {
             assert_ne!(version(&written), version(&object));
-            refused_for_good(&fixture.write("PUT", &of("x"), &object).await, 409);
-            refused_for_good(&fixture.write("PUT", &format!("/clusters/a{}", of("x")), &object).await, 409);
+            refused_for_good(&fixture.write("PUT", &set("x"), &object).await, 409);
+            refused_for_good(&fixture.write("PUT", &format!("/clusters/a{}", set("x")), &object).await, 409);
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
-            fixture.write("PUT", &format!("/clusters/a{}", of("x")), &again).await.ok();
+            fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
             // It is no version of an object elsewhere.
-            let mut foreign = fixture.get(&of("y")).await.ok();
+            let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
-            fixture.write("PUT", &of("y"), &foreign).await.refused(409);
-            let listed = fixture.get(OWN).await.ok();
-            assert_eq!(version(&listed["items"][0]), version(&fixture.get(&of("x")).await.ok()));
+            fixture.write("PUT", &set("y"), &foreign).await.refused(409);
+            let listed = fixture.get(ALL_SETS).await.ok();
+            assert_eq!(version(&listed["items"][0]), version(&fixture.get(&set("x")).await.ok()));
         }
-        assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
-        let made = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "")).await.ok();
+        assert_eq!(cluster(&fixture.patch(&set("x"), "merge-patch+json", &label()).await.ok()), "a");
+        let made = fixture.write("POST", SETS, &network_set("a", "new", "")).await.ok();
         assert_eq!((cluster(&made).as_str(), name(&made).as_str()), ("a", "new"), "{suffix}");
-        let applied = apply(
-            &fixture,
-            &json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "applied", "annotations": {ANNOTATION: "a"}}}),
-        )
-        .await
-        .ok();
+        let applied = apply(&fixture, &network_set("a", "applied", "")).await.ok();
         assert_eq!((cluster(&applied).as_str(), name(&applied).as_str()), ("a", "applied"), "{suffix}");
-        assert_eq!(cluster(&apply(&fixture, &config_map("new", "4")).await.ok()), "a");
+        assert_eq!(cluster(&apply(&fixture, &network_set("", "new", "4")).await.ok()), "a");
         for gone in ["x", "new", "applied"] {
-            fixture.client().send("DELETE", &of(gone), &[], "").await.ok();
-            fixture.get(&of(gone)).await.refused(404);
+            fixture.client().send("DELETE", &set(gone), &[], "").await.ok();
+            fixture.get(&set(gone)).await.refused(404);
         }
-        fixture.client().send("DELETE", OWN, &[], "").await.ok();
-        assert!(items(&fixture.get(OWN).await.ok()).is_empty());
+        fixture.client().send("DELETE", ALL_SETS, &[], "").await.ok();
+        assert!(items(&fixture.get(ALL_SETS).await.ok()).is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_away() {
     let fixture = Fixture::start(["a", "b"]).await;
+    for (member, name) in [("a", "x"), ("b", "y")] {
+        fixture.member(member).control().serve(SET_KIND, true);
+        fixture.member(member).apply(network_set("", name, "1")).unwrap();
+    }
     fixture.set_clusters(&["b"]).await;
-    fixture.put_and_see("b", "y", "1").await;
-    fixture.watch(&format!("{OWN}&watch=1")).await;
-    fixture.member("a").control().opaque_versions("configmaps", Some("/"));
-    fixture.put("a", "x", "1");
+    fixture.get(SETS).await;
+    until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["b/y"] }).await;
+    fixture.watch(&format!("{ALL_SETS}&watch=1")).await;
+    fixture.member("a").control().opaque_versions(SET_KIND, Some("/"));
     let setups = [setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await];
     fixture.router.set_clusters(setups.into());
-    until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x", "b/y"] }).await;
-    fixture.get(&format!("{OWN}&watch=1")).await.refused(405);
+    until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["a/x", "b/y"] }).await;
+    fixture.get(&format!("{ALL_SETS}&watch=1")).await.refused(405);
+}
+
+/// No kube-apiserver gives such versions: the cluster is at fault, and the other clusters' cache and watch stay.
+#[tokio::test]
+async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_missing() {
+    for policies in [allow(), deny()] {
+        let is_whole = policies.default.partial == Partial::Deny;
+        let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+        fixture.member("a").control().opaque_versions("configmaps", Some("/"));
+        fixture.put("a", "x", "1");
+        fixture.put("b", "y", "1");
+        for path in [OWN.to_owned(), format!("{OWN}&resourceVersion=0"), format!("{OWN}&watch=1&timeoutSeconds=1")] {
+            let answer = fixture.get(&path).await;
+            let said = match is_whole {
+                true => refused_for_good(&answer, 429),
+                false if path.contains("watch") => answer.warnings().concat(),
+                false => {
+                    assert_eq!(items(&answer.ok()), ["b/y"]);
+                    answer.warnings().concat()
+                }
+            };
+            assert!(said.contains("is not a number"), "{path}: {} {said}", answer.code);
+        }
+        let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
+        assert_eq!(events.brief().await, "ADDED b/y");
+        // A name is asked of the cluster.
+        assert_eq!(cluster(&fixture.get(&of("x")).await.ok()), "a");
+        assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
+        fixture.client().send("DELETE", &of("x"), &[], "").await.ok();
+        assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
+    }
 }
