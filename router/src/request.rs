@@ -176,15 +176,19 @@ impl RenewedView {
 }
 
 impl ClientRequest<'_> {
-    /// Asks the clusters for their discovery again whose discovery lacks the resource, except those out of reach.
-    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster.
+    /// Asks the candidates for their discovery again whose discovery lacks the resource, except those out of reach.
+    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster. Does not
+    /// wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, .. } = *self;
         let has_all = |clusters: usize| served.clusters.len() + served.otherwise.len() >= clusters;
         if has_all(self.configuration.clusters.len()) {
             return None;
         }
-        let lacks = |cluster: &Arc<Cluster>| !served.is_had_by(cluster.name()) && !cluster.is_out_of_reach();
+        let lacks = |cluster: &Arc<Cluster>| {
+            let is_candidate = self.candidates.has(cluster.name());
+            is_candidate && !served.is_had_by(cluster.name()) && !cluster.is_out_of_reach()
+        };
         router.fleet().refresh(lacks).await;
         let configuration = router.configuration();
         let now = Arc::clone(configuration.union.get(&served.resource)?);

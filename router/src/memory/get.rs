@@ -18,7 +18,8 @@ use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
-/// Answers a get. Before the answer is 404, clusters are asked anew what they serve.
+/// Answers a get. Before the answer is 404, the clusters where the caller may get the object are
+/// asked anew what they serve.
 ///
 /// # Errors
 /// [`Refusal::NotCached`] where a cluster can be asked whose objects memory lacks; 404, with a Warning for each cluster
@@ -26,10 +27,15 @@ use crate::views::choice::Lifetime;
 /// it; 504 for a version that does not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     match get_of_served(request).await {
-        Err(refusal) if refusal.is_not_found() => match Box::pin(request.renewed()).await {
-            Some(renewed) => Box::pin(get_of_served(renewed.of(request))).await,
-            None => Err(refusal),
-        },
+        Err(refusal) if refusal.is_not_found() => {
+            // The request itself has all clusters as candidates, because memory goes by the caller's rights.
+            let candidates = request.candidates_of(request.resource, "get").await;
+            let renewed = Box::pin(request.about(request.resource, request.served, &candidates).renewed()).await;
+            match renewed {
+                Some(renewed) => Box::pin(get_of_served(renewed.of(request))).await,
+                None => Err(refusal),
+            }
+        }
         answer => answer,
     }
 }

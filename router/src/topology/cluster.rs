@@ -53,6 +53,10 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a request waits for the discovery that it asks for.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
+/// How long a request waits for it where the last such discovery took longer than this. 300 ms: a slow cluster does not
+/// delay the 404s and creates of kinds that it lacks again and again. The discovery goes on in the cluster's task.
+const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
+
 /// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -70,6 +74,25 @@ struct Attempts {
     begun: u64,
     /// The last one that is over; at most one is under way.
     ended: u64,
+}
+
+/// A discovery that a request asked for.
+#[derive(Clone, Copy, Debug)]
+struct Refresh {
+    /// When the request's wait ended.
+    ended: Instant,
+    /// How long the request waited.
+    waited: Duration,
+}
+
+impl Refresh {
+    /// How long the next request is to wait after this discovery.
+    fn next_wait(before: Option<Self>) -> Duration {
+        match before {
+            Some(before) if before.waited >= SLOW_REFRESH_WAIT => SLOW_REFRESH_WAIT,
+            _ => REFRESH_WAIT,
+        }
+    }
 }
 
 /// What is wrong with a cluster.
@@ -139,8 +162,8 @@ pub(crate) struct Cluster {
     refresh: Notify,
     /// Changes of kinds that discovery may not show yet.
     kind_changes: Arc<KindChanges>,
-    /// The time of the last discovery that a request asked for; locked meanwhile.
-    refreshed: tokio::sync::Mutex<Option<Instant>>,
+    /// The last discovery that a request asked for; locked meanwhile.
+    refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
     /// Whether one of the attempts is over, and what it said is known.
     asked: AtomicBool,
@@ -523,12 +546,13 @@ impl Cluster {
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
         // A cluster without a client is never asked.
-        if self.setup.client.is_err() || refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+        if self.setup.client.is_err() || refreshed.is_some_and(|last| last.ended.elapsed() < REFRESH_INTERVAL) {
             return;
         }
+        let begun = Instant::now();
         // A cluster without an answer in time is asked again by a later request.
-        let _ = tokio::time::timeout(REFRESH_WAIT, self.asked_anew()).await;
-        *refreshed = Some(Instant::now());
+        let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
+        *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
 
     /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call,

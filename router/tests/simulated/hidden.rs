@@ -1,8 +1,11 @@
 //! The shared mode: which clusters there are for a request, and what may be learned of others.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::harness::{Answer, Client, allow, config_map, until};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 use crate::rights::{config_map_of, listed};
 
@@ -291,4 +294,33 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
         assert_eq!(told(&ann, "GET", "%3Dc", query).await, told(&ann, "GET", "%3Dnowhere", query).await);
         assert_eq!(told(&root, "GET", "+in+(a,c)", query).await, (200, Vec::new()));
     }
+}
+
+/// A cluster is asked what it serves only for a caller who may get the object there: the time of a 404 tells nobody else
+/// of it.
+#[tokio::test]
+async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
+    let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
+    let (ann, root, c) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.member("c").control());
+    c.serve("configmaps", false);
+    until(async || {
+        // The request has the members asked what they serve.
+        root.get("/apis/unknown.io/v1").await;
+        root.get(&format!("{SHOP}/of-c")).await.code == 404
+    })
+    .await;
+    c.hold_requests(true);
+    let answered_after = async |client: &Client, method: &str| {
+        // The cluster may be asked again.
+        pass(Duration::from_millis(2500)).await;
+        let begun = Instant::now();
+        client.send(method, &format!("{SHOP}/nothing"), &[], "").await.refused(404);
+        begun.elapsed()
+    };
+    for method in ["GET", "DELETE"] {
+        let waited = answered_after(&ann, method).await;
+        assert!(waited < Duration::from_secs(2), "{method}: {waited:?}");
+    }
+    let waited = answered_after(&root, "GET").await;
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }

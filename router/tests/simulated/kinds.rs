@@ -232,3 +232,30 @@ async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
     both.get(path).await.refused(404);
     assert_eq!((asked("a"), asked("b")), (2, 1), "each is asked");
 }
+
+/// A slow member that lacks a kind delays the first 404 of it, and each later one by a moment only.
+#[tokio::test]
+async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
+    let fixture = second_without_deployments(allow()).await;
+    let slow = fixture.member("b").control();
+    let nowhere = format!("{DEPLOYMENTS}/nowhere");
+    let requests = [
+        ("GET", nowhere.clone(), Value::Null, 404),
+        ("GET", nowhere.clone(), Value::Null, 404),
+        ("DELETE", nowhere, Value::Null, 404),
+        ("POST", DEPLOYMENTS.to_owned(), deployment("new"), 201),
+    ];
+    let mut waited = Vec::new();
+    for (method, path, body, code) in requests {
+        // Each is allowed to ask the member again.
+        pass(Duration::from_millis(2500)).await;
+        slow.hold_requests(true);
+        let begun = tokio::time::Instant::now();
+        let answer = fixture.write(method, &path, &body).await;
+        waited.push(begun.elapsed());
+        slow.hold_requests(false);
+        assert_eq!(answer.code, code, "{method} {waited:?}: {}", String::from_utf8_lossy(&answer.body));
+    }
+    assert!(waited[0] >= Duration::from_secs(2), "{waited:?}");
+    assert!(waited[1..].iter().all(|waited| *waited < Duration::from_secs(2)), "{waited:?}");
+}
