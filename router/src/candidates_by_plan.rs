@@ -140,10 +140,13 @@ fn decide(
     }
     // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
     let wanted = wanted(configuration.policy(&resource.resource), plan, query);
-    // A selector that cannot be read is refused where it is read.
-    let is_malformed = wanted.is_none();
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
-    if candidates.is_one_unknown_among(|cluster| is_malformed || is_wanted(cluster)) {
+    let is_one_unknown = match &wanted {
+        Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),
+        // A selector that cannot be read is refused where it is read.
+        None => candidates.is_one_unknown(),
+    };
+    if is_one_unknown {
         // Rights that are not known are no missing rights: the list leaves those clusters out with a Warning.
         if is_in_part(configuration, resource, plan) {
             return Ok(candidates);

@@ -93,7 +93,7 @@ pub(crate) use identity::SentRequest;
 pub(crate) use mirror::RightsMirror;
 pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
-pub(crate) use readable::Readable;
+pub(crate) use readable::{Readable, SelectedClusters};
 pub(crate) use readable_cache::ReadableCache;
 pub use remembered_actor::RememberedActor;
 

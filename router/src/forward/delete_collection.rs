@@ -46,7 +46,8 @@ pub(crate) async fn delete_collection(
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
-    if request.candidates.is_one_unknown_among(|cluster| selects(request, &wanted, cluster)) {
+    let policy = request.configuration.policy(&resource.resource);
+    if request.candidates.is_one_unknown_of(&wanted, |cluster| policy.selects(cluster)) {
         let resource = resource.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }

@@ -61,7 +61,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
-    let is_one_unknown = request.candidates.is_one_unknown_among(wanted);
+    let is_one_unknown = request.candidates.is_one_unknown_of(&selected, |cluster| policy.selects(cluster));
     if is_one_unknown && partial == Partial::Deny {
         let resource = served.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());

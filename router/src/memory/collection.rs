@@ -11,7 +11,7 @@ use tributary_authorization::Visible;
 use super::uncached::{self, CollectionRead, CollectionSource};
 use crate::refusal::{NotCached, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
-use crate::rights::{Audience, CallerRights, ReadPlace, Readable};
+use crate::rights::{Audience, CallerRights, ReadPlace, Readable, SelectedClusters};
 use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
@@ -96,11 +96,12 @@ impl ClientRequest<'_> {
         let Some(rights) = self.caller.rights() else { return self.readable_by_owner(wanted) };
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
-        let (all, denied) = (self.readable_clusters(wanted), self.caller.denied_clusters());
-        let clusters = self.let_in(&all)?;
+        let all = self.readable_clusters(&ClusterSelector::default());
+        let (clusters, denied) = (self.let_in(&all)?, self.caller.denied_clusters());
+        let selected = SelectedClusters { all: &clusters, selector: wanted };
         let place = self.read_place();
         let find = |rights: &CallerRights| {
-            let find = |place: &ReadPlace| rights.readable(clusters.iter().copied(), verb, place, partial);
+            let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
             // Few users are refused by some clusters and not by others.
             match wanted.is_everything() && denied.is_none() {
                 true => self.router.readable_cache().get(rights, configuration, (verb, place.clone()), find),
@@ -117,15 +118,17 @@ impl ClientRequest<'_> {
         let found = rights.with_joining(|| rights.settled(find), lacks).await;
         // What is refused by policies alone is told by them, to whoever may know of the cluster.
         if let (Err(_), Some(denied)) = (&found, denied)
-            && let Ok(without) =
-                Box::pin(rights.settled(|rights| rights.readable(all.iter().copied(), verb, &place, partial))).await
+            && let Ok(without) = Box::pin(rights.settled(|rights| {
+                rights.readable(SelectedClusters { all: &all, selector: wanted }, verb, &place, partial)
+            }))
+            .await
             && let Some(refusal) = denied.refusal(|cluster| without.only.contains(cluster))
         {
             return Err(refusal);
         }
         let readable = found?;
         if policy.filtered == Filtered::Deny && verb != "get" && readable.by_namespace.is_some() {
-            return Err(rights.forbidden(clusters, verb, &place));
+            return Err(rights.forbidden(selected.iter(), verb, &place));
         }
         Ok(Some(readable))
     }

@@ -12,6 +12,7 @@ use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
 use super::impersonation::Mode;
+use crate::selected_names;
 
 /// The clusters that there are for one request.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,18 @@ impl Candidates {
     /// Whether it is not known of some of the clusters that are asked for whether it is one of them.
     pub(crate) fn is_one_unknown_among(&self, is_wanted: impl FnMut(&ClusterName) -> bool) -> bool {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
+    }
+
+    /// Whether it is not known of some of the clusters that a selector wants, of those that are possible, whether it is
+    /// one of them. A selector that names a cluster which is none of them is taken for one that wants all: so the answer
+    /// is the same for the name of a hidden cluster and for a name that no cluster has.
+    pub(crate) fn is_one_unknown_of(
+        &self,
+        wanted: &ClusterSelector,
+        is_possible: impl Fn(&ClusterName) -> bool,
+    ) -> bool {
+        let wants_all = selected_names::names_hidden(wanted, |cluster| self.has(cluster));
+        self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
     }
 
     /// What selects them.

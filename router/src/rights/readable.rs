@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::audience::Audience;
@@ -12,6 +12,23 @@ use super::namespaces::NamespaceRights;
 use super::read_place::ReadPlace;
 use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
+use crate::selected_names;
+
+/// The clusters that a selector wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SelectedClusters<'a> {
+    /// The clusters from which it selects: those that may have the resource.
+    pub(crate) all: &'a [&'a ClusterName],
+    /// The selector.
+    pub(crate) selector: &'a ClusterSelector,
+}
+
+impl<'a> SelectedClusters<'a> {
+    /// The clusters that are wanted.
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a ClusterName> + Clone {
+        self.all.iter().copied().filter(move |cluster| self.selector.matches(cluster))
+    }
+}
 
 /// What somebody may read of one resource.
 #[derive(Clone, Debug)]
@@ -57,19 +74,20 @@ impl Readable {
 }
 
 impl CallerRights {
-    /// What a list, watch or get may read of these clusters.
+    /// What a list, watch or get may read of the clusters that are wanted.
     ///
     /// # Errors
     /// 403 if the rights in all clusters are known and none lets it be read, and of a watch where more may be listed.
     /// If the rights in a cluster are not known: 503 of an object that may be read in no other cluster; 429 of a list
     /// or watch whose answer may not be partial.
-    pub(crate) fn readable<'a>(
+    pub(crate) fn readable(
         &self,
-        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        selected: SelectedClusters<'_>,
         verb: &'static str,
         place: &ReadPlace,
         partial: Partial,
     ) -> Result<Readable, Refusal> {
+        let clusters = selected.iter();
         let (own, listed) = match verb {
             "watch" => {
                 let WatchRights { watched, listed } = self.followed(clusters.clone(), place);
@@ -88,11 +106,13 @@ impl CallerRights {
         // A list or watch that selects a name is one of a collection: 429, and not 503.
         let name = if verb == "get" { &*place.name } else { "" };
         let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
-        let is_one_unknown = !own.unknown.is_empty() || (verb == "watch" && !listed.unknown.is_empty());
+        let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
+        let is_one_unknown = !own.unknown.is_empty()
+            || (verb == "watch" && !listed.unknown.is_empty())
+            || self.is_unknown_behind_names(selected, verb, place, &only);
         if is_one_unknown && partial == Partial::Deny {
             return Err(unknown().into());
         }
-        let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
         let only_watched = only_watched(verb, &own, &listed, place);
         // Rights that are not known are no missing rights: a list or watch leaves such clusters out with a Warning.
         if only.is_empty() && (verb == "get" || !is_one_unknown) {
@@ -117,6 +137,38 @@ impl CallerRights {
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+    }
+
+    /// Whether the selector names a cluster that is not shown, while the rights in some cluster are not known. The
+    /// selector does not count then: the answer is the same for the name of a hidden cluster and for a name that no
+    /// cluster has. `only` are the wanted clusters that are shown.
+    fn is_unknown_behind_names(
+        &self,
+        selected: SelectedClusters<'_>,
+        verb: &str,
+        place: &ReadPlace,
+        only: &BTreeSet<ClusterName>,
+    ) -> bool {
+        let SelectedClusters { all, selector } = selected;
+        if !selected_names::names_hidden(selector, |cluster| only.contains(cluster)) {
+            return false;
+        }
+        // A cluster that the selector excludes may be shown.
+        let all = all.iter().copied();
+        let (shown, is_one_unknown) = match verb {
+            "watch" => {
+                let WatchRights { watched, listed } = self.followed(all, place);
+                let is_one_unknown = !watched.unknown.is_empty() || !listed.unknown.is_empty();
+                (listed, is_one_unknown)
+            }
+            _ => {
+                let shown = self.visible(all, verb, place);
+                let is_one_unknown = !shown.unknown.is_empty();
+                (shown, is_one_unknown)
+            }
+        };
+        is_one_unknown
+            && selected_names::names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
     }
 
     /// 403 if the user is nobody in any configured cluster.

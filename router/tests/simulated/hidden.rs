@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tributary_router::Policies;
+use tributary_router::report::RightsCondition;
 
 use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
@@ -323,4 +325,54 @@ async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     }
     let waited = answered_after(&root, "GET").await;
     assert!(waited >= Duration::from_secs(2), "{waited:?}");
+}
+
+/// While the rights in `c` are not known, its name gets what a name gets that no cluster has, from memory and live, of
+/// one who sees other clusters and of one who sees none.
+#[tokio::test]
+async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_that_does_not_exist() {
+    let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
+    crate::rights::refuse_rbac(fixture.member("c"), true);
+    fixture.member("c").control().cut_streams();
+    until(async || fixture.router.report().await.clusters[2].rights == Some(RightsCondition::Behind)).await;
+    pass(Duration::from_secs(5 * 60 + 30)).await;
+    let live = |policies: Policies| Policies { registered: Some(Vec::new()), ..policies };
+    let missing = "what you may list in some clusters is not known, and is missing";
+    for (policies, is_live, unknown) in [
+        (allow(), false, 200),
+        (Policies::default(), false, 429),
+        (live(allow()), true, 200),
+        (live(Policies::default()), true, 429),
+    ] {
+        fixture.router.set_policies(policies);
+        for user in ["eve", "ann"] {
+            let client = fixture.user(user, &[]);
+            let told = async |method: &str, selector: &str, name: &str, query: &str| {
+                let selector = selector.replace('N', name);
+                let path = format!("{SHOP}?labelSelector=tributary.dev/cluster{selector}{query}");
+                let answer = client.send(method, &path, &[], "").await;
+                let warnings: Vec<_> =
+                    answer.warnings().iter().map(|own| own.replace(&format!("{name}\""), "N\"")).collect();
+                (answer.code, warnings)
+            };
+            for (selector, query) in
+                [("%3DN", ""), ("+in+(a,N)", ""), ("!%3DN", ""), ("%3DN", "&watch=1&timeoutSeconds=1")]
+            {
+                if is_live && !query.is_empty() {
+                    continue;
+                }
+                let of_c = told("GET", selector, "c", query).await;
+                assert_eq!(of_c, told("GET", selector, "nowhere", query).await, "{user} {selector} {query}");
+                assert_eq!(of_c.0, unknown, "{user} {selector} {query}: {of_c:?}");
+                let warns = of_c.1.iter().any(|own| own.contains(missing));
+                assert!(unknown == 429 || !query.is_empty() || warns, "{user} {selector}: {of_c:?}");
+            }
+            let of_c = told("DELETE", "%3DN", "c", "").await;
+            assert_eq!(of_c, told("DELETE", "%3DN", "nowhere", "").await, "{user}");
+        }
+        // A selector that names nothing hidden leaves out the cluster.
+        let path = format!("{SHOP}?labelSelector=tributary.dev/cluster%3Da");
+        let answer = fixture.user("ann", &[]).get(&path).await;
+        assert_eq!((answer.code, answer.warnings()), (200, Vec::new()));
+    }
 }
