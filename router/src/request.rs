@@ -177,8 +177,8 @@ impl RenewedView {
 
 impl ClientRequest<'_> {
     /// Asks the candidates for their discovery again whose discovery lacks the resource, except those out of reach.
-    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster. Does not
-    /// wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
+    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster. Does
+    /// not wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, .. } = *self;
         let has_all = |clusters: usize| served.clusters.len() + served.otherwise.len() >= clusters;

@@ -156,10 +156,10 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
     // One line when each outage begins and one when it ends, however many collections there are; none for one that is
-    // over before anybody asked the member.
+    // over before anybody asked the member. A kube-apiserver that starts may be down, unready and well in turn.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
-    ensure!(troubles <= 4 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
+    ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
     Ok(())
 }
 

@@ -73,8 +73,8 @@ impl Candidates {
     }
 
     /// Whether it is not known of some of the clusters that a selector wants, of those that are possible, whether it is
-    /// one of them. A selector that names a cluster which is none of them is taken for one that wants all: so the answer
-    /// is the same for the name of a hidden cluster and for a name that no cluster has.
+    /// one of them. A selector that names a cluster which is none of them is taken for one that wants all: so the
+    /// answer is the same for the name of a hidden cluster and for a name that no cluster has.
     pub(crate) fn is_one_unknown_of(
         &self,
         wanted: &ClusterSelector,

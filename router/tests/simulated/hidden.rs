@@ -298,8 +298,8 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
     }
 }
 
-/// A cluster is asked what it serves only for a caller who may get the object there: the time of a 404 tells nobody else
-/// of it.
+/// A cluster is asked what it serves only for a caller who may get the object there: the time of a 404 tells nobody
+/// else of it.
 #[tokio::test]
 async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;

@@ -50,6 +50,16 @@ impl Aggregated {
         .await
     }
 
+    /// The description of the version once it has resources: the aggregator reads it a moment after the server answers.
+    async fn described_with_resources(&self) -> anyhow::Result<Value> {
+        eventually(SOON, async || {
+            let version = self.described().await?;
+            ensure!(version["resources"][0].is_object(), "{version}");
+            Ok(version)
+        })
+        .await
+    }
+
     /// The version as the member's discovery describes it.
     async fn described(&self) -> anyhow::Result<Value> {
         let http = self.target.members[0].http();
@@ -72,7 +82,7 @@ async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
         "kind": "MetricValueList", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
     let shown = aggregated.shows("pods/*/http_requests").await;
-    let described = aggregated.described().await;
+    let described = aggregated.described_with_resources().await;
     aggregated.remove().await?;
     shown?;
     let parent = &described?["resources"][0];

@@ -131,9 +131,24 @@ impl Asked<'_> {
 
     /// Whether a refusal has a cluster's name because the client has named it: any other name is told the same.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
+        if self.is_echo_of_selector(answer, name) {
+            return true;
+        }
         let said = format!("cannot be created in cluster \\\"{name}\\\": ");
         let named = matches!(self.question.ask, Ask::Create(Some(_), _));
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
+    }
+
+    /// Whether the one Warning with this name is that of a selector which names no cluster of the caller. A name that
+    /// no cluster has gets the same.
+    fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
+        let said = format!("299 - \"the label selector names clusters of which nothing is shown to you here: {name}\"");
+        if answer.headers.get("warning").is_none_or(|warning| warning.as_bytes() != said.as_bytes()) {
+            return false;
+        }
+        let mut others = answer.clone();
+        others.headers.remove("warning");
+        !answer::names(self.world, &others, name)
     }
 
     async fn list(&self, form: ListForm, due: &Objects, told: &Told) -> anyhow::Result<()> {

@@ -23,6 +23,7 @@
 
 use super::{
     answer::{self, Identity, Objects},
+    kinds::KINDS,
     question::{Ask, Question, Request, Selector, Side, Verb, review},
     world::World,
 };
@@ -410,6 +411,19 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
+    /// The members that a review concerns: all but those without the namespace, where the person may know that.
+    async fn concerned(&self, question: &Question) -> anyhow::Result<[bool; 2]> {
+        let has_place =
+            MEMBERS.map(|member| question.place.is_empty() || self.world.places_in(member).contains(&question.place));
+        if has_place.iter().all(|has| *has) || !question.kind.namespaced {
+            return Ok([true; 2]);
+        }
+        let kind = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
+        let of_place = Question { kind, ..question.clone() };
+        let gets = self.may(&of_place, "get", "", &question.place).await?;
+        Ok(MEMBERS.map(|member| has_place[member] || !gets[member]))
+    }
+
     /// A read is allowed where a member allows it, a write where each does that there is for it.
     async fn review(&self, question: &Question, verb: &str, name: &str) -> anyhow::Result<Told> {
         let does = self.may(question, verb, "", name).await?;
@@ -417,9 +431,11 @@ impl<'a> Oracle<'a> {
         let lists = self.may(question, "list", "", name).await?;
         let known = MEMBERS.map(|member| does[member] || gets[member] || lists[member]);
         let is_read = matches!(verb, "get" | "list" | "watch");
+        let concerned = self.concerned(question).await?;
+        let mut asked = MEMBERS.into_iter().filter(|member| concerned[*member]);
         let is_allowed = match is_read {
-            true => does.contains(&true),
-            false => known.contains(&true) && MEMBERS.into_iter().all(|member| !known[member] || does[member]),
+            true => asked.any(|member| does[member]),
+            false => asked.clone().any(|member| known[member]) && asked.all(|member| !known[member] || does[member]),
         };
         Ok(Told { expected: Expected::May(is_allowed), known })
     }
