@@ -55,9 +55,10 @@ impl Aggregated {
         eventually(SOON, async || {
             let version = self.described().await?;
             ensure!(version["resources"][0].is_object(), "{version}");
-            Ok(version)
+            Ok(())
         })
-        .await
+        .await?;
+        self.described().await
     }
 
     /// The version as the member's discovery describes it.
