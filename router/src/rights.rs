@@ -59,6 +59,7 @@ mod feed;
 mod followed;
 mod forbidden;
 mod granted;
+mod hidden_names;
 mod identity;
 mod impersonation;
 mod impersonation_probe;

@@ -26,11 +26,6 @@ pub(crate) fn warn(
     headers.extend(text.and_then(|text| warning_header(&text)).map(|warning| (header::WARNING, warning)));
 }
 
-/// Whether the selector names, also to exclude it (`!=`), a cluster of which `is_shown` denies that an answer may tell.
-pub(crate) fn names_hidden(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> bool {
-    selector.names().any(|name| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster)))
-}
-
 fn warning_for_owner<'a>(
     selector: &ClusterSelector,
     configured: impl Iterator<Item = &'a ClusterName> + Clone,
@@ -104,23 +99,5 @@ mod tests {
         }
         let text = warning_for_owner(&selector("tributary.dev/cluster=euu"), configured.iter());
         assert!(text.unwrap().ends_with("; the clusters are: eu, us"));
-    }
-
-    #[test]
-    fn a_selector_that_names_a_cluster_that_is_not_shown_is_found() {
-        let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
-        for (text, expected) in [
-            ("app=web", false),
-            ("tributary.dev/cluster", false),
-            ("tributary.dev/cluster=eu", false),
-            ("tributary.dev/cluster!=eu", false),
-            ("tributary.dev/cluster=us", true),
-            ("tributary.dev/cluster!=us", true),
-            ("tributary.dev/cluster=EU", true),
-            ("tributary.dev/cluster in (eu,us)", true),
-            ("tributary.dev/cluster notin (eu,us)", true),
-        ] {
-            assert_eq!(names_hidden(&selector(text), shown), expected, "{text}");
-        }
     }
 }

@@ -11,8 +11,8 @@ use super::actor::Whom;
 use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
+use super::hidden_names::names_hidden;
 use super::impersonation::Mode;
-use crate::selected_names;
 
 /// The clusters that there are for one request.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +80,7 @@ impl Candidates {
         wanted: &ClusterSelector,
         is_possible: impl Fn(&ClusterName) -> bool,
     ) -> bool {
-        let wants_all = selected_names::names_hidden(wanted, |cluster| self.has(cluster));
+        let wants_all = names_hidden(wanted, |cluster| self.has(cluster));
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
     }
 

@@ -8,11 +8,11 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::audience::Audience;
 use super::caller_rights::CallerRights;
+use super::hidden_names::names_hidden;
 use super::namespaces::NamespaceRights;
 use super::read_place::ReadPlace;
 use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
-use crate::selected_names;
 
 /// The clusters that a selector wants.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ impl CallerRights {
         only: &BTreeSet<ClusterName>,
     ) -> bool {
         let SelectedClusters { all, selector } = selected;
-        if !selected_names::names_hidden(selector, |cluster| only.contains(cluster)) {
+        if !names_hidden(selector, |cluster| only.contains(cluster)) {
             return false;
         }
         // A cluster that the selector excludes may be shown.
@@ -167,8 +167,7 @@ impl CallerRights {
                 (shown, is_one_unknown)
             }
         };
-        is_one_unknown
-            && selected_names::names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
+        is_one_unknown && names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
     }
 
     /// 403 if the user is nobody in any configured cluster.
