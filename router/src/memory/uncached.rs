@@ -35,7 +35,8 @@ pub(super) enum CollectionSource {
 ///   resource's server gives such versions. A cluster that gives them for a built-in resource is at fault: it is
 ///   missing, and takes the cache and the watch away from no other cluster.
 /// - A collection that is too large for memory, or whose first list takes long, is listed by the clusters where the
-/// newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory answers.
+///   newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory
+///   answers.
 /// - A collection that Tributary may not list is missing: the clusters would refuse the list, too.
 pub(super) fn source(
     resource: &GroupVersionResource,
