@@ -358,11 +358,12 @@ async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
+    // Before the change: a kube-apiserver refuses creates while it replaces the storage of a changed definition.
+    gauges.only().await?;
     for member in &gauges.target.members {
         let path = format!("{DEFINITIONS}/{}", gauges.name());
         member.http().patch(&path, "json-patch+json", &change).send().await?.expect(200)?;
     }
-    gauges.only().await?;
     eventually(SERVED, async || {
         let mut tables = Vec::new();
         for (http, cluster) in gauges.both() {
