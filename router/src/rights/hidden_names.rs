@@ -1,0 +1,37 @@
+//! Whether a label selector names a cluster that the caller may not know.
+
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+/// Whether the selector names, also to exclude it (`!=`), a cluster of which `is_shown` denies that an answer may tell.
+pub(crate) fn names_hidden(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> bool {
+    selector.names().any(|name| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::LabelSelector;
+
+    use super::*;
+
+    fn selector(text: &str) -> ClusterSelector {
+        ClusterSelector::split(&LabelSelector::parse(text).unwrap()).unwrap().1
+    }
+
+    #[test]
+    fn a_selector_that_names_a_cluster_that_is_not_shown_is_found() {
+        let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
+        for (text, expected) in [
+            ("app=web", false),
+            ("tributary.dev/cluster", false),
+            ("tributary.dev/cluster=eu", false),
+            ("tributary.dev/cluster!=eu", false),
+            ("tributary.dev/cluster=us", true),
+            ("tributary.dev/cluster!=us", true),
+            ("tributary.dev/cluster=EU", true),
+            ("tributary.dev/cluster in (eu,us)", true),
+            ("tributary.dev/cluster notin (eu,us)", true),
+        ] {
+            assert_eq!(names_hidden(&selector(text), shown), expected, "{text}");
+        }
+    }
+}
