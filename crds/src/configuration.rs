@@ -13,7 +13,7 @@ pub struct ConfigurationObjects {
     pub registries: Vec<ResourceRegistry>,
     /// How requests to all clusters together are governed; valid are none and one.
     pub merged_endpoints: Vec<MergedEndpoint>,
-    /// The documents that objects come from, by the kind and name of the object, as [`object_text`] writes them.
+    /// The documents that objects come from, by the kind and name of the object, as `UpstreamCluster "eu"`.
     /// Objects that come from no file have none.
     pub origins: BTreeMap<String, Vec<Origin>>,
 }
