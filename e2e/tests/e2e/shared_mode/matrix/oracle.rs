@@ -411,17 +411,21 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// The members that a review concerns: all but those without the namespace, where the person may know that.
-    async fn concerned(&self, question: &Question) -> anyhow::Result<[bool; 2]> {
-        let has_place =
-            MEMBERS.map(|member| question.place.is_empty() || self.world.places_in(member).contains(&question.place));
-        if has_place.iter().all(|has| *has) || !question.kind.namespaced {
-            return Ok([true; 2]);
+    /// The `known` members that a review concerns: those that have the namespace, and those where the person may not look
+    /// for it; all of them where the person finds it in none.
+    async fn concerned(&self, question: &Question, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
+        if question.place.is_empty() {
+            return Ok(known);
         }
         let kind = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
         let of_place = Question { kind, ..question.clone() };
         let gets = self.may(&of_place, "get", "", &question.place).await?;
-        Ok(MEMBERS.map(|member| has_place[member] || !gets[member]))
+        let has_place = MEMBERS.map(|member| self.world.places_in(member).contains(&question.place));
+        let finds = |member: usize| known[member] && gets[member] && has_place[member];
+        Ok(match MEMBERS.into_iter().any(finds) {
+            true => MEMBERS.map(|member| known[member] && (has_place[member] || !gets[member])),
+            false => known,
+        })
     }
 
     /// A read is allowed where a member allows it, a write where each does that there is for it.
@@ -431,11 +435,11 @@ impl<'a> Oracle<'a> {
         let lists = self.may(question, "list", "", name).await?;
         let known = MEMBERS.map(|member| does[member] || gets[member] || lists[member]);
         let is_read = matches!(verb, "get" | "list" | "watch");
-        let concerned = self.concerned(question).await?;
+        let concerned = self.concerned(question, known).await?;
         let mut asked = MEMBERS.into_iter().filter(|member| concerned[*member]);
         let is_allowed = match is_read {
             true => asked.any(|member| does[member]),
-            false => asked.clone().any(|member| known[member]) && asked.all(|member| !known[member] || does[member]),
+            false => concerned.contains(&true) && asked.all(|member| does[member]),
         };
         Ok(Told { expected: Expected::May(is_allowed), known })
     }
