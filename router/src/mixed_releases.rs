@@ -43,7 +43,7 @@ pub(crate) async fn of_list(snapshots: &Heads, selection: &Selection) -> Release
             for object in snapshot.range(&scope, after.as_deref()).take(LOOKED_AT) {
                 (looked_at, last) = (looked_at + 1, Some(object));
                 if object.name().starts_with(KEY_BEGIN) && selection.matches(cluster, object) {
-                    found.note(cluster, object.namespace(), object.name());
+                    found.add_record(cluster, object.namespace(), object.name());
                 }
             }
             match last {
@@ -57,8 +57,8 @@ pub(crate) async fn of_list(snapshots: &Heads, selection: &Selection) -> Release
 }
 
 impl ReleaseClusters {
-    /// Notes an object of a cluster. Objects of one cluster come one after the other.
-    pub(crate) fn note(&mut self, cluster: &ClusterName, namespace: &str, name: &str) {
+    /// Adds an object of a cluster, if it is a record. Objects of one cluster come one after the other.
+    pub(crate) fn add_record(&mut self, cluster: &ClusterName, namespace: &str, name: &str) {
         let Some(release) = release_of(name) else { return };
         let clusters = self.0.entry((namespace.into(), release.into())).or_default();
         if clusters.last() != Some(cluster) {
@@ -100,7 +100,7 @@ mod tests {
     fn seen(records: &[(&str, &str, &str)]) -> Option<String> {
         let mut found = ReleaseClusters::default();
         for (cluster, namespace, name) in records {
-            found.note(&ClusterName::new(cluster).unwrap(), namespace, name);
+            found.add_record(&ClusterName::new(cluster).unwrap(), namespace, name);
         }
         found.warning()
     }

@@ -124,7 +124,7 @@ fn mixed_releases(page: &GatheredPage) -> ReleaseClusters {
                 std::str::from_utf8(&object[json::string_contents(object, &place)?]).ok()
             };
             if let (Some(namespace), Some(name)) = (text("namespace"), text("name")) {
-                found.note(list.cluster.name(), namespace, name);
+                found.add_record(list.cluster.name(), namespace, name);
             }
         }
     }
