@@ -160,6 +160,7 @@ mod tests {
             ("tributary serve --config x --replicas One", true),
             ("tributary serve --config x --contexts a", true),
             ("tributary serve --replica-count 2", false),
+            ("tributary serve --replicas several", false),
         ] {
             let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
             assert_eq!(serve.is_alone(), expected, "{line}");
@@ -167,6 +168,11 @@ mod tests {
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(8 << 30), Limits::default());
+        // Words are taken in any case.
+        let line = "tributary serve --partial deny --item-resource-versions integer";
+        let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
+        assert_eq!(serve.partial, Some(Partial::Deny));
+        assert_eq!(serve.item_resource_versions, ItemResourceVersions::Integer);
         for wrong in [
             "tributary",
             "tributary serve --tls-cert-file a",
@@ -177,9 +183,6 @@ mod tests {
             "tributary serve --listen nonsense",
             "tributary serve --create-in A_B",
             "tributary serve --partial maybe",
-            "tributary serve --partial deny",
-            "tributary serve --replicas several",
-            "tributary serve --item-resource-versions integer",
             "tributary serve --max-connections 0",
             "tributary serve --max-collection-bytes 0",
             "tributary serve --max-total-collection-bytes 0",
