@@ -13,6 +13,10 @@ use crate::{Status, json};
 /// the limit is above kube-apiserver's 3 MiB. A value takes up to a microsecond to read.
 const VALUES_MAX: usize = 250_000;
 
+/// How many maps and lists of a YAML body may stand in one another. 64: a CustomResourceDefinition that has a Pod in its
+/// schema nests some 30, and the parser needs stack for each.
+const DEPTH_MAX: usize = 64;
+
 /// Aliases and merge keys may always add this many values and bytes. Go's parser (`decoder.unmarshal` in go-yaml, which
 /// sigs.k8s.io/yaml has) does not count in documents of up to 1,000 values either.
 const ADDED_VALUES_MIN: usize = 1_000;
@@ -61,6 +65,7 @@ fn options(added: usize, bytes: usize) -> Options {
         with_snippet: false,
         budget: serde_saphyr::budget! {
             max_nodes: VALUES_MAX,
+            max_depth: DEPTH_MAX,
             max_total_scalar_bytes: bytes,
             // An anchored value is copied, and so is each value that an anchored one has.
             max_recorded_anchor_events: added.clamp(ADDED_VALUES_MIN, VALUES_MAX),
@@ -88,8 +93,8 @@ fn refusal(error: &Error) -> Status {
         Some(YamlLimit::Values) => {
             format!("error converting YAML to JSON: document has more than {VALUES_MAX} values{place}; send JSON")
         }
-        Some(YamlLimit::Depth(depth)) => {
-            format!("error converting YAML to JSON: document is nested in {depth} levels{place}; send JSON")
+        Some(YamlLimit::Depth) => {
+            format!("error converting YAML to JSON: document has more than {DEPTH_MAX} levels{place}; send JSON")
         }
         None => format!("the body is not valid YAML{place}"),
     })
@@ -99,7 +104,7 @@ fn refusal(error: &Error) -> Status {
 enum YamlLimit {
     Aliases,
     Values,
-    Depth(usize),
+    Depth,
 }
 
 /// The limit that YAML exceeds; `None` where it is not valid.
@@ -112,7 +117,7 @@ fn limit_of(error: &Error) -> Option<YamlLimit> {
         | Error::AliasReplayStackDepthExceeded { .. } => Some(YamlLimit::Aliases),
         Error::Budget { breach, .. } => match breach {
             BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => Some(YamlLimit::Values),
-            BudgetBreach::Depth { depth } => Some(YamlLimit::Depth(*depth)),
+            BudgetBreach::Depth { .. } => Some(YamlLimit::Depth),
             BudgetBreach::Aliases { .. }
             | BudgetBreach::Anchors { .. }
             | BudgetBreach::MergeKeys { .. }
