@@ -25,7 +25,8 @@ const ASK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long discovery may take to show a change; an answer to a later question shows it.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many changes are remembered at a time. 1,024: more than the largest sets of CustomResourceDefinitions.
+/// How many objects are remembered by name at a time. 1,024: more than the largest sets of CustomResourceDefinitions.
+/// While there are more, every kind counts as changed.
 const CHANGES_MAX: usize = 1_024;
 
 /// The two resources whose objects say which kinds there are. The name of each object says which.
@@ -73,6 +74,8 @@ pub(super) struct KindChanges {
 struct ChangesState {
     /// When each object was last made or changed, by its name.
     changed: HashMap<(KindSource, String), Instant>,
+    /// When one was last made or changed for whose name there was no room.
+    unnamed: Option<Instant>,
     last: Option<Instant>,
     /// The number of questions since the last change.
     asked: usize,
@@ -85,8 +88,11 @@ impl KindChanges {
         let now = Instant::now();
         let mut state = self.state.lock();
         for name in names {
-            if state.changed.len() < CHANGES_MAX {
-                state.changed.insert((source, name.to_owned()), now);
+            let key = (source, name.to_owned());
+            if state.changed.len() < CHANGES_MAX || state.changed.contains_key(&key) {
+                state.changed.insert(key, now);
+            } else {
+                state.unnamed = Some(now);
             }
         }
         (state.last, state.asked) = (Some(now), 0);
@@ -115,13 +121,16 @@ impl KindChanges {
 
     /// Forgets the changes that discovery shows which was asked for at this time.
     pub(super) fn shown(&self, asked_at: Instant) {
+        let is_open = |changed: Instant| changed + SHOWN_WITHIN > asked_at;
         let mut state = self.state.lock();
-        state.changed.retain(|_, changed| *changed + SHOWN_WITHIN > asked_at);
+        state.changed.retain(|_, changed| is_open(*changed));
+        state.unnamed = state.unnamed.filter(|changed| is_open(*changed));
     }
 
     /// Whether a resource may be served by a change that discovery may not show yet.
     pub(super) fn concern(&self, resource: &GroupVersionResource) -> bool {
-        self.state.lock().changed.keys().any(|(source, name)| source.concerns(name, resource))
+        let state = self.state.lock();
+        state.unnamed.is_some() || state.changed.keys().any(|(source, name)| source.concerns(name, resource))
     }
 }
 
@@ -164,6 +173,27 @@ mod tests {
             assert_eq!(changes.concern(&things), begun.elapsed() < SHOWN_WITHIN, "{asked:?}");
         }
         assert_eq!(asked, [0, 200, 500, 1_000, 2_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_concerns_its_kind_however_many_there_are() {
+        let (changes, begun) = (KindChanges::default(), Instant::now());
+        let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
+        let note = |numbers: std::ops::Range<usize>| {
+            let names: Vec<_> = numbers.map(|number| format!("things{number}.late.example")).collect();
+            changes.note(KindSource::Definitions, names.iter().map(|name| &**name));
+        };
+        note(0..CHANGES_MAX);
+        assert!(changes.concern(&resource("things0")) && !changes.concern(&resource("others")));
+        tokio::time::advance(SHOWN_WITHIN / 2).await;
+        note(0..1);
+        changes.shown(begun + SHOWN_WITHIN);
+        assert!(changes.concern(&resource("things0")), "it has changed again");
+        assert!(!changes.concern(&resource("things1")));
+        note(1..CHANGES_MAX + 1);
+        assert!(changes.concern(&resource("others")), "one of them may be the one without a name");
+        changes.shown(Instant::now() + SHOWN_WITHIN);
+        assert!(!changes.concern(&resource("others")) && !changes.concern(&resource("things0")));
     }
 
     #[tokio::test(start_paused = true)]
