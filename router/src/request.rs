@@ -180,15 +180,17 @@ impl ClientRequest<'_> {
     /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster. Does
     /// not wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
-        let Self { router, served, .. } = *self;
-        let has_all = |clusters: usize| served.clusters.len() + served.otherwise.len() >= clusters;
-        if has_all(self.configuration.clusters.len()) {
+        let Self { router, served, candidates, .. } = *self;
+        // A twin serves what the cluster serves that it is.
+        let lacks = |cluster: &Arc<Cluster>| {
+            candidates.has(cluster.name())
+                && !served.is_had_by(cluster.name())
+                && cluster.twin().is_none()
+                && !cluster.is_out_of_reach()
+        };
+        if !self.configuration.clusters.values().any(lacks) {
             return None;
         }
-        let lacks = |cluster: &Arc<Cluster>| {
-            let is_candidate = self.candidates.has(cluster.name());
-            is_candidate && !served.is_had_by(cluster.name()) && !cluster.is_out_of_reach()
-        };
         router.fleet().refresh(lacks).await;
         let configuration = router.configuration();
         let now = Arc::clone(configuration.union.get(&served.resource)?);

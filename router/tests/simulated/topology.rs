@@ -460,6 +460,9 @@ async fn one_cluster_under_two_names_is_shown_once() {
     let answer = fixture.get(&made()).await;
     assert_eq!((items(&answer.ok()), answer.warnings()), (vec!["a/x".to_owned()], vec![]));
     assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "a", "a name is not ambiguous");
+    let asked = member.control().requests(RequestKind::Discovery);
+    fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(404);
+    assert_eq!(member.control().requests(RequestKind::Discovery), asked, "a twin lacks no kind that the first has");
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
