@@ -39,7 +39,7 @@ pub(crate) struct Signer<'a> {
 ///
 /// # Errors
 /// Those of [`rustls::crypto::verify_tls12_signature`].
-pub fn verify_tls12_signature(
+pub(crate) fn verify_tls12_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
@@ -62,7 +62,7 @@ pub fn verify_tls12_signature(
 ///
 /// # Errors
 /// Those of [`rustls::crypto::verify_tls13_signature`].
-pub fn verify_tls13_signature(
+pub(crate) fn verify_tls13_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
@@ -125,16 +125,7 @@ fn is_signed(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::Arc;
-
     use rcgen::{CertificateParams, DnType, Issuer, KeyPair, SigningKey};
-    use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
-    use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-    use rustls::{
-        ClientConfig, ClientConnection, DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
-        SupportedProtocolVersion,
-    };
-    use rustls_pki_types::{PrivateKeyDer, ServerName, UnixTime};
 
     use super::*;
 
@@ -191,8 +182,8 @@ pub(crate) mod tests {
         wrap(SEQUENCE, &[signed, algorithm, signature].concat()).into()
     }
 
-    fn named(name: &str) -> CertificateParams {
-        let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+    pub(crate) fn named(name: &str) -> CertificateParams {
+        let mut parameters = CertificateParams::new([name.to_owned()]).unwrap();
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters
     }
@@ -233,156 +224,6 @@ pub(crate) mod tests {
         ] {
             let verified = verify(&certificate, &signer);
             assert_eq!(verified.is_ok(), expected, "{what}: {verified:?}");
-        }
-    }
-
-    /// A server that asks for a certificate of any authority, and a client that trusts any server.
-    #[derive(Debug)]
-    struct AnyPeer(WebPkiSupportedAlgorithms);
-
-    impl ClientCertVerifier for AnyPeer {
-        fn root_hint_subjects(&self) -> &[DistinguishedName] {
-            &[]
-        }
-
-        fn verify_client_cert(
-            &self,
-            _leaf: &CertificateDer<'_>,
-            _others: &[CertificateDer<'_>],
-            _now: UnixTime,
-        ) -> Result<ClientCertVerified, rustls::Error> {
-            Ok(ClientCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            verify_tls12_signature(message, certificate, signature, &self.0)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            verify_tls13_signature(message, certificate, signature, &self.0)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.supported_schemes()
-        }
-    }
-
-    impl ServerCertVerifier for AnyPeer {
-        fn verify_server_cert(
-            &self,
-            _leaf: &CertificateDer<'_>,
-            _others: &[CertificateDer<'_>],
-            _name: &ServerName<'_>,
-            _ocsp: &[u8],
-            _now: UnixTime,
-        ) -> Result<ServerCertVerified, rustls::Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.supported_schemes()
-        }
-    }
-
-    /// A client's key that its certificate is not of.
-    #[derive(Debug)]
-    struct Presented(Arc<rustls::sign::CertifiedKey>);
-
-    impl rustls::client::ResolvesClientCert for Presented {
-        fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
-            Some(Arc::clone(&self.0))
-        }
-
-        fn has_certs(&self) -> bool {
-            true
-        }
-    }
-
-    /// Whether a handshake succeeds in which a client shows this certificate and signs by this key.
-    fn shakes_hands(
-        version: &'static SupportedProtocolVersion,
-        certificate: &CertificateDer<'static>,
-        key: &KeyPair,
-    ) -> Result<(), rustls::Error> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let any = Arc::new(AnyPeer(provider.signature_verification_algorithms));
-        let (own, own_key) =
-            (KeyPair::generate().unwrap(), |key: &KeyPair| PrivateKeyDer::try_from(key.serialize_der()));
-        let serving = named("server").self_signed(&own).unwrap().der().clone();
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[version])?;
-        let server = server.with_client_cert_verifier(Arc::clone(&any) as _);
-        let server = server.with_single_cert(vec![serving], own_key(&own).unwrap())?;
-        let signing = provider.key_provider.load_private_key(own_key(key).unwrap())?;
-        let shown = Presented(Arc::new(rustls::sign::CertifiedKey::new(vec![certificate.clone()], signing)));
-        let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
-        let client =
-            client.dangerous().with_custom_certificate_verifier(any).with_client_cert_resolver(Arc::new(shown));
-        let mut server = ServerConnection::new(Arc::new(server))?;
-        let mut client = ClientConnection::new(Arc::new(client), "server".try_into().unwrap())?;
-        for _ in 0..8 {
-            let mut sent = Vec::new();
-            while client.wants_write() {
-                client.write_tls(&mut sent).unwrap();
-            }
-            let mut sent = &sent[..];
-            while !sent.is_empty() {
-                server.read_tls(&mut sent).unwrap();
-                server.process_new_packets()?;
-            }
-            let mut answered = Vec::new();
-            while server.wants_write() {
-                server.write_tls(&mut answered).unwrap();
-            }
-            let mut answered = &answered[..];
-            while !answered.is_empty() {
-                client.read_tls(&mut answered).unwrap();
-                client.process_new_packets()?;
-            }
-        }
-        assert!(!server.is_handshaking() && server.peer_certificates() == Some(std::slice::from_ref(certificate)));
-        Ok(())
-    }
-
-    #[test]
-    fn a_client_proves_that_it_has_the_key_of_a_version_1_certificate() {
-        let key = || KeyPair::generate().unwrap();
-        let authority = Issuer::new(named("people"), key());
-        let (own, other) = (key(), key());
-        let certificate = named("ann").signed_by(&own, &authority).unwrap().der().clone();
-        let version_one = as_version_one(&certificate, authority.key());
-        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-            for certificate in [&certificate, &version_one] {
-                assert_eq!(shakes_hands(version, certificate, &own), Ok(()), "{version:?}");
-                assert!(shakes_hands(version, certificate, &other).is_err(), "{version:?}");
-            }
         }
     }
 }

@@ -12,15 +12,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls::{DistinguishedName, ServerConfig, SupportedProtocolVersion};
 use tributary_apimachinery::{ClusterName, HostName};
-use tributary_authentication::{verify_tls12_signature, verify_tls13_signature};
+use tributary_authentication::RequestedCertificate;
 
 use super::named_certificates::NamedCertificates;
 use crate::authentication::RequestedAuthorities;
@@ -268,54 +264,4 @@ fn server_config(
     let mut config = builder.with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
-}
-
-/// Takes any certificate whose key the client has shown to hold, as Go's `tls.RequestClientCert` does, which
-/// kube-apiserver uses: who vouches for it is asked at each request, when it counts, and a client with a stale
-/// certificate and a good token is let in.
-#[derive(Debug)]
-struct RequestedCertificate {
-    authorities: Vec<DistinguishedName>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ClientCertVerifier for RequestedCertificate {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.authorities
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _leaf: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
