@@ -13,8 +13,8 @@ use crate::{Status, json};
 /// the limit is above kube-apiserver's 3 MiB. A value takes up to a microsecond to read.
 const VALUES_MAX: usize = 250_000;
 
-/// How many maps and lists of a YAML body may stand in one another. 64: a CustomResourceDefinition that has a Pod in its
-/// schema nests some 30, and the parser needs stack for each.
+/// How many maps and lists of a YAML body may stand in one another. 64: a CustomResourceDefinition that has a Pod in
+/// its schema nests some 30, and the parser needs stack for each.
 const DEPTH_MAX: usize = 64;
 
 /// Aliases and merge keys may always add this many values and bytes. Go's parser (`decoder.unmarshal` in go-yaml, which

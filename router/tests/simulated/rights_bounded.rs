@@ -127,9 +127,9 @@ pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
 }
 
-/// Takes `b` out, and these clusters in, `b` as one whose roles our account cannot read: nothing is known of them. It is
-/// waited until the mirror of rights has seen that `b` left. One that comes back before is a cluster that is reached in
-/// another way, and what was read of it counts until it answers: a user whom its roles give nothing lacks nothing of it.
+/// Takes `b` out, and these clusters in, `b` as one whose roles our account cannot read: nothing is known of them.
+/// The mirror of rights has to see first that `b` left. One that comes back before is a cluster that is reached in
+/// another way, and what was read of it counts until it answers: a user whom its roles give nothing lacks nothing.
 async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(&["a"]).await;
     listed(fixture, "b", "ann", "unknown").await;
