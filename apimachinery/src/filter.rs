@@ -31,12 +31,12 @@ impl ClusterSelector {
         !self.requirements.is_empty()
     }
 
-    /// The names of clusters in the request, in its order. Each may come more than once.
+    /// The names of clusters in the request, in the request's order, with repetitions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
     }
 
-    /// The names of [`names`](Self::names) that fit all requirements.
+    /// The names among [`names`](Self::names) that match all requirements.
     pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
         self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
     }

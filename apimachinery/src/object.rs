@@ -69,7 +69,7 @@ impl Object {
         self.key.name()
     }
 
-    /// The member's own resourceVersion, whatever text that is.
+    /// The resourceVersion of the object's cluster: a number, another text, or absent.
     pub fn native_version(&self) -> NativeVersion<'_> {
         match self.resource_version {
             ResourceVersion(0) => NativeVersion::of(json::unescaped(self.text(self.resource_version_text))),
@@ -77,7 +77,8 @@ impl Object {
         }
     }
 
-    /// The member's own resourceVersion; zero for one that is not a number, which only an object has that is passed on.
+    /// The member's resourceVersion; zero for a version that is not a number. Only a forwarded object has such a
+    /// version.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }

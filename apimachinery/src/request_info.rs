@@ -404,7 +404,8 @@ impl<'a> Segments<'a> {
         self.next_by(check_word)
     }
 
-    /// The next segment as [`next`](Self::next) gives it, where the name of an object stands.
+    /// Takes the next segment as the name of an object, which may have more characters than [`next`](Self::next)
+    /// allows.
     fn name(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
         self.next_by(check_name)
     }
@@ -460,8 +461,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// A segment in which something may be escaped. `check` is given its raw and its decoded text, and finds out whether
-/// every hop reads it the same way; `.` and `..` are not looked at.
+/// Decodes a segment that may have escapes. `check` gets the raw and the decoded text, and refuses a segment that hops
+/// could read in different ways. `.` and `..` are not checked.
 fn decode_segment(raw: &str, check: fn(&str, &str) -> Result<(), Status>) -> Result<Cow<'_, str>, Status> {
     let text = decode_utf8(raw)?;
     check(raw, &text)?;
@@ -474,15 +475,16 @@ fn decode_segment(raw: &str, check: fn(&str, &str) -> Result<(), Status>) -> Res
     Ok(text)
 }
 
-/// Refuses a word of the path (group, version, resource, namespace, subresource) that no cluster has.
+/// Refuses a group, version, resource, namespace or subresource that no cluster can have.
 fn check_word(_: &str, text: &str) -> Result<(), Status> {
     check_controls(text)?;
     if text.contains('\\') { Err(Status::path_not_found()) } else { Ok(()) }
 }
 
-/// Refuses a name that a hop between here and the kube-apiserver could read as more than one segment. A kube-apiserver
-/// takes any character but `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC objects have such names
-/// (`CORP\ann`). Refused of these are a backslash that is not escaped, `.` and `..` beside a backslash, and the
+/// Refuses a name that a hop on the way to the kube-apiserver could read as more than one segment.
+///
+/// A kube-apiserver allows any character but `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC objects
+/// have such names (`CORP\ann`). Refused are a backslash without an escape, `.` and `..` beside a backslash, and the
 /// characters that end a text or a line (NUL, CR and LF).
 fn check_name(raw: &str, text: &str) -> Result<(), Status> {
     if text.contains(['\0', '\r', '\n']) {
@@ -499,7 +501,7 @@ fn check_controls(text: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// The decoded text of a path that a proxied server reads.
+/// Decodes a part of a path that a proxied server reads.
 fn decode_text(raw: &str) -> Result<Cow<'_, str>, Status> {
     let text = decode_utf8(raw)?;
     check_controls(&text)?;

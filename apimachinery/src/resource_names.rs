@@ -1,4 +1,4 @@
-//! The names of resources, and those that a mistyped name is near to.
+//! Names of resources, and suggestions for a mistyped name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

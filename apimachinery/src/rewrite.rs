@@ -175,10 +175,10 @@ pub struct Rewritten {
     pub content_type: Option<&'static str>,
 }
 
-/// Reads a body at once, YAML too, which takes a microsecond or two for each byte. See [`RequestBody::facts`].
+/// Reads a body at once. YAML takes one to two microseconds for each byte. See [`RequestBody::facts`].
 ///
 /// # Errors
-/// 400 for a body that is not of its format, or lists more than 1,000 owners.
+/// 400 for a body that does not match its format, or lists more than 1,000 owners.
 pub fn read(format: Format, shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
     match format {
         Format::Yaml | Format::ApplyYaml if !body.is_empty() => body::facts(format, shape, &yaml::to_json(body)?),
@@ -186,18 +186,18 @@ pub fn read(format: Format, shape: BodyKind, body: &[u8]) -> Result<Facts, Statu
     }
 }
 
-/// The JSON of a body in YAML, converted at once; the same bytes where it is JSON already.
+/// Converts a body in YAML to JSON at once; returns JSON unchanged.
 ///
 /// # Errors
-/// 400 for what is no YAML, and for YAML whose aliases and merge keys add too much.
+/// 400 for a text that is not YAML, and for YAML whose aliases and merge keys add too much.
 pub fn yaml_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     yaml::to_json(body)
 }
 
-/// Rewrites a body at once, YAML too. See [`RequestBody::rewritten`].
+/// Rewrites a body at once, YAML included. See [`RequestBody::rewritten`].
 ///
 /// # Errors
-/// 400 for a body that is not of its format, and what `version` answers.
+/// 400 for a body that does not match its format, and the errors of `version`.
 pub fn rewrite(
     format: Format,
     shape: BodyKind,

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_body_is_written_as_json_or_not_at_all() {
         let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
-        // 60 KB that stand for 6 MB.
+        // 60 KB of YAML that expand to 6 MB.
         let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
         let repeated = format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(60_000), aliases.join(","));
         for (content_type, text, expected) in [

@@ -14,13 +14,13 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 
-/// Why a certificate of version 1 is not taken.
+/// The reason why Tributary refuses a certificate of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VersionOneError {
-    /// This authority did not issue it.
+    /// The issuer of the certificate is another authority.
     #[error("it is of X.509 version 1, and no authority in the bundle issued it itself")]
     OtherIssuer,
-    /// It is no good.
+    /// The certificate, or its authority, breaks a rule.
     #[error("it is of X.509 version 1, and {0}")]
     Unusable(&'static str),
 }
@@ -28,7 +28,7 @@ pub(crate) enum VersionOneError {
 /// The tag of an OBJECT IDENTIFIER (ITU-T X.690).
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// What an authority is known by to the certificates that it signed.
+/// Name and key of an authority. A certificate that the authority signed contains the name.
 pub(crate) struct Signer<'a> {
     /// Its name, as DER.
     pub(crate) subject: &'a [u8],
@@ -74,14 +74,14 @@ pub(crate) fn verify_tls13_signature(
     }
 }
 
-/// The key of a certificate that webpki does not read because of its version.
+/// The key of a certificate of version 1 or 2, which webpki does not read; `None` for version 3.
 fn key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     (parsed.version() != X509Version::V3).then(|| parsed.public_key().raw.to_vec().into())
 }
 
-/// Verifies that an authority itself signed a certificate of version 1. Gives when the certificate ends, in seconds
-/// since 1970. Its time is checked with that of every other certificate.
+/// Verifies that an authority itself signed a certificate of version 1. Returns the end of the certificate, in seconds
+/// since 1970; the caller checks the time.
 ///
 /// # Errors
 /// [`VersionOneError`].
@@ -114,7 +114,7 @@ fn is_signed(
 ) -> bool {
     let identifier = algorithm.algorithm.as_bytes();
     let Ok(length) = u8::try_from(identifier.len()) else { return false };
-    // What follows the identifier are parameters, by which RSA-PSS has several: one of them fits.
+    // Parameters follow the identifier. RSA-PSS has several algorithms that differ in parameters alone.
     let named = [&[OBJECT_IDENTIFIER, length], identifier].concat();
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     let mut candidates = algorithms.iter().filter(|own| own.signature_alg_id().as_ref().starts_with(&named));

@@ -41,13 +41,13 @@ pub enum CertificateError {
     /// More intermediates than are looked at.
     #[error("the client sent more than {MAX_INTERMEDIATES} intermediate certificates")]
     TooMany,
-    /// Its time is over.
+    /// The certificate has expired.
     #[error("the client certificate expired at {0}")]
     Expired(String),
-    /// Its time has not come.
+    /// The certificate is not valid yet.
     #[error("the client certificate is not valid before {0}")]
     NotYetValid(String),
-    /// It cannot be read.
+    /// The certificate is not valid DER.
     #[error("the client certificate cannot be read")]
     Unreadable,
     /// No authority of the bundle vouches for it now, for use by a client.
@@ -91,13 +91,13 @@ struct TrustedAuthority {
     unfit: Option<&'static str>,
     /// How many authorities may come between it and a client's certificate; `None` for any number.
     path_length: Option<u32>,
-    /// Its key, by which it signs certificates of version 1.
+    /// The authority's public key, which verifies certificates of version 1.
     key: SubjectPublicKeyInfoDer<'static>,
     /// What chains lead to: this one authority.
     anchor: [TrustAnchor<'static>; 1],
 }
 
-/// Why an authority does not vouch for a chain.
+/// The reason why an authority does not vouch for a chain.
 struct Refusal {
     why: String,
     says: Says,
@@ -106,14 +106,14 @@ struct Refusal {
 /// The length of a reason in characters. The refused client, which has no identity yet, gets the reason in its 401.
 const WHY_CHARACTERS_MAX: usize = 200;
 
-/// How much the refusal by one of several authorities says, the least first.
+/// The weight of a refusal when several authorities refuse, least first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Says {
-    /// It did not issue the certificate.
+    /// The issuer of the certificate is another authority.
     Stranger,
-    /// The authority itself is no good.
+    /// The authority cannot vouch for clients.
     Authority,
-    /// The certificate is no good.
+    /// The certificate itself is invalid.
     Certificate,
 }
 
@@ -133,7 +133,7 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::PathLenConstraintViolated => {
                 "an authority allows fewer intermediate certificates".to_owned()
             }
-            // The texts of these errors quote bytes of the certificate, which may be tens of kilobytes.
+            // These errors quote bytes of the certificate, which may have tens of kilobytes.
             webpki::Error::UnsupportedSignatureAlgorithmContext(_)
             | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
                 "its signature algorithm is not supported".to_owned()
@@ -162,8 +162,8 @@ impl TrustedAuthority {
             return Err(Refusal::of_authority(unfit));
         }
         let parsed = match EndEntityCert::try_from(leaf) {
-            // A certificate of version 1 has no subjectAltName for the constraints of an authority to apply to, and
-            // webpki, which checks those on the subject, does not read it.
+            // A certificate of version 1 has no subjectAltName that an authority's constraints could apply to. webpki,
+            // which checks constraints on the subject, does not read the certificate.
             Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
                 return Err(Refusal::of_authority(
                     "an authority with name constraints vouches for no certificate of X.509 version 1",
@@ -258,7 +258,7 @@ impl ClientCertificates {
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertificateError::TooMany);
         }
-        // First, as Go does it (`Certificate.isValid`): it is what its owner can mend.
+        // Go also checks the time first (`Certificate.isValid`): the owner of an expired certificate can renew it.
         check_time(leaf, now)?;
         let mut refusal: Option<Refusal> = None;
         for authority in self.authorities.load().iter() {
@@ -284,7 +284,7 @@ impl ClientCertificates {
     }
 }
 
-/// Checks that a client's certificate is valid at this time.
+/// Checks that a client's certificate is valid now.
 fn check_time(leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::Unreadable)?;
     let (validity, seconds) = (parsed.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
@@ -297,7 +297,7 @@ fn check_time(leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), Certificat
     Ok(())
 }
 
-/// A time of a certificate as text (RFC 3339).
+/// Formats a time of a certificate (RFC 3339).
 pub fn time_text(time: ASN1Time) -> String {
     let time = time.to_datetime();
     let (month, day) = (u8::from(time.month()), time.day());
@@ -492,7 +492,7 @@ pub(crate) mod tests {
         let chain = |authority: &TestAuthority| {
             vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
         };
-        // The other has the same name.
+        // Another authority has the same name.
         let certificates = ClientCertificates::new(format!("{}{}", other.pem(), own.pem()).as_bytes()).unwrap();
         for authority in [&own, &other] {
             let (user, until) = certificates.user(&chain(authority), UnixTime::now()).unwrap();
@@ -504,7 +504,7 @@ pub(crate) mod tests {
         let alone = ClientCertificates::new(own.pem().as_bytes()).unwrap();
         let refused = alone.user(&chain(&other), UnixTime::now()).unwrap_err().to_string();
         assert!(refused.contains("its signature is not the authority's"), "{refused}");
-        // An intermediate certificate changes nothing.
+        // An intermediate certificate does not help.
         let longer = [chain(&other), other.client("between", &[])].concat();
         assert!(alone.user(&longer, UnixTime::now()).is_err());
     }

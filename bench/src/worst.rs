@@ -70,7 +70,7 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // The same list in JSON is what the next one is compared with.
+        // The YAML list after it is compared with the same list in JSON.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -78,14 +78,14 @@ pub(crate) fn requests() -> Vec<Worst> {
     ]
 }
 
-/// A map of so many keys in YAML that is merged so many times.
+/// Writes YAML that merges one map of `keys` keys into `merged` other maps.
 fn merges(keys: usize, merged: usize) -> String {
     let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// A text of so many bytes in YAML that is repeated so many times.
+/// Writes YAML that repeats one text of `bytes` bytes by `times` aliases.
 fn aliases(bytes: usize, times: usize) -> String {
     let aliases: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
     format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(bytes), aliases.join(","))

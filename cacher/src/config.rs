@@ -42,12 +42,12 @@ pub enum HeldObjects {
     /// the `after` of a relist or reset; [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so nobody can
     /// wait until one is gone. The bound of the collection counts the texts all the same.
     UntilTold,
-    /// As [`UntilTold`](Self::UntilTold), and only the metadata of each, which the member is asked for alone.
+    /// Like [`UntilTold`](Self::UntilTold), but the member sends metadata alone.
     MetadataUntilTold,
 }
 
 impl HeldObjects {
-    /// Whether an object is let go once the observer was told of it.
+    /// Whether the cacher drops an object as soon as its observer has it.
     pub(crate) fn is_until_told(self) -> bool {
         match self {
             Self::WhileThere => false,

@@ -97,7 +97,7 @@ pub(crate) fn build(
         .body(body::empty())
 }
 
-/// The form in which objects are asked for. A server that has no metadata alone gives whole objects.
+/// The `Accept` header of a request for objects. A server without metadata-only lists answers with whole objects.
 fn accepted(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
     match (held, target) {
         (HeldObjects::WhileThere | HeldObjects::UntilTold, _) => "application/json",

@@ -67,14 +67,14 @@ pub enum StaleReason {
         /// What all may have together ([`ObjectRoom`](crate::ObjectRoom)).
         max: u64,
     },
-    /// The collection, or an object in it, has a version that is not a number: this one. Versions of etcd are numbers;
-    /// an aggregated API server may have others, or none.
+    /// The collection, or an object in it, has this version, which is not a number. Versions of etcd are numbers; an
+    /// aggregated API server may write other texts, or none.
     OpaqueVersions(String),
     /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
     Other(String),
 }
 
-/// How much of a version that is not a number is told, in characters.
+/// The shown length of a version that is not a number, in characters.
 const OPAQUE_SHOWN_MAX: usize = 64;
 
 impl StaleReason {

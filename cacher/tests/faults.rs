@@ -447,7 +447,7 @@ async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_paus
     assert_eq!(cacher.state(), CacherState::Synced);
 }
 
-/// Calico's API server has versions such as `1234/5678` and `1234/`; other servers have UUIDs, or none.
+/// Calico's API server writes versions such as `1234/5678` and `1234/`; other servers write UUIDs or empty texts.
 #[tokio::test(start_paused = true)]
 async fn a_collection_with_versions_that_are_not_numbers_is_asked_again_after_a_minute() {
     for version in ["100/107", "107/", "", "018f3c2a-7d1e-7000-8000-000000000000", "eyJhIjoiMSJ9"] {
@@ -470,7 +470,7 @@ async fn a_collection_with_versions_that_are_not_numbers_is_asked_again_after_a_
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server that knows no watches gives the list in the place of one, which is no failure yet.
+        // A server without watches answers a watch with a list, which is no failure yet.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let asked = member.expect(&["limit="]).await;

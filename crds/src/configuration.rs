@@ -13,12 +13,11 @@ pub struct ConfigurationObjects {
     pub registries: Vec<ResourceRegistry>,
     /// How requests to all clusters together are governed; valid are none and one.
     pub merged_endpoints: Vec<MergedEndpoint>,
-    /// The documents that objects come from, by the kind and name of the object, as `UpstreamCluster "eu"`.
-    /// Objects that come from no file have none.
+    /// The documents of each object, by its kind and name (`UpstreamCluster "eu"`). An object of no file has none.
     pub origins: BTreeMap<String, Vec<Origin>>,
 }
 
-/// An object by kind and name, for people: `UpstreamCluster "eu"`.
+/// Formats kind and name of an object: `UpstreamCluster "eu"`.
 pub(crate) fn object_text(kind: &str, name: &str) -> String {
     format!("{kind} {name:?}")
 }

@@ -124,8 +124,8 @@ pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors
     if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
 }
 
-/// The documents of a file or directory as [`load`] finds them, of whatever kind. Files and documents that cannot be
-/// read are left out.
+/// Reads all documents of a file or directory, of any kind, in the order of [`load`]. Unreadable files and documents
+/// are left out.
 pub fn documents_of(path: &Path) -> Vec<(Origin, Value)> {
     let mut found = Vec::new();
     for file in files(path, &mut Vec::new()) {

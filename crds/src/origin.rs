@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a document stands.
+/// The position of a document in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The file.
+    /// The path of the file, as the command line or the directory names it.
     pub file: PathBuf,
     /// The document's number in the file, from 1; empty documents do not count.
     pub document: usize,

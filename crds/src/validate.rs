@@ -34,7 +34,7 @@ pub struct ValidationProblem {
     pub field: String,
     /// The value, what is wrong with it, what is allowed and what to do.
     pub message: String,
-    /// The documents that have the object: several where the name is repeated, none where it comes from no file.
+    /// The documents of the object: several for a repeated name, none for an object of no file.
     pub origins: Vec<Origin>,
 }
 
@@ -120,8 +120,8 @@ impl ConfigurationObjects {
         }
     }
 
-    /// A cluster of two names would show its objects twice. No error: the uid that is recorded may be out of date, and
-    /// the server itself refuses what it finds to be one cluster.
+    /// Warns of one cluster under two names, whose objects would appear twice. It is no error: the recorded uid may be
+    /// out of date, and `serve` itself refuses a cluster of two names.
     fn unique_clusters(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         for cluster in &self.clusters {

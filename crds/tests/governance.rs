@@ -276,7 +276,7 @@ fn global_policies_are_examined_with_what_they_refer_to() {
 }
 
 #[test]
-fn a_problem_is_told_with_the_documents_of_its_object() {
+fn a_problem_names_the_documents_of_its_object() {
     let cluster = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: {endpoints: \
                    ['https://a'], caFile: ca.pem, credentials: {tokenFile: t}}\n";
     let denial = format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}}}]");

@@ -1,5 +1,5 @@
-//! An aggregated API server with any shape: it answers paths with JSON that a test gives it, behind a member's own
-//! aggregator, which speaks to it as to any other.
+//! An aggregated API server of any shape, behind the aggregator of a member: a test gives it a JSON document for each
+//! path.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -20,10 +20,11 @@ use std::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// Makes the answer of a request from its head; `None` for a path that it does not know.
+/// Makes the answer to a request from its head; `None` for an unknown path.
 pub type Responder = Box<dyn Fn(&Parts) -> Option<Value> + Send>;
 
-/// A running aggregated API server. Dropping it stops it; the member then says that it is not available.
+/// A running aggregated API server. Dropping it stops the server; the member then reports the APIService as
+/// unavailable.
 #[derive(Debug)]
 pub struct AggregatedServer {
     port: u16,
@@ -35,26 +36,26 @@ pub struct AggregatedServer {
 #[derive(Clone)]
 struct Acceptor(TlsAcceptor);
 
-/// The answers, in the order in which they are tried.
+/// The possible answers, in the order in which the server tries them.
 #[derive(Default)]
 struct Behavior {
     delay: Duration,
-    /// The server where clients are sent, except from the root, groups and versions.
+    /// The other server for redirects. The root, groups and versions are never redirected.
     redirect: Option<String>,
     /// The status of each answer.
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion with which an object comes back that is sent to a path without a page.
+    /// The resourceVersion of an object that the server sends back, for a path without a page.
     echo: Option<String>,
     requests: usize,
 }
 
 impl AggregatedServer {
-    /// Starts it on a free port of 127.0.0.1. It answers each path with 404 but `/apis`, which has no groups.
+    /// Starts a server on a free port of 127.0.0.1. Each path is 404 but `/apis`, which has no groups.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// If no certificate can be made, or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("aggregated")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -72,7 +73,7 @@ impl AggregatedServer {
         Ok(server)
     }
 
-    /// Answers a path with this document from now on. The path is that of the request, decoded, without the query.
+    /// Answers a path with this document from now on. `path` is decoded and has no query.
     pub fn set(&self, path: &str, document: Value) {
         lock(&self.behavior).pages.insert(path.to_owned(), document);
     }
@@ -90,12 +91,12 @@ impl AggregatedServer {
         lock(&self.behavior).pages.remove(path);
     }
 
-    /// Asks this function for the paths that have no page.
+    /// Lets this function answer paths without a page.
     pub fn respond(&self, responder: Responder) {
         lock(&self.behavior).responder = Some(responder);
     }
 
-    /// Sends back, with this resourceVersion, each object that is sent to a path without a page.
+    /// Sends back each object that a client sends to a path without a page, with this resourceVersion.
     pub fn echo(&self, resource_version: &str) {
         lock(&self.behavior).echo = Some(resource_version.to_owned());
     }
@@ -115,11 +116,11 @@ impl AggregatedServer {
         lock(&self.behavior).redirect = other.map(Self::url);
     }
 
-    /// Registers a group and version with a member: an ExternalName Service and an APIService.
-    /// The member may take seconds to see that the server is there.
+    /// Registers a group and version with a member: an ExternalName Service and an APIService. The member may need
+    /// seconds to find the server.
     ///
     /// # Errors
-    /// When the member refuses one of the objects.
+    /// If the member refuses one of the objects.
     pub async fn register(&self, member: &TestCluster, group: &str, version: &str) -> anyhow::Result<()> {
         let name = format!("aggregated-{}", self.port);
         let service = json!({
@@ -156,7 +157,7 @@ impl AggregatedServer {
         lock(&self.behavior).requests
     }
 
-    /// Stops answering: connections end and are refused.
+    /// Stops answering: the server ends connections and refuses new ones.
     pub fn stop(&self) {
         if let Some(task) = lock(&self.task).take() {
             task.abort();
@@ -166,7 +167,7 @@ impl AggregatedServer {
     /// Answers again, at the same port.
     ///
     /// # Errors
-    /// When the port is taken.
+    /// If the port is taken.
     pub async fn start_again(&self) -> anyhow::Result<()> {
         self.stop();
         self.listen(TcpListener::bind(("127.0.0.1", self.port)).await.context("listen again")?);

@@ -259,7 +259,7 @@ impl TestCluster {
         HttpClient::from_kubeconfig(&path, None).await
     }
 
-    /// The authority of its client certificates.
+    /// The certificate authority that the member trusts for clients.
     pub fn people(&self) -> &PeopleAuthority {
         &self.people
     }

@@ -1,4 +1,4 @@
-//! A small metrics server: `metrics.k8s.io/v1beta1`, with the figures that a test gives it.
+//! A small metrics server: `metrics.k8s.io/v1beta1`, with figures that a test sets.
 
 use crate::{AggregatedServer, TestCluster};
 use http::{header, request::Parts};
@@ -56,10 +56,10 @@ impl MetricsServer {
         set(&mut lock(&self.figures).pods, pod);
     }
 
-    /// Registers it with a member, as [`AggregatedServer::register`] does.
+    /// Registers the metrics API with a member; see [`AggregatedServer::register`].
     ///
     /// # Errors
-    /// When the member refuses one of the objects.
+    /// If the member refuses one of the objects.
     pub async fn register(&self, member: &TestCluster) -> anyhow::Result<()> {
         self.server.register(member, "metrics.k8s.io", "v1beta1").await
     }

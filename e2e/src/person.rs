@@ -64,10 +64,11 @@ impl PeopleAuthority {
         }))
     }
 
-    /// As [`Self::user`], with a certificate of X.509 version 1, as `openssl x509 -req` without `-extfile` makes it.
+    /// Makes a user like [`Self::user`], with a certificate of X.509 version 1, as `openssl x509 -req` without
+    /// `-extfile` makes it.
     ///
     /// # Errors
-    /// When key generation or signing fails.
+    /// If key generation or signing fails.
     pub fn user_of_version_one(&self, name: &str) -> anyhow::Result<Value> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name.push(DnType::CommonName, name);
@@ -82,7 +83,7 @@ impl PeopleAuthority {
     }
 }
 
-/// The same certificate (DER) without version and extensions, signed anew.
+/// Makes a certificate (DER) without version and extensions, and signs it.
 fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Result<Vec<u8>> {
     let (_, contents, _) = element(certificate)?;
     let (_, mut rest, _) = element(contents)?;
@@ -100,7 +101,7 @@ fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> anyhow::Resul
     wrapped(0x30, &[signed, algorithm, wrapped(0x03, &signature)?].concat())
 }
 
-/// The first element of DER, its contents, and what follows it.
+/// Splits DER: the first element, the contents of that element, and the rest.
 fn element(der: &[u8]) -> anyhow::Result<(&[u8], &[u8], &[u8])> {
     let length = *der.get(1).context("no length")?;
     let (head, length) = match length {

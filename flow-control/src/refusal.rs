@@ -83,7 +83,7 @@ impl Refused {
     }
 }
 
-/// A number of requests, for people.
+/// Formats a number of requests.
 fn requests(number: u32) -> String {
     if number == 1 { "1 request".to_owned() } else { format!("{number} requests") }
 }

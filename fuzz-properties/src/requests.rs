@@ -43,7 +43,7 @@ pub fn path(data: &[u8]) {
         return;
     }
     below_a_cluster(method, path, query, &parsed);
-    // A hop may read a backslash as a slash, so only an escaped one is taken as a part of a name.
+    // A hop may read a backslash as a slash, so only an escaped backslash belongs to a name.
     if !path.contains(['%', '\\']) {
         escaped(method, path, query, &parsed);
     }

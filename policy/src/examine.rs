@@ -121,8 +121,8 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     findings.0
 }
 
-/// Tells of a denial at the end of the list: the router answers 500 to every request that no policy takes, which the
-/// author of a denial hardly means.
+/// Warns of a list that ends with a denial. The router answers 500 to each request that no policy takes, which the
+/// author of a denial rarely wants.
 fn what_a_last_denial_leaves(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
     let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };

@@ -40,7 +40,7 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     found
 }
 
-/// Returns whether the acting rules surely take every request: a rule every request for a resource, and a rule every
+/// Whether the enforced rules surely take each request: one rule takes each request for a resource, and one each
 /// request for a path.
 pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     let all = || vec!["*".to_owned()];

@@ -1,5 +1,6 @@
-//! Kubernetes' own groups and resources, to find names that match no request. The resources of other groups are unknown
-//! here, so their names are never doubted.
+//! Kubernetes' own groups and resources, to find names in policies that match no request.
+//!
+//! The table has no resources of other groups, so a name in another group is never reported.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_apimachinery::built_in::{all_built_in, built_in, usually_served};
@@ -76,7 +77,7 @@ pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Opt
     let mut known: Vec<_> =
         of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
     known.sort_unstable();
-    // The table has no subresources of APIs that are off by default.
+    // The table lacks subresources of APIs that are off by default.
     if known.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
         return None;
     }
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_that_kubernetes_does_not_have_is_told_with_what_is_near() {
+    fn an_unknown_resource_gets_suggestions() {
         for (groups, resource, expected) in [
             (&[""][..], "pods", ""),
             (&[""], "pods/exec", ""),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_no_cluster_has_is_told_with_what_to_write() {
+    fn an_impossible_group_gets_a_correction() {
         for (group, expected) in [
             ("", ""),
             ("apps", ""),

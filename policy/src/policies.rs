@@ -20,7 +20,7 @@ pub struct Decision<'a> {
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// The request passes: no policy acts, or none of the global policies takes the request.
+    /// The request passes: no policy is enforced, or no global policy takes the request.
     Ungoverned,
     /// A rule takes it.
     Taken {
@@ -50,13 +50,13 @@ pub struct DispatchPolicies {
 }
 
 impl DispatchPolicies {
-    /// Compiles the policies of one place. What [`crate::examine`] calls an error is taken by its letter: such a rule
+    /// Compiles the policies of one place. A rule that [`crate::examine`] reports as an error is compiled literally and
     /// matches nothing.
     pub fn new(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Dispatch, policies)
     }
 
-    /// Compiles the policies of all places. What none of them takes is [`Verdict::Ungoverned`].
+    /// Compiles global policies. A request that none of them takes is [`Verdict::Ungoverned`].
     pub fn global(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Global, policies)
     }
@@ -79,7 +79,7 @@ impl DispatchPolicies {
         &self.policies
     }
 
-    /// Whether they are of all places.
+    /// Whether these are the global policies.
     pub fn is_global(&self) -> bool {
         self.list == PolicyList::Global
     }

@@ -25,13 +25,13 @@ pub struct Column {
     pub priority: i32,
 }
 
-/// The headings of the column that the merged view adds, in order of preference. Custom resources may have columns of
-/// any name: Cluster API has kinds with a column `Cluster`.
+/// Headings of the column that the merged view adds, in order of preference. A custom resource may have a column of any
+/// name: kinds of Cluster API have a column `Cluster`.
 const CLUSTER_HEADINGS: [&str; 3] = ["Cluster", "Member", "Member-Cluster"];
 
 impl Column {
-    /// The column that the merged view puts second: the cluster that the row's object lives in. Its heading is none of
-    /// the `others`, compared as kubectl shows them: in upper case.
+    /// The column with the cluster of each row's object, the second one of the merged view. Its heading differs from
+    /// the headings of the `others`, in upper case as kubectl shows them.
     pub fn cluster<'a>(others: impl Iterator<Item = &'a str> + Clone) -> Self {
         let is_taken = |heading: &str| others.clone().any(|other| other.eq_ignore_ascii_case(heading));
         let [.., last] = CLUSTER_HEADINGS;

@@ -29,18 +29,18 @@ pub struct ColumnDefinition {
     /// 0 is always shown, greater only with `-o wide`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
-    /// Where the value stands in the object: `.spec.replicas`. Empty in a Table's column, which has none.
+    /// The path of the value in the object: `.spec.replicas`. Empty in a Table's column.
     #[serde(default)]
     pub json_path: String,
 }
 
-/// The description that kube-apiserver gives a column whose definition has none. The JSONPath follows.
+/// The begin of the description that kube-apiserver writes for a column without a description. The JSONPath follows.
 const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
 
 impl ColumnDefinition {
-    /// Takes a column of a kube-apiserver's Table for its definition, which names the same fields but for the JSONPath.
-    /// That is a part of the description unless the definition has a description of its own. `None` where it is not
-    /// known, as of the column of the name; that of the age is known by its name.
+    /// Reads a column of a kube-apiserver's Table as a definition. A Table has no JSONPath, but the description has it
+    /// unless the definition has its own description. `None` for an unknown path, and for the name; the age is
+    /// recognised by its heading.
     pub fn of_table_column(mut self) -> Option<Self> {
         self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
             Some(path) => path.to_owned(),
@@ -51,7 +51,7 @@ impl ColumnDefinition {
     }
 }
 
-/// Where the age stands in each object.
+/// The path of the age in each object.
 const AGE_PATH: &str = ".metadata.creationTimestamp";
 
 /// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table
@@ -86,7 +86,8 @@ pub(crate) struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    /// The columns before the first one whose JSONPath kube-apiserver does not parse, and that column.
+    /// Splits off the first column whose JSONPath kube-apiserver cannot parse: returns the columns before it, and that
+    /// column.
     ///
     /// Source: `tableconvertor.New` in `k8s.io/apiextensions-apiserver`.
     pub(crate) fn new(definitions: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_table_are_definitions_where_their_path_is_known() {
+    fn table_columns_with_known_paths_become_definitions() {
         let (shown, _) = CustomPrinter::new(&[
             definition("string", ".spec.s"),
             ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },

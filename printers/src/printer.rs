@@ -46,9 +46,11 @@ impl Printer {
         Self(PrinterSource::BuiltIn(&kinds::DEFAULT))
     }
 
-    /// The printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age` where
-    /// there are none. kube-apiserver stores a definition whose JSONPath it cannot parse, and then shows the columns
-    /// before that one alone: so does this printer, and it returns the column.
+    /// Makes the printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age`
+    /// without any.
+    ///
+    /// kube-apiserver stores a definition with a JSONPath that it cannot parse, and shows the columns before that one.
+    /// So does this printer; it returns the first such column.
     pub fn custom(columns: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
         let (printer, invalid) = CustomPrinter::new(columns);
         (Self(PrinterSource::Custom(Arc::new(printer))), invalid)

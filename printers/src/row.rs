@@ -42,7 +42,7 @@ impl Row {
         self.conditions
     }
 
-    /// Appends the cells as a JSON array. `cluster` becomes the second cell, which belongs to
+    /// Appends the cells as a JSON array. `cluster` becomes the second cell, in the column of
     /// [`Column::cluster`](crate::Column::cluster).
     pub fn write_cells(&self, cluster: Option<&str>, out: &mut Vec<u8>) {
         out.reserve(self.cells.len() + 32);

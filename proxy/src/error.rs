@@ -239,7 +239,7 @@ pub enum ForwardError {
         source: SharedError,
         /// What to do about it.
         remedy: &'static str,
-        /// The kind of failure.
+        /// The class of the failure, for `tributary status`.
         obstacle: Obstacle,
     },
     /// The connection was made, but HTTP could not be started on it.
@@ -449,7 +449,7 @@ impl ForwardError {
         )
     }
 
-    /// The obstacle that this failure shows.
+    /// Classifies the failure for `tributary status`.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
             Self::Tls { obstacle, .. } => *obstacle,

@@ -1,16 +1,16 @@
-//! The kinds of failure by which a member is lost.
+//! Classes of failures that put a member out of reach.
 
-/// An obstacle between us and a member's answers.
+/// A class of failures, as `tributary status` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The network, or a member that is silent.
+    /// No connection, or no answer on it.
     Network,
     /// The server's certificate is not trusted.
     Trust,
     /// The member rejects our credentials.
     Rejection,
-    /// No credentials can be had: a plugin is missing, or a file cannot be read.
+    /// A credential plugin is missing or fails, or a file cannot be read.
     Credentials,
-    /// The address speaks another protocol: plain HTTP, for example, where TLS is spoken here.
+    /// The address speaks another protocol, such as plain HTTP for a URL with `https://`.
     Protocol,
 }

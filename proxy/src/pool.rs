@@ -74,9 +74,9 @@ const USUAL_STREAMS: usize = 100;
 /// client asks several things one after the other, get an error instead of a hanging command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long an upgrade waits for a connection to a member that is known to be unreachable. 100 ms: nobody else waits
-/// for its dial, kubectl tries two protocols one after the other, and a member that answers again is known within a
-/// second.
+/// The time that an upgrade waits for a connection to an unreachable member. 100 ms: no other request waits for the
+/// same dial, kubectl tries two protocols one after the other, and Tributary notices within a second that a member
+/// answers again.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one
@@ -365,8 +365,8 @@ impl Pool {
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used. A member
-    /// that is known to be unreachable has little time for it.
+    /// Dials a connection for one upgrade: HTTP/1.1, outside the pool, so that no HTTP/2 windows apply. The time is
+    /// short for an unreachable member.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };

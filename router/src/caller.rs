@@ -165,8 +165,8 @@ impl Caller {
         Self { admitted: OnceLock::new(), ..self.clone() }
     }
 
-    /// The same, but for the one person who owns the endpoint as themselves, whomever they ask to be: for questions
-    /// whose answers only choose among clusters, all of which the owner may know. One of many users stays who they are.
+    /// The same caller, but the owner of a personal endpoint without impersonation. For questions whose answers only
+    /// choose among clusters, because the owner may know all of them. One of many users stays the same.
     pub(crate) fn of_owner(&self) -> Self {
         match self.who {
             Who::Owner(_) => Self { who: Who::Owner(None), ..self.clone() },
@@ -174,8 +174,8 @@ impl Caller {
         }
     }
 
-    /// The name of the user as whom they act; `None` for the one person as themselves, whom each cluster knows by its
-    /// own credentials.
+    /// The name of the impersonated user. `None` for the owner of a personal endpoint without impersonation: each
+    /// cluster has another name for the owner's credentials.
     pub(crate) fn acting_name(&self) -> Option<String> {
         match &self.who {
             Who::Owner(given) => Some(given_user(given.as_ref()?).ok()?.username),

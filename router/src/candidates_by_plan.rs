@@ -17,13 +17,12 @@ use crate::policy::Policy;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::rights::{CallerRights, Candidates};
 
-/// The clusters that there are for a request that members answer: where its caller may do what is asked, or may get the
-/// object, or list the collection, that it is asked of. All of them where one person owns the endpoint.
+/// The clusters that may answer a forwarded request: those where the caller may do the action, get the object, or list
+/// the collection. All clusters in personal mode. Waits for the rights in clusters that have just joined.
 ///
 /// # Errors
-/// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none;
-/// 503, or 429 of a collection, where the rights in a cluster that is asked for are not known, and the answer may not
-/// leave it out. For those that have just joined it is waited first.
+/// 403 without such a cluster, with the message of kube-apiserver, or of the policy that excludes all clusters. If the
+/// rights in a wanted cluster are unknown and the answer has to include it: 503, or 429 for a collection.
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -143,11 +142,11 @@ fn decide(
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_one_unknown = match &wanted {
         Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),
-        // A selector that cannot be read is refused where it is read.
+        // The reader of the selector refuses a malformed one.
         None => candidates.is_one_unknown(),
     };
     if is_one_unknown {
-        // Rights that are not known are no missing rights: the list leaves those clusters out with a Warning.
+        // Unknown rights are not missing rights: the list leaves those clusters out, with a Warning.
         if is_in_part(configuration, resource, plan) {
             return Ok(candidates);
         }

@@ -56,10 +56,11 @@ impl ConfigurationSnapshot {
         self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
     }
 
-    /// A resource that no discovery document lists, below a group and version that one cluster alone serves: an
-    /// aggregated server need not list all that it serves. A kube-apiserver lists its own groups in full. `None` while
-    /// discovery of the cluster may be behind: a kind that discovery will show soon is read with versions of the merged
-    /// view.
+    /// Finds the cluster for a resource that no discovery document lists, if one cluster alone serves the group and
+    /// version: an aggregated server may serve more than it lists. A kube-apiserver lists its own groups in full.
+    ///
+    /// `None` while discovery of the cluster may be out of date: Tributary reads a kind that discovery will show soon
+    /// with versions of the merged view.
     pub(crate) fn unlisted(&self, request: &ResourceRequest) -> Option<ServedResource> {
         let version = request.resource.group_version();
         let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
@@ -74,8 +75,8 @@ impl ConfigurationSnapshot {
         }
     }
 
-    /// The standings of the clusters whose discovery lacks a resource and is out of date. Costs nothing if all clusters
-    /// have the resource, else a look at each.
+    /// The standings of clusters whose discovery lacks a resource and is out of date. Cost: nothing if all clusters
+    /// have the resource, otherwise a look at each cluster.
     pub(crate) fn unserved<'a>(
         &'a self,
         served: &'a ServedResource,

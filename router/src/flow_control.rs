@@ -1,9 +1,10 @@
-//! Which schema a request passes before it is planned, and what it holds of it until it is over.
+//! The flow-control schema of a request, which it passes before it is planned, and the room that it occupies until it
+//! ends.
 //!
-//! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
-//! for a cluster's own view pass the schemas of that cluster, unless a global policy names one of the merged view. A
-//! schema of the merged view that counts by cluster is passed where a request is sent to one, or has clusters asked
-//! where its object is (`places_at_clusters.rs`).
+//! A request to the merged view passes schemas of the merged view, also a read from memory. A request to a cluster's
+//! own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A request passes a
+//! schema that counts by cluster when it goes to a cluster, or when Tributary asks clusters for its object
+//! (`places_at_clusters.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -111,7 +112,7 @@ struct GovernedPlace {
 #[derive(Clone, Debug)]
 pub(crate) struct PassedSchema {
     schema: GovernedSchema,
-    /// Whether it is of the merged view.
+    /// Whether the schema belongs to the merged view.
     is_merged: bool,
     header: HeaderValue,
 }
@@ -261,7 +262,7 @@ impl PassedSchema {
         let is_served = is_served(info, union);
         let admitted = self.schema.admit(&sender(user, caller).attributes(info, is_served)).await;
         let admitted = admitted.map_err(|refused| {
-            // A schema of the merged view says which cluster only where it counts by cluster.
+            // A schema of the merged view has a cluster only if it counts by cluster.
             let is_of_cluster = !self.is_merged || self.schema.is_by(Dimension::Cluster);
             let cluster = info.cluster.clone().filter(|_| is_of_cluster);
             LimitRefusal::FlowControl { cluster, refused }

@@ -269,9 +269,9 @@ impl Router {
         self.act(message, received, &configuration, caller, (plan, &mut noted.warning)).await
     }
 
-    /// Refuses a resource that no discovery has. A cluster may serve it whose discovery is missing, out of date, or
-    /// does not describe the version. Then a controller must not read it as gone, and lists and watches are to be
-    /// repeated.
+    /// Refuses a resource that no discovery has. If discovery of a cluster is missing, out of date, or without a
+    /// description of the version, the cluster may serve the resource: then the answer must not look like a deleted
+    /// object, and a client may repeat a list or watch.
     async fn unless_undiscovered(
         &self,
         configuration: &ConfigurationSnapshot,
@@ -380,8 +380,8 @@ mod tests {
     use super::*;
     use crate::{RouterConfig, forward};
 
-    /// What a request may take until its answer begins, in bytes: 32 MB for the 4,000 that may be in flight. An idle
-    /// watch holds none of it: the listener boxes it, and drops the box when the head of the answer is there.
+    /// The size of a request's future in bytes, until the answer begins: 32 MB for 4,000 requests in flight. An idle
+    /// watch holds no such future: the listener boxes it, and drops the box when the head of the answer is there.
     const FUTURE_BYTES_MAX: usize = 31 << 8;
 
     /// What one that is passed on takes besides, in bytes. It is allocated and copied for each: with all that a dial

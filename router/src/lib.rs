@@ -310,9 +310,9 @@ impl Router {
         self.dispatch.settings()
     }
 
-    /// How much the policy that takes a request where it comes in has written of it into the audit log, a global one
-    /// before one of its place; `None` where none says anything of that. Costs one load while no policy does, and
-    /// otherwise what a policy costs once more: it has to be known before the request is begun.
+    /// The audit level that a policy sets for a request: a global policy before a policy of its place; `None` if no
+    /// policy sets one. Cost: one load without such policies, otherwise one more evaluation, because the level is
+    /// needed before the request begins.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();

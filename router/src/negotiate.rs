@@ -146,7 +146,7 @@ impl Preferences {
         Self {
             accept: headers.get(header::ACCEPT).cloned(),
             user_agent: headers.get(header::USER_AGENT).cloned(),
-            // Most queries have neither the parameter nor an escape, and are not read for it.
+            // Most queries have neither the parameter nor an escape, so they need no parsing.
             pretty: query
                 .filter(|query| query.contains("pretty") || query.contains('%'))
                 .and_then(|query| pretty(&Query::parse(Some(query)))),

@@ -77,7 +77,7 @@ pub(crate) enum ResourcePlan {
     DeleteCollection,
     /// A question about the caller: asked of every cluster.
     SelfReview,
-    /// A path that no discovery document lists: to the only cluster that serves its group and version.
+    /// Forward a path that no discovery document lists to the only cluster that serves its group and version.
     Unlisted,
 }
 

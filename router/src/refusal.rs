@@ -55,8 +55,7 @@ use crate::negotiate::NotAcceptable;
 pub(crate) enum Refusal {
     /// kube-apiserver has no route of this form, or nobody serves what the path names: 404.
     NoRoute,
-    /// Memory lacks objects of clusters that can be asked: the clusters answer instead, and no client is told so. Of a
-    /// collection it names the clusters that memory lacks.
+    /// Memory lacks objects of reachable clusters, so the clusters have to answer. No client gets this refusal.
     NotCached(Box<NotCached>),
     /// There is a route, which does not take such a request. No handler has seen it, so that nothing is known of the
     /// resource that could be warned of.
@@ -77,10 +76,10 @@ pub(crate) enum Refusal {
     Limit(Box<LimitRefusal>),
 }
 
-/// A read that memory cannot answer, and the clusters can.
+/// A read that the clusters have to answer, because memory cannot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NotCached {
-    /// The clusters whose objects of the collection memory lacks.
+    /// The clusters whose objects of the collection memory lacks; empty for a single object.
     pub(crate) unheld: Vec<ClusterName>,
 }
 
@@ -150,12 +149,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it says that a cluster does not serve a resource.
+    /// Whether it is the refusal of a resource that a cluster does not serve.
     pub(crate) fn is_not_serving(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotServing { .. }))
     }
 
-    /// Whether it says that no cluster has an object.
+    /// Whether it is the 404 of an object that no cluster has.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
     }

@@ -49,15 +49,15 @@ pub struct Report {
 /// How a cluster is, the first of these that is true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClusterCondition {
-    /// No connection can be made, or the cluster is silent.
+    /// Tributary gets no connection, or no answer.
     Unreachable,
-    /// The server's certificate is not trusted.
+    /// Tributary does not trust the server's certificate.
     Untrusted,
-    /// The cluster rejects our credentials.
+    /// The cluster rejects Tributary's credentials.
     Unauthorized,
-    /// No credentials can be had for the cluster: a plugin fails, or a file cannot be read.
+    /// Tributary has no credentials for the cluster: a plugin fails, or a file is unreadable.
     NoCredentials,
-    /// The configuration cannot be used, or the address speaks another protocol, such as TLS to `http://`.
+    /// The configuration is invalid, or the address speaks another protocol, such as TLS for a URL with `http://`.
     Misconfigured,
     /// It answers, but something is wrong with it as a whole.
     Troubled,

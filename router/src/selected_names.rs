@@ -1,5 +1,5 @@
-//! The Warning of an answer whose label selector names clusters that are not there: `tributary.dev/cluster=euu` selects
-//! nothing, and a list without objects would say nothing of that.
+//! The Warning for a label selector that names unknown clusters. Without it, a list by `tributary.dev/cluster=euu` is
+//! empty and looks complete.
 
 use http::{HeaderMap, header};
 use tributary_apimachinery::{ClusterName, ClusterSelector};
@@ -8,8 +8,9 @@ use crate::refusal::listed;
 use crate::request::ClientRequest;
 use crate::view::standing::warning_header;
 
-/// Warns of clusters that the selector names and that are not there. One person is told which are. Of many users each
-/// is told the same of a cluster that does not exist and of one of which `is_shown` denies that the answer may tell.
+/// Warns of clusters that the selector names and that do not exist for the caller. In personal mode the Warning lists
+/// the existing clusters. With many users a cluster that does not exist and a cluster for which `is_shown` is false get
+/// the same Warning.
 pub(crate) fn warn(
     headers: &mut HeaderMap,
     request: &ClientRequest<'_>,
@@ -42,7 +43,7 @@ fn warning_for_owner<'a>(
     })
 }
 
-/// A name that is excluded (`!=`) is not looked at: `is_shown` knows the clusters that are selected alone.
+/// Ignores excluded names (`!=`): `is_shown` knows the selected clusters alone.
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = distinct(selector.wanted_names().filter(is_hidden));
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_told() {
+    fn unknown_names_are_in_the_warning() {
         let configured = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
         let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
         for (text, for_owner, for_user) in [

@@ -207,8 +207,8 @@ impl Views {
         }
     }
 
-    /// The question for a CRD that is under way, begun if there is none.
-    /// Where all namespaces may not be listed, it is put in `namespace`, or in one that has a view of its own.
+    /// The running question for a CRD; starts one if none is running. If the account may not list all namespaces, the
+    /// question uses `namespace`, or a namespace with its own view.
     fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
         self.questions.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
@@ -223,7 +223,7 @@ impl Views {
         })
     }
 
-    /// Finds a namespace that has a view of its own for a resource.
+    /// Finds a namespace that has its own view of a resource.
     fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
         let by_key = self.by_key.read();
         let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);
@@ -298,8 +298,8 @@ impl Views {
         Some(view)
     }
 
-    /// The view of a resource, started if it is not held yet. The first read of a custom resource, in the namespace
-    /// `read` or in all, waits up to 2 s for its CRD.
+    /// The view of a resource; starts it if needed. The first read of a custom resource, in the namespace `read` or in
+    /// all, waits up to 2 s for its CRD.
     pub(crate) async fn get_or_start(
         self: &Arc<Self>,
         served: &ServedResource,

@@ -16,7 +16,7 @@ use crate::kubeconfig::write::ClientContext;
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
-    /// The namespaces that clients begin in, where that is not `default`.
+    /// The first namespace of clients, for clusters where it is not `default`.
     namespaces: BTreeMap<ClusterName, String>,
     /// How many clients were made: each has the number of its own.
     clients: u64,
@@ -150,7 +150,7 @@ impl Clusters {
         self.known.keys().cloned().collect()
     }
 
-    /// The contexts of clients' kubeconfigs, sorted by name of the cluster.
+    /// The contexts of clients' kubeconfigs, sorted by cluster name.
     pub fn contexts(&self) -> Vec<ClientContext> {
         let context = |cluster: &ClusterName| ClientContext {
             cluster: cluster.clone(),
@@ -190,7 +190,7 @@ impl Clusters {
     }
 }
 
-/// The namespace that the context of a cluster names, unless it is `default`.
+/// The namespace in the context of a cluster; `None` for `default`.
 fn namespace(spec: &ClusterSpec) -> Option<String> {
     let namespace = &spec.config.as_ref().ok()?.default_namespace;
     (namespace != "default").then(|| namespace.clone())

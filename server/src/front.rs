@@ -155,7 +155,7 @@ impl<H: Handler> Front<H> {
         self.goaway_chance
     }
 
-    /// The lines in the log about clients of which nobody is known.
+    /// The rate-limited log of clients without valid credentials.
     pub(crate) fn unknown_clients(&self) -> &UnknownClients {
         &self.unknown_clients
     }
@@ -281,10 +281,10 @@ impl<H: Handler> Front<H> {
         Some(refused)
     }
 
-    /// Who sends a request, which is counted.
+    /// Authenticates the sender of a request, and counts the result.
     ///
     /// # Errors
-    /// [`Unauthenticated`] where that is nobody who is answered, which is logged.
+    /// [`Unauthenticated`] without accepted credentials. The log gets a line.
     async fn authenticate(&self, head: &mut Parts, client: &Client) -> Result<(User, Sender), Unauthenticated> {
         match self.authenticator.authenticate(head, &client.chain, client.address.ip()).await {
             // A health check says nothing about its sender, and is no attempt.

@@ -9,9 +9,9 @@ use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 use crate::hosts::HostRefusal;
 
-/// 401: no credential, or one that is not taken. It says why of a certificate alone, which only its sender has shown.
+/// 401: no valid credential. The message has a reason for a certificate alone, because only its owner can present it.
 ///
-/// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; `WWW-Authenticate` is RFC 9110's demand.
+/// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
 pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
     let mut status = Status::unauthorized();
     if let Some(told) = why.told() {

@@ -1,4 +1,4 @@
-//! Changes of a YAML text that keep every other byte, comments and order too.
+//! Changes of a YAML text that keep all other bytes, with comments and order.
 
 pub(crate) mod edit;
 pub(crate) mod fields;

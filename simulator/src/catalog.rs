@@ -195,7 +195,7 @@ pub(crate) static GROUP_VERSIONS: [(&str, &str); 3] = [("", "v1"), ("apps", "v1"
 /// The group version of [`CUSTOM_RESOURCE`], which has no OpenAPI document and no Protobuf.
 pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3");
 
-/// The resource that is not one of Kubernetes' own. A member does not serve it from the start.
+/// The only custom resource. A member does not serve it from the start.
 pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
 /// Finds a resource by what a path names.

@@ -113,7 +113,7 @@ pub(crate) struct Faults {
     pub(crate) described: Mutex<Vec<Value>>,
     /// The resources whose watches get no bookmarks, but for the one that ends initial events.
     unmarked: Mutex<BTreeSet<String>>,
-    /// The resources whose versions are not numbers, and what stands behind the number.
+    /// The resources whose versions are not numbers, with the suffix of their versions.
     opaque: Mutex<BTreeMap<String, String>>,
     /// By how many milliseconds watches lag behind writes.
     watch_lag: AtomicU64,
@@ -225,7 +225,7 @@ impl Faults {
         !self.unmarked.lock().contains(resource)
     }
 
-    /// The suffix of a resource's versions, if they have one.
+    /// The suffix of a resource's versions; `None` for plain numbers.
     pub(crate) fn opaque_suffix(&self, resource: &str) -> Option<String> {
         self.opaque.lock().get(resource).cloned()
     }
@@ -410,8 +410,8 @@ impl Control {
     }
 
     /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed: discovery leaves it
-    /// out, its paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end.
-    /// Objects are kept. `networksets.projectcalico.org` alone is not served from the start.
+    /// out, its paths are 404 (503 while the member is not [`ready`](Self::ready)) and its watches end. Its objects
+    /// stay. `networksets.projectcalico.org` is the only resource that is not served from the start.
     pub fn serve(&self, resource: &str, on: bool) {
         self.faults.hidden.send_modify(|hidden| {
             if on {
@@ -449,8 +449,8 @@ impl Control {
         }
     }
 
-    /// Gives the versions of a resource (`pods`, `deployments.apps`) a form that is no number, as an aggregated API
-    /// server may: the number and this suffix, or nothing where the suffix is empty. `None` ends that.
+    /// Appends a suffix to the versions of a resource (`pods`, `deployments.apps`), as an aggregated API server may. An
+    /// empty suffix removes the versions; `None` restores plain numbers.
     pub fn opaque_versions(&self, resource: &str, suffix: Option<&str>) {
         let mut opaque = self.faults.opaque.lock();
         match suffix {

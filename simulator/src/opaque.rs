@@ -1,4 +1,4 @@
-//! Versions that are not numbers, as some aggregated API servers give them: the number with a suffix, or nothing.
+//! Versions that are not numbers, as some aggregated API servers write them: a number with a suffix, or no version.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -8,13 +8,13 @@ use crate::body::Body;
 
 const VERSION: &str = r#""resourceVersion":""#;
 
-/// The body of an answer with such versions in place of numbers. A version that two chunks share keeps its form.
+/// Writes such versions into the body of an answer. A version that is split between two chunks keeps its form.
 pub(crate) fn in_answer(body: Body, suffix: String) -> Body {
     let with_suffix = move |number: &str| if suffix.is_empty() { String::new() } else { format!("{number}{suffix}") };
     body.map_frame(move |frame| frame.map_data(|data| rewritten(&data, &with_suffix))).boxed_unsync()
 }
 
-/// The body of a request with numbers in place of such versions. Any other version is that of no object.
+/// Writes numbers into the body of a request. Any other version belongs to no object.
 pub(crate) fn in_request(body: &Bytes, suffix: &str) -> Bytes {
     rewritten(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
 }

@@ -283,7 +283,7 @@ pub(crate) fn delete(
     Ok((200, answer))
 }
 
-/// The options of a delete. A body stands in place of the query (apiserver `pkg/endpoints/handlers/delete.go`).
+/// The options of a delete. A body replaces the query (apiserver `pkg/endpoints/handlers/delete.go`).
 fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
     match request.body.is_empty() {
         true if request.dry_run() => Ok(json!({"dryRun": ["All"]})),

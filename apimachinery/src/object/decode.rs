@@ -19,7 +19,7 @@ use crate::json;
 pub struct ObjectDecoder {
     type_meta: Box<str>,
     fields: Arc<[SelectableField]>,
-    /// Whether a version need not be a number.
+    /// Whether the version may be any text.
     takes_opaque: bool,
 }
 
@@ -34,7 +34,7 @@ impl ObjectDecoder {
         }
     }
 
-    /// A decoder for an object of any kind that is passed on and not held: its version may be any text.
+    /// Makes a decoder for forwarded objects, which memory does not store: their version may be any text.
     pub fn passing() -> Self {
         Self { takes_opaque: true, ..Self::new("", "", Arc::default()) }
     }

@@ -7,17 +7,17 @@ use super::{
 };
 use crate::Status;
 
-/// A body that can be read and rewritten. Its YAML has been converted to JSON, once.
+/// A body that can be read and rewritten. YAML is already converted to JSON, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestBody {
     format: Format,
-    /// The body as it came.
+    /// The bytes that the client sent.
     text: Bytes,
-    /// The JSON of YAML that is not JSON.
+    /// The JSON of a YAML body; `None` for a body that is JSON already.
     json: Option<Bytes>,
 }
 
-/// A body in YAML that is not JSON, before its conversion.
+/// A YAML body before its conversion. A JSON text is no such body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlBody {
     format: Format,
@@ -25,10 +25,10 @@ pub struct YamlBody {
 }
 
 impl RequestBody {
-    /// A body that needs no conversion. Cost: that of scanning JSON, for YAML alone.
+    /// Takes a body that needs no conversion. Cost: a YAML body is scanned as JSON.
     ///
     /// # Errors
-    /// The body, where it is YAML that is not JSON.
+    /// The body, if it needs a conversion.
     pub fn new(format: Format, text: Bytes) -> Result<Self, YamlBody> {
         let is_yaml = matches!(format, Format::Yaml | Format::ApplyYaml);
         if is_yaml && !text.is_empty() && !yaml::is_json(&text) {
@@ -37,55 +37,56 @@ impl RequestBody {
         Ok(Self { format, text, json: None })
     }
 
-    /// The form in which it came.
+    /// The format of the body that the client sent.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The body as it came.
+    /// The bytes that the client sent.
     pub fn text(&self) -> &Bytes {
         &self.text
     }
 
-    /// The JSON that its YAML was converted to.
+    /// The JSON of a YAML body; `None` for a body that needs no conversion.
     pub fn converted(&self) -> Option<&Bytes> {
         self.json.as_ref()
     }
 
-    /// How many bytes are read when it is read or rewritten: those of the JSON of YAML.
+    /// The number of bytes that reading or rewriting the body takes. YAML counts with the length of its JSON.
     pub fn readable_bytes(&self) -> usize {
         self.readable().len()
     }
 
-    /// The bytes that are read: JSON, a JSON patch or protobuf.
+    /// JSON, a JSON patch or protobuf; the JSON in place of YAML.
     fn readable(&self) -> &Bytes {
         self.json.as_ref().unwrap_or(&self.text)
     }
 
-    /// What the body says. An empty body says nothing.
+    /// Reads the facts of the body that decide about its cluster. An empty body has none.
     ///
     /// # Errors
-    /// 400 for a body that is not of its format, or lists more than 1,000 owners.
+    /// 400 for a body that does not match its format, or lists more than 1,000 owners.
     pub fn facts(&self, shape: BodyKind) -> Result<Facts, Status> {
         facts(self.format, shape, self.readable())
     }
 
-    /// The texts of these names in the object at a path, empty where there is none; `None` where there is no object.
-    /// Names and objects that occur several times are read as decoders do that merge objects and keep the last text.
-    /// Of a body in JSON or YAML; `None` for protobuf.
+    /// Reads the texts of these names in the object at a path. An absent name is an empty text; `None` without an
+    /// object, and for protobuf.
+    ///
+    /// A name or object that occurs several times counts as in decoders that merge objects and keep the last text.
     pub fn texts_at<const N: usize>(&self, path: &[&str], names: [&str; N]) -> Option<[String; N]> {
         let json = Some(self.readable()).filter(|_| self.format != Format::Protobuf)?;
         json_body::texts_at(json, path, names)
     }
 
-    /// Replaces every version by what `version` makes of it and takes the cluster annotation out (with the annotations
-    /// map, where nothing else is in it).
+    /// Replaces each version by the result of `version`, and removes the cluster annotation (with its annotations map,
+    /// if the map has no other entry).
     ///
-    /// `has_annotations` tells whether the member's own object has an annotations map: a JSON patch may rely on a map
-    /// that only the merged view's annotation made, and is then given an operation that adds one.
+    /// `has_annotations` tells whether the member's own object has an annotations map. A JSON patch may expect a map
+    /// that only the merged view's annotation made; then the patch gets an operation that adds the map.
     ///
     /// # Errors
-    /// 400 for a body that is not of its format, and what `version` answers.
+    /// 400 for a body that does not match its format, and the errors of `version`.
     pub fn rewritten(
         &self,
         shape: BodyKind,
@@ -103,7 +104,8 @@ impl RequestBody {
             _ => json_body::rewrite(shape, readable, version)?,
         };
         let rewritten = rewritten.map(Bytes::from).or_else(|| {
-            // Parsers of YAML differ. Where one may see our annotation, the member is sent what was read here.
+            // Parsers of YAML differ. If one of them could find our annotation, the member gets the JSON that Tributary
+            // read.
             self.json.clone().filter(|_| may_hold(self.format, &self.text, &[ANNOTATION_PREFIX]))
         });
         let is_yaml = self.format == Format::Yaml && self.json.is_some();
@@ -118,17 +120,17 @@ impl YamlBody {
         self.text.len()
     }
 
-    /// Converts it. Cost: one to two microseconds for each byte.
+    /// Converts the body to JSON. Cost: one to two microseconds for each byte.
     ///
     /// # Errors
-    /// 400 for what is no YAML, and for YAML whose aliases and merge keys add too much.
+    /// 400 for a text that is not YAML, and for YAML whose aliases and merge keys add too much.
     pub fn convert(self) -> Result<RequestBody, Status> {
         let json = yaml::convert(&self.text)?;
         Ok(RequestBody { format: self.format, text: self.text, json: Some(json.into()) })
     }
 }
 
-/// What a readable text says: JSON in place of YAML.
+/// Reads the facts of a body. The text of a YAML body is its JSON.
 pub(super) fn facts(format: Format, shape: BodyKind, readable: &[u8]) -> Result<Facts, Status> {
     if readable.is_empty() {
         return Ok(Facts::default());

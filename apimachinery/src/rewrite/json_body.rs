@@ -83,7 +83,7 @@ pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<St
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// The last texts of these names in the objects at `path`; `None` without an object.
+/// Reads the last texts of these names in the objects at `path`; `None` without an object.
 pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str; N]) -> Option<[String; N]> {
     let places = values_at(text, 0, path);
     let mut objects = places.iter().filter(|place| text.get(place.start) == Some(&b'{')).peekable();

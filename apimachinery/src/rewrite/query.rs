@@ -28,7 +28,7 @@ pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Stat
     Ok(pairs.join("&"))
 }
 
-/// Takes every parameter of this name out, however its name is escaped; everything else stays byte for byte.
+/// Removes each parameter of this name, with any escapes in the name. Every other byte stays.
 pub fn without_parameter(query: &str, name: &str) -> String {
     let kept: Vec<_> = query.split('&').filter(|pair| Query::parse(Some(pair)).get(name).is_none()).collect();
     kept.join("&")

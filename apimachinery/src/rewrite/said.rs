@@ -59,7 +59,8 @@ mod tests {
     fn what_has_aliases_is_no_status() {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
-        // Each level has the one before it eight times: 512 values, and eight times as many for each line more.
+        // Each level repeats the level before it eight times: 512 values, and eight times as many for each further
+        // line.
         let eight = |of: &str| [of; 8].join(", ");
         let nested = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", eight("x"), eight("*a"), eight("*b"));
         let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");

@@ -346,21 +346,21 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
-/// Each level has the one before it nine times: 2.8 × 10¹¹ values in 670 bytes.
+/// Each level repeats the level before it nine times: 2.8 × 10¹¹ values in 670 bytes.
 fn aliases_of_aliases() -> String {
     let nine = |of: &str| [of; 9].join(",");
     let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
     format!("kind: ConfigMap\na0: &a0 [{}]\n{levels}", nine("x"))
 }
 
-/// A map of so many keys that is merged so many times.
+/// Writes YAML that merges one map of `keys` keys into `merged` other maps.
 fn merges(keys: usize, merged: usize) -> String {
     let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// A text of so many bytes that is repeated so many times.
+/// Writes YAML that repeats one text of `bytes` bytes by `times` aliases.
 fn repeated(bytes: usize, times: usize) -> String {
     let data: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
     format!("binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(bytes), data.join(","))
@@ -382,7 +382,7 @@ fn yaml_whose_aliases_add_too_much_is_refused() {
             assert!(refused.message.ends_with("write out what they stand for, or send JSON"), "{}", refused.message);
         }
     }
-    // One anchor may have many aliases, and a part of the body may come several times.
+    // Many aliases of one anchor are allowed, and so are texts that repeat a part of the body.
     for text in [repeated(20, 150), repeated(20_000, 4), merges(20, 20), merges(2_000, 4), in_anchors(2, 100)] {
         let json = yaml::convert(text.as_bytes()).unwrap();
         assert!(json.len() < text.len() * 10 + (64 << 10), "{} bytes of {}", json.len(), text.len());
@@ -393,7 +393,7 @@ fn yaml_whose_aliases_add_too_much_is_refused() {
 }
 
 #[test]
-fn yaml_beyond_other_limits_is_refused_with_what_to_do() {
+fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
     // The map around it is a level, too.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));

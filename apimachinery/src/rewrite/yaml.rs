@@ -9,20 +9,20 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 
 use crate::{Status, json};
 
-/// The most values (maps, lists and scalars) of a YAML body, its aliases expanded. Manifests have one in 15 bytes, so
-/// the limit is above kube-apiserver's 3 MiB. A value takes up to a microsecond to read.
+/// The limit of values (maps, lists and scalars) in a YAML body with expanded aliases. Manifests have one value in 15
+/// bytes, so kube-apiserver's limit of 3 MiB is reached first. A value takes up to a microsecond to read.
 const VALUES_MAX: usize = 250_000;
 
-/// How many maps and lists of a YAML body may stand in one another. 64: a CustomResourceDefinition that has a Pod in
-/// its schema nests some 30, and the parser needs stack for each.
+/// The limit of nested maps and lists in a YAML body. 64: a CustomResourceDefinition with a Pod in its schema has some
+/// 30 levels, and the parser needs stack for each level.
 const DEPTH_MAX: usize = 64;
 
-/// Aliases and merge keys may always add this many values and bytes. Go's parser (`decoder.unmarshal` in go-yaml, which
-/// sigs.k8s.io/yaml has) does not count in documents of up to 1,000 values either.
+/// The number of values and bytes that aliases and merge keys of any body may add. Go's parser (`decoder.unmarshal` in
+/// go-yaml, a part of sigs.k8s.io/yaml) does not count in documents of up to 1,000 values either.
 const ADDED_VALUES_MIN: usize = 1_000;
 const ADDED_BYTES_MIN: usize = 16 << 10;
 
-/// Aliases and merge keys may add texts of this many times the body's length.
+/// The limit of text that aliases and merge keys may add, in lengths of the body.
 const ADDED_LENGTHS: usize = 4;
 
 /// Whether a body is JSON, which is YAML, too.
@@ -35,20 +35,20 @@ pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert(body).map(Cow::Owned) }
 }
 
-/// The JSON of a body in YAML. Cost: one to two microseconds for each byte. Aliases and merge keys add at most as many
-/// values as the body has bytes, and as many bytes as [`ADDED_LENGTHS`] bodies.
+/// Converts YAML to JSON. Cost: one to two microseconds for each byte. Aliases and merge keys may add as many values as
+/// the body has bytes, and text of [`ADDED_LENGTHS`] times the body's length.
 pub(super) fn convert(body: &[u8]) -> Result<Vec<u8>, Status> {
     let added = body.len().max(ADDED_VALUES_MIN);
     let bytes = body.len().saturating_mul(ADDED_LENGTHS + 1).saturating_add(ADDED_BYTES_MIN);
     convert_within(body, added, bytes)
 }
 
-/// As [`to_json`], without aliases. kube-apiservers write none in their answers.
+/// Converts like [`to_json`], and refuses aliases. A kube-apiserver writes no alias into its answers.
 pub(super) fn without_aliases_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert_within(body, 0, usize::MAX).map(Cow::Owned) }
 }
 
-/// The JSON of YAML whose aliases add at most this many values and that has texts of at most this many bytes.
+/// Converts YAML to JSON. Aliases may add `added` values, and texts may have `bytes` bytes in total.
 fn convert_within(body: &[u8], added: usize, bytes: usize) -> Result<Vec<u8>, Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
     let options = options(added, bytes);
@@ -67,10 +67,10 @@ fn options(added: usize, bytes: usize) -> Options {
             max_nodes: VALUES_MAX,
             max_depth: DEPTH_MAX,
             max_total_scalar_bytes: bytes,
-            // An anchored value is copied, and so is each value that an anchored one has.
+            // serde_saphyr copies an anchored value, and each anchored value inside it.
             max_recorded_anchor_events: added.clamp(ADDED_VALUES_MIN, VALUES_MAX),
             max_recorded_anchor_bytes: bytes,
-            // One anchor may have many aliases: their expansion is counted.
+            // The limit of expanded values covers many aliases of one anchor.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
@@ -80,7 +80,7 @@ fn options(added: usize, bytes: usize) -> Options {
     }
 }
 
-/// 400 for YAML that cannot be converted. The message tells the place, never the content.
+/// Builds the 400 for YAML that cannot be converted. The message has the place and never the content.
 fn refusal(error: &Error) -> Status {
     let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
     let place = place.unwrap_or_default();
@@ -100,14 +100,14 @@ fn refusal(error: &Error) -> Status {
     })
 }
 
-/// A limit that YAML has and JSON has not.
+/// A limit of YAML that JSON does not have.
 enum YamlLimit {
     Aliases,
     Values,
     Depth,
 }
 
-/// The limit that YAML exceeds; `None` where it is not valid.
+/// The limit that the YAML exceeds; `None` for invalid YAML.
 fn limit_of(error: &Error) -> Option<YamlLimit> {
     match error {
         Error::AliasError { error, .. } => limit_of(error),

@@ -40,8 +40,7 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
-        // The collection is listed in pages at once, which is the same attempt: a server may answer a watch with a
-        // list.
+        // A list in pages follows at once and belongs to the same attempt: some servers answer a watch with a list.
         if stream.initial {
             return Input::Ended;
         }
@@ -93,8 +92,8 @@ impl Reflector {
         Input::Failed { retry_after: None }
     }
 
-    /// The collection has a version that is not a number, which does not change soon: the next attempt waits for as
-    /// long as a member may ask for.
+    /// Marks the collection as one whose versions are not numbers. That rarely changes, so the next attempt waits for
+    /// the longest time that a member may ask for.
     pub(super) fn opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
         self.give_back_room();
@@ -131,7 +130,7 @@ impl Reflector {
     }
 }
 
-/// The version of an object that cannot be read because its version is not a number.
+/// The version that made an object undecodable because it is not a number; `None` for any other error.
 pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     match error {
         ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),

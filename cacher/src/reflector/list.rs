@@ -12,13 +12,13 @@ use crate::page::{Page, PageError};
 use crate::request::chain;
 use crate::state::StaleReason;
 
-/// The progress of one page: its items so far.
+/// Counts of the items that the reflector has read of a page.
 #[derive(Default)]
 struct PageItems {
     count: u32,
-    /// Items that lack a version alone.
+    /// Items without a version.
     unversioned: u32,
-    /// A version among them that is not a number.
+    /// An item's version that is not a number.
     opaque: Option<String>,
 }
 

@@ -102,7 +102,7 @@ impl Reflector {
                     }
                 }
                 Err(error) => {
-                    // Of a collection that is held, the next list tells.
+                    // After the initial events, the next list finds such a version.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
                         return Err(self.opaque(version));
                     }

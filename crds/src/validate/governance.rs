@@ -55,7 +55,7 @@ pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>)
     }
 }
 
-/// The policies of one list.
+/// Validates the policies of one list.
 fn list(
     governance: &Governance<'_>,
     (scope, policies): (policy::PolicyScope, &[DispatchPolicy]),

@@ -248,7 +248,7 @@ fn objects_together() {
 }
 
 #[test]
-fn one_cluster_under_two_names_is_told_of() {
+fn one_cluster_under_two_names_gets_a_warning() {
     let of = |name: &str, uid: &str| {
         let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
         cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
@@ -260,7 +260,7 @@ fn one_cluster_under_two_names_is_told_of() {
             "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is that of UpstreamCluster \"a\", too: serve refuses two names of one cluster; remove one of the two"
         ]
     );
-    // Two objects of one name are told of as such.
+    // Objects with equal names get the error about the name alone.
     assert!(!problems(&(of("a", "u1") + &of("a", "u1"))).join("\n").contains("cluster-uid"));
 }
 

@@ -272,8 +272,8 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
     Ok(())
 }
 
-/// `tributary join` makes an account in the namespace that the chart is installed into, where the cluster that runs the
-/// server is one of those that are served.
+/// The cluster that runs the server is one of the served clusters: `tributary join` makes an account in the namespace
+/// that the chart is installed into.
 async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
@@ -300,14 +300,14 @@ async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> 
     }
     kubectl.ok(&["apply", "-f", &deploy("manifests/tributary.yaml")]).await?;
     pods_have_no_rights(&kubectl).await?;
-    // The account of `join` is as `join` made it.
+    // The account of `join` is unchanged.
     let again = tributary::run(&join).await?;
     ensure!(again.code == Some(0), "{}\n{}", again.stdout, again.stderr);
     ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     Ok(())
 }
 
-/// The account of the Deployment's pods is there, and no binding names it.
+/// The account of the Deployment's pods exists, and no binding names it.
 async fn pods_have_no_rights(kubectl: &Kubectl) -> anyhow::Result<()> {
     let account = "jsonpath={.spec.template.spec.serviceAccountName}";
     let account = kubectl.ok(&["-n", "tributary", "get", "deployment", "tributary", "-o", account]).await?;

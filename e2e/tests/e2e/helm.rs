@@ -228,7 +228,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
-    // What reads shows the records of both as those of one release, with a Warning.
+    // Commands that read mix the records of both clusters into one release, and print a Warning.
     for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
         let read = setup.helm.run(&setup.arguments(words)).await?;
         ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");

@@ -1,4 +1,4 @@
-//! Which kinds members serve, with real kube-apiservers: aggregated servers of any shape, and kinds that come later.
+//! Discovery of real kube-apiservers: aggregated servers of any shape, and kinds that appear later.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -10,11 +10,11 @@ use tributary_e2e::{AggregatedServer, HttpClient, TestCluster, Tributary, kubeco
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// How long a member may take to see that an aggregated API server is there, or is not any more.
+/// The time that a member may need to notice that an aggregated API server appears or disappears.
 const SEEN: Duration = Duration::from_secs(180);
 
-/// How long a new kind may take until it is known here: a second, on a machine that has much to do. Without a watch of
-/// the definitions it is 8 s at least.
+/// The time until Tributary knows a new kind: a second, more on a busy machine. Without a watch of the definitions it
+/// is 8 s at least.
 const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -39,7 +39,7 @@ async fn define(member: &TestCluster, group: &str) -> anyhow::Result<()> {
     member.http().post(DEFINITIONS, &definition).send().await?.expect(201).map(drop)
 }
 
-/// Makes an object in a member as soon as that serves its kind.
+/// Makes an object in a member as soon as the member serves its kind.
 async fn make(http: &HttpClient, group: &str, namespace: &str, name: &str) -> anyhow::Result<()> {
     let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": name}});
     let path = format!("/apis/{group}/v1/namespaces/{namespace}/things");
@@ -51,8 +51,8 @@ fn names(list: &Value) -> Vec<&str> {
     items.filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Tributary is told of the definition by its watch. From the moment on at which the member has the object, each list
-/// has it, or a Warning that names the cluster.
+/// The watch of definitions reports the new kind. As soon as the member has the object, each list has the object, or a
+/// Warning that names the cluster.
 async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let [one, two] = context.fixture.pair().await?;
@@ -67,7 +67,7 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
         Ok(())
     })
     .await?;
-    // What changed in the first cluster is no longer told of.
+    // The change in the first cluster no longer concerns the kind.
     tokio::time::sleep(Duration::from_secs(3)).await;
     define(two, &group).await?;
     make(two.http(), &group, &namespace, "of-two").await?;
@@ -82,7 +82,7 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
         ensure!(made.elapsed() < KNOWN, "not after {KNOWN:?}: {:?} {list}", answer.headers);
     };
     println!("the new kind was known {known:?} after its first object");
-    // What is made where decides by both.
+    // Gets and the deletion of the collection reach both clusters.
     let path = format!("/apis/{group}/v1/namespaces/{namespace}/things");
     merged.get(&format!("{path}/of-two")).send().await?.expect(200)?;
     merged.delete(&path).send().await?.expect(200)?;
@@ -94,7 +94,8 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
     Ok(())
 }
 
-/// A server that lists a subresource alone, one that lists nothing, and one that goes down, behind one of two members.
+/// One member has three aggregated servers: the first lists a subresource alone, the second no resource, the third goes
+/// down.
 async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: TestContext) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
@@ -135,7 +136,7 @@ async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: Tes
     for path in [value, queue] {
         eventually(SEEN, async || merged.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // The age of a Warning is that of the failure, and not that of the process.
+    // The age in a Warning is the age of the failure, not of the process.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let stopped = Instant::now();
     odd.stop();

@@ -273,8 +273,8 @@ async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A Deployment of the second member, and pods of its selector in both: the pods of the member that is named are taken,
-/// and of a repeated name the object there.
+/// The second member has a Deployment, and both members have pods of its selector. The command takes pods of the named
+/// member, and for a repeated name the object of that member.
 async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.clone();
@@ -319,7 +319,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
     setup.map(1, "twin", "two").await?;
     let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
     ensure!(text == "two", "{text}");
-    // A context of any cluster leads to the server.
+    // The context of any cluster names the server.
     let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
     let has = |text: &str| described.lines().any(|line| line == text);
     ensure!(has("two") && !has("one"), "{described}");
@@ -339,7 +339,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
         ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{part} in {refused:?}");
         ensure!(refused.stderr.lines().count() == 1, "one sentence: {refused:?}");
     }
-    // What kubectl says is its own, its exit code too.
+    // Output and exit code are kubectl's.
     let missing = setup.run(&at(&["get", "pod/nowhere"], &[])).await?;
     ensure!(missing.code == Some(1) && missing.stderr.contains("pods \"nowhere\" not found"), "{missing:?}");
     Ok(())

@@ -189,7 +189,7 @@ async fn a_global_policy_holds_at_each_path_of_real_clusters(context: TestContex
         let said = kubectl.run(&["--context", place_of, "delete", "configmap/kept", "-n", &name]).await?.failure()?;
         ensure!(said.contains(&format!("nobody deletes here {place}")), "{place_of}: {said}");
     }
-    // Nothing else is refused, though no policy of the MergedEndpoint takes it.
+    // Other requests succeed, although no policy of the MergedEndpoint takes them.
     kubectl.ok(&["--context", "all", "get", "configmap/kept", "-n", &name]).await?;
     kubectl.ok(&["--context", members[1].name(), "get", "configmap/kept", "-n", &name]).await?;
     fs::write(folder.path().join("new"), endpoint(json!({})).to_string())?;

@@ -109,8 +109,8 @@ impl Pair {
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // One for each collection that was asked for, of the namespace alone, too, one for the cluster, and one each
-        // for its CustomResourceDefinitions and APIServices.
+        // One question for each collection, also in the namespace alone, one for the cluster, and one each for
+        // CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
     }

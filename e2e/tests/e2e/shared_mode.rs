@@ -280,8 +280,8 @@ async fn strangers(shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A certificate of X.509 version 1 names its user, as it does to a kube-apiserver. One of a stranger's does not, and
-/// the user and the log are told why.
+/// A certificate of X.509 version 1 names its user, as for a kube-apiserver. A certificate of an unknown authority does
+/// not; the user and the log get the reason.
 async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);

@@ -1,5 +1,5 @@
-//! Collections that Tributary cannot cache: an aggregated API server whose versions are not numbers, and a context that
-//! may do little.
+//! Collections that Tributary cannot cache: an aggregated API server whose versions are not numbers, and a context with
+//! few rights.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
@@ -10,14 +10,14 @@ use tributary_e2e::{AggregatedServer, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Within this kubectl has not repeated a request once: it waits a second before.
+/// A limit that kubectl exceeds if it repeats a request: it waits for a second first.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["uncached"; calicos_kinds_work_in_the_merged_view, a_context_of_one_object_is_asked_for_it]
 }
 
-/// A NetworkPolicy as Calico's API server shows it.
+/// A NetworkPolicy in the form of Calico's API server.
 fn policy(namespace: &str, name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "projectcalico.org/v3", "kind": "NetworkPolicy",
@@ -26,7 +26,7 @@ fn policy(namespace: &str, name: &str, version: &str) -> Value {
     })
 }
 
-/// Calico's API server with one policy, registered with the member.
+/// Starts Calico's API server with one policy, and registers it with the member.
 async fn calico(member: &TestCluster, namespace: &str) -> anyhow::Result<AggregatedServer> {
     let server = AggregatedServer::start().await?;
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -102,7 +102,7 @@ async fn calicos_kinds_work_in_the_merged_view(context: TestContext) -> anyhow::
     Ok(())
 }
 
-/// A context for a ServiceAccount that may get, patch and delete one ConfigMap by its name.
+/// Makes a context for a ServiceAccount that may get, patch and delete one ConfigMap by its name.
 async fn limited(member: &TestCluster, namespace: &str) -> anyhow::Result<String> {
     let post = async |path: &str, body: Value| member.http().post(path, &body).send().await?.expect(201);
     let own = format!("/api/v1/namespaces/{namespace}");
@@ -146,7 +146,7 @@ async fn a_context_of_one_object_is_asked_for_it(context: TestContext) -> anyhow
     {
         run(arguments).await?.success()?;
     }
-    // What the cluster forbids, it says itself; kubectl asks for the namespace after each 404.
+    // The answer is the cluster's own 403. kubectl gets the namespace after each 404.
     for arguments in [
         &["get", "secret", "x"][..],
         &["get", "namespace", &namespace],

@@ -1,4 +1,4 @@
-//! Custom resources of an account that may read them, and not their CustomResourceDefinition.
+//! Custom resources for an account that may read them but not their CustomResourceDefinition.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -23,7 +23,7 @@ struct Bars {
 }
 
 impl Bars {
-    /// `is_whole`: the account may read the resource in all namespaces, else in one.
+    /// `is_whole`: the account may read the resource in all namespaces, otherwise in one.
     async fn new(context: &TestContext, member: &TestCluster, is_whole: bool) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let namespace = context.namespace("bars", &members).await?;
@@ -70,7 +70,7 @@ impl Bars {
         Ok((names, table["rows"][0]["cells"].clone()))
     }
 
-    /// A server that reads the member as the account.
+    /// Starts a server that reads the member with the account.
     async fn serve(&self, member: &str) -> anyhow::Result<(Tributary, tempfile::TempDir)> {
         let folder = guard::temporary_folder("bars")?;
         let path = folder.path().join("kubeconfig");
@@ -84,7 +84,7 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // What cannot be removed goes with the member.
+            // The end of the member removes the rest.
             let _gone = member.http().delete(&path).send().await;
         }
     }
@@ -137,7 +137,7 @@ async fn check_shown(context: &TestContext, bars: &Bars, member: &str) -> anyhow
     let tributary = context.fixture.watch_log(tributary).await;
     let http = tributary.http().await?;
     eventually(SOON, async || {
-        // The path of Size is known to the definition alone.
+        // Only the definition has the path of Size.
         let (columns, cells) = bars.shown(&http, "").await?;
         ensure!(columns == ["Name", "Cluster", "Colour", "Age"], "{columns:?}");
         ensure!([&cells[0], &cells[1], &cells[2]] == ["one", member, "red"], "{cells}");

@@ -7,7 +7,7 @@ use crate::known_resources::{group_doubt, resource_doubt};
 use crate::place::Place;
 use crate::rule::Rule;
 
-/// Tells of entries of `apiGroups` and `resources` that name what Kubernetes does not have.
+/// Warns of entries of `apiGroups` and `resources` that name a group or resource which Kubernetes does not have.
 pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
     let mut tell = |field: Field, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
@@ -18,7 +18,7 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
             tell(Field::ApiGroups, index, entry, &doubt);
         }
     }
-    // Inverted groups leave all others, of which not all is known.
+    // Inverted entries stand for all other groups, and their resources are unknown.
     let groups: Vec<_> = rule.api_groups.iter().map(String::as_str).collect();
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;
@@ -31,14 +31,13 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
     }
 }
 
-/// The entries of a field that name something in the form of the field, with their places. `fields` reports a wrong
-/// form.
+/// The well-formed entries of a field that are names, with their places. `fields` reports malformed entries.
 fn named(field: Field, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
     entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, name_of(entry)).is_none())
 }
 
-/// An entry without its `-`.
+/// The entry without the `-` of an inverted one.
 fn name_of(entry: &str) -> &str {
     entry.strip_prefix('-').unwrap_or(entry)
 }

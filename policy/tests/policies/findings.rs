@@ -9,7 +9,7 @@ fn found(policies: &[Policy]) -> Vec<String> {
     found_of(policies, PolicyScope::Cluster)
 }
 
-/// The same of another scope, without the warning of a denial at the end, which has a test of its own.
+/// Finds the problems of a scope, without the warning of a denial at the end, which has its own test.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let mut lines = all_found_of(policies, scope);
     lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
@@ -394,7 +394,7 @@ fn what_passes_a_denial_is_told() {
 }
 
 #[test]
-fn a_denial_that_leaves_all_other_requests_to_a_500_is_told() {
+fn a_final_denial_gets_a_warning() {
     let pods = || denying("no", vec![pods()]);
     let audited = |policy| Policy { mode: Mode::Audit, ..policy };
     let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
@@ -404,7 +404,7 @@ fn a_denial_that_leaves_all_other_requests_to_a_500_is_told() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // What denies everything, by one rule or by one for each kind of request, leaves nothing.
+        // A policy that denies each request, by one rule or by several, leaves no request to a 500.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),
@@ -426,14 +426,14 @@ fn a_denial_that_leaves_all_other_requests_to_a_500_is_told() {
                 );
             }
         }
-        // What no global policy takes goes on to those of its place.
+        // A request that no global policy takes goes on to the policies of its place.
         let lines = all_found_of(&policies, PolicyScope::Global);
         assert!(!lines.iter().any(|line| line.contains("500")), "{lines:?}");
     }
 }
 
 #[test]
-fn names_that_kubernetes_does_not_have_are_told() {
+fn unknown_names_get_a_warning() {
     let rule = |groups: &str, resources: &str| Rule {
         verbs: entries("*"),
         api_groups: entries(groups),

@@ -209,7 +209,7 @@ fn case_17_without_policies_all_passes_and_with_some_what_none_takes_does_not() 
 }
 
 #[test]
-fn what_no_global_policy_takes_goes_on() {
+fn a_request_that_no_global_policy_takes_goes_on() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
     let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };

@@ -39,7 +39,7 @@ pub enum ReachabilityState {
     Unreachable {
         /// Why, in one line, for people.
         reason: Arc<str>,
-        /// The kind of that.
+        /// The class of the failure, for `tributary status`.
         obstacle: Obstacle,
     },
 }
@@ -183,8 +183,8 @@ impl Observer {
         self.lost(reason, Obstacle::Network);
     }
 
-    /// Notes that the member is lost. A later reason replaces the former: a member that was restarted and
-    /// rejects our credentials now no longer refuses connections.
+    /// Notes that the member is out of reach. A later reason replaces an earlier one: a member that restarts may first
+    /// refuse connections and then reject our credentials.
     pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
         if !self.is_unreachable() {
             self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into(), obstacle });

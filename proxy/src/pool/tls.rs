@@ -198,14 +198,14 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// The obstacle that a failed handshake shows.
+/// Classifies a failed handshake.
 pub(crate) fn obstacle(error: &std::io::Error) -> Obstacle {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(_)) => Obstacle::Trust,
         Some(Error::InvalidMessage(_)) => Obstacle::Protocol,
         Some(Error::AlertReceived(alert)) => alert_obstacle(&format!("{ALERT}{alert:?}")),
-        // A connection that ends in the middle of a handshake is no proof of another protocol.
+        // A connection that ends during the handshake does not prove another protocol.
         _ => Obstacle::Network,
     }
 }
@@ -228,7 +228,7 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     })
 }
 
-/// The obstacle that a TLS alert shows, by the text of an error.
+/// Classifies a TLS alert by the text of an error.
 pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
     match alert(text) {
         Some(
@@ -243,7 +243,7 @@ pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
     }
 }
 
-/// The name of the alert in the text of an error.
+/// Finds the name of the alert in the text of an error.
 fn alert(text: &str) -> Option<&str> {
     let (_, alert) = text.split_once(ALERT)?;
     alert.split(|end: char| !end.is_ascii_alphanumeric()).next()

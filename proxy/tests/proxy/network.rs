@@ -147,7 +147,7 @@ async fn a_silent_dial_ends() {
     assert!(matches!(error, ForwardError::DialTimeout { step: "TLS handshake", .. }), "{error}");
 }
 
-/// A stopped kube-apiserver, as a load balancer before one that is gone, takes connections and says nothing on them.
+/// A stopped kube-apiserver, or a load balancer without a backend, accepts connections and does not answer.
 #[tokio::test]
 async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

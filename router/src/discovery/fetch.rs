@@ -42,14 +42,14 @@ pub(crate) enum FetchError {
         /// The member's message, if the body has one.
         said: Option<String>,
     },
-    /// The member's port speaks TLS, and was asked without.
+    /// The member's port speaks TLS, but its URL begins with `http://`.
     #[error(
         "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
     )]
     PlainHttp {
-        /// The path asked.
+        /// The path of the discovery request.
         path: &'static str,
-        /// The member's message.
+        /// The text of the member's 400 answer.
         said: String,
     },
     /// The member's answer is not an aggregated discovery document.
@@ -186,12 +186,12 @@ fn refused(path: &'static str, status: StatusCode, said: Option<String>) -> Fetc
     }
 }
 
-/// The most that is read of an error's body, in bytes: the message of a Status is in it.
+/// The read part of an error's body, in bytes. The message of a Status is in it.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-/// The most that is told of it, in characters: a few lines of a terminal.
+/// The length of the message in an error, in characters: a few lines of a terminal.
 const SAID_MAX: usize = 200;
 
-/// Reads the message of an error's body: that of a Status, else the first line.
+/// Reads the message of an error's body: the message of a Status, or the first line.
 async fn said(body: Body) -> Option<String> {
     let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -199,7 +199,7 @@ async fn said(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(SAID_MAX).collect();
-    // A page for browsers says nothing in its first line.
+    // The first line of an HTML page has no message.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_error_tells_the_members_own_words() {
+    async fn an_error_quotes_the_members_message() {
         let https = "Client sent an HTTP request to an HTTPS server.\n";
         let status = r#"{"kind":"Status","message":"Unauthorized","code":401}"#;
         for (code, body, expected) in [

@@ -13,7 +13,7 @@ pub(super) struct Index<'a> {
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
     /// The versions of each resource, by group and name.
     versions: HashMap<(&'a str, &'a str), Vec<&'a str>>,
-    /// The groups with versions that are not described.
+    /// Groups with versions that lack a description.
     undescribed: HashMap<&'a str, &'a Group>,
 }
 
@@ -44,7 +44,8 @@ impl<'a> Index<'a> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// How a resource is served that is not served in this version: in others, or as the member does not describe it.
+    /// The way in which a cluster serves a resource that it does not serve in this version: in other versions, or
+    /// without a description.
     pub(super) fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {

@@ -8,8 +8,8 @@ use super::model::{Group, GroupList, Resource};
 /// CustomResourceDefinitions (a cloud provider's whole catalogue) some hundreds.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-/// The number of versions of a group that are taken. 64: groups have up to a dozen, and each resource of a group looks
-/// for its version among them.
+/// The limit of versions in a group. 64: groups have up to a dozen, and each resource of a group searches them for its
+/// version.
 const VERSIONS_MAX: usize = 64;
 
 /// How many resources of one member are known, over all groups and versions. 32,768: ten times as many as a

@@ -1,7 +1,7 @@
-//! The aggregated discovery document (`apidiscovery.k8s.io/v2`), as far as it is used. A field that is absent or `null`
-//! has its empty value, and unknown fields are ignored, as in client-go: the aggregator of a kube-apiserver itself
-//! writes
-//! `"verbs": null` for a resource of which a server lists subresources alone.
+//! The aggregated discovery document (`apidiscovery.k8s.io/v2`), with the fields that Tributary uses.
+//!
+//! As in client-go, an absent or `null` field has its empty value, and unknown fields are ignored: the aggregator of a
+//! kube-apiserver writes `"verbs": null` for a resource if a server lists its subresources alone.
 //!
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
 
@@ -53,7 +53,7 @@ pub struct Group {
     /// Its versions, the preferred one first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
-    /// Why its versions are not known.
+    /// The error that makes the versions of the group unknown.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct Version {
     /// `Current`, or `Stale` where an aggregated server did not answer.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub freshness: String,
-    /// Why its text cannot be read. Then it is [`STALE`], without resources.
+    /// The error in the version's text. Such a version is [`STALE`] and has no resources.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -121,12 +121,12 @@ pub struct Resource {
 }
 
 impl Group {
-    /// Whether all of its versions are described.
+    /// Whether all versions have a description.
     pub fn is_described(&self) -> bool {
         self.unreadable.is_none() && self.versions.iter().all(|version| version.freshness != STALE)
     }
 
-    /// Why a version is not described that the group has, or may have.
+    /// The reason why a version that the group has, or may have, lacks a description.
     pub fn undescribed(&self, version: &str) -> Option<Undescribed> {
         if let Some(error) = &self.unreadable {
             return Some(Undescribed::Unreadable(error.clone()));
@@ -136,7 +136,7 @@ impl Group {
 }
 
 impl Version {
-    /// Why it is not described.
+    /// The reason why the version lacks a description.
     fn undescribed(&self) -> Option<Undescribed> {
         let reason = || self.unreadable.clone().map_or(Undescribed::Stale, Undescribed::Unreadable);
         (self.freshness == STALE).then(reason)
@@ -234,8 +234,8 @@ impl GroupList {
         Self { kind: KIND.into(), api_version: "apidiscovery.k8s.io/v2".into(), metadata: GroupListMetadata {}, items }
     }
 
-    /// The versions that are not described, with the reasons. A group whose versions are not known has an empty one.
-    /// Costs a step for each version.
+    /// The versions without a description, with the reasons. A group of unknown versions has an empty version. Cost: a
+    /// step for each version.
     pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
         let of_group = |group: &Group| {
             let named =

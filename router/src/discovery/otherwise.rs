@@ -9,21 +9,21 @@ pub enum Otherwise {
     Clashes(String),
     /// It serves the resource in these versions.
     InVersions(Vec<String>),
-    /// Its discovery has the version, but does not describe it.
+    /// Its discovery lists the version without a description.
     Undescribed(Undescribed),
 }
 
-/// Why discovery of a cluster does not describe a version.
+/// The reason why discovery of a cluster lacks the description of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undescribed {
     /// The aggregated server behind it does not answer.
     Stale,
-    /// Its description cannot be read, and why.
+    /// The error in its description.
     Unreadable(String),
 }
 
 impl Otherwise {
-    /// Whether the cluster may have objects that it does not describe.
+    /// Whether the cluster may have objects of the resource without describing it.
     pub fn is_undescribed(&self) -> bool {
         matches!(self, Self::Undescribed(_))
     }

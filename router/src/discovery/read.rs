@@ -1,4 +1,4 @@
-//! Reading a member's document group by group: what cannot be read of one group says nothing of the others.
+//! Reads a member's discovery document group by group: a faulty group affects no other group.
 
 use serde::Deserialize;
 use serde::de::Error;
@@ -9,14 +9,14 @@ use tributary_apimachinery::text::printable;
 use super::intake::GROUPS_MAX;
 use super::model::{Group, GroupList, GroupMetadata, KIND, STALE, Version};
 
-/// The number of groups that are read of one document: twice as many as are kept of a member.
+/// The limit of groups in one document, twice the limit for a member.
 const ITEMS_MAX: usize = 2 * GROUPS_MAX;
 
 /// The length of an error in characters. serde_json quotes the member's text, which may have megabytes; each resource
 /// of the group keeps a copy of the error.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
-/// The groups of a document whose names cannot be read.
+/// The groups of a document without a readable name.
 #[derive(Debug)]
 pub(super) struct NamelessGroups {
     pub(super) count: usize,
@@ -29,12 +29,14 @@ fn excerpt(error: &serde_json::Error) -> String {
     printable(&text).into_owned()
 }
 
-/// Reads a document. A version that cannot be read is [`STALE`], as one behind a server that does not answer, and so is
-/// a group of which the name alone can be read. A group without a readable name is left out and counted. A member that
-/// sends more than [`ITEMS_MAX`] groups is read as far as these.
+/// Reads a document.
+///
+/// A faulty version is [`STALE`], like a version of a server that does not answer; so is a group with nothing but a
+/// readable name. A group without a readable name is left out and counted. Reading stops after [`ITEMS_MAX`] groups.
 ///
 /// # Errors
-/// For a text that is no `APIGroupDiscoveryList`, such as that of a kube-apiserver that does not know the format.
+/// For a text that is no `APIGroupDiscoveryList`, such as the answer of an old kube-apiserver that does not know the
+/// format.
 pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), serde_json::Error> {
     #[derive(Deserialize)]
     struct List<'a> {
@@ -59,7 +61,7 @@ pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), s
     Ok((GroupList::new(groups), nameless))
 }
 
-/// Reads a group with each version that can be read, or its name alone.
+/// Reads a group with each readable version, or its name alone.
 ///
 /// # Errors
 /// For a group without a readable name.
@@ -115,7 +117,7 @@ mod tests {
         json!({"kind": KIND, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}).to_string()
     }
 
-    /// Each resource and subresource with its verbs, and each version that is not described.
+    /// Each resource and subresource with its verbs, and each version without a description.
     fn read_in_brief(text: &str) -> Vec<String> {
         let (document, nameless) = read(text.as_bytes()).unwrap();
         assert!(nameless.is_none(), "{nameless:?}");
@@ -142,7 +144,7 @@ mod tests {
         json!({"version": name, "resources": resources, "freshness": "Current"})
     }
 
-    /// A resource in all its fields, as a kube-apiserver describes a CustomResourceDefinition.
+    /// A resource with all fields, as kube-apiserver describes a CustomResourceDefinition.
     fn defined(plural: &str, kind: &str, scope: &str) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
             "singularResource": kind.to_lowercase(), "verbs": ["get", "list", "watch"], "shortNames": ["x"],
@@ -150,7 +152,7 @@ mod tests {
                 "responseKind": {"group": "", "version": "", "kind": kind}}]})
     }
 
-    /// A subresource without its parent, as an aggregator makes it of a server's own list.
+    /// A subresource without its parent, as an aggregator writes it for such a server.
     fn below_alone(plural: &str, below: &str, kind: &str, verbs: &[&str]) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "Namespaced",
             "singularResource": "", "verbs": null, "subresources": [{"subresource": below, "verbs": verbs,
@@ -268,7 +270,7 @@ mod tests {
             ("a server that is down, without versions", "down.example", Vec::new(), &[]),
         ];
         for (server, group, versions, expected) in rows {
-            // A field that a kube-apiserver before 1.35 writes.
+            // kube-apiserver before 1.35 writes this field.
             let metadata = json!({"name": group, "creationTimestamp": null});
             let text = list(&json!([{"metadata": metadata, "versions": versions}]));
             let expected: Vec<_> = expected.iter().map(|own| format!("{group}/{own}")).collect();
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_nothing_of_the_rest() {
+    fn an_unreadable_group_affects_no_other_group() {
         let good = |name: &str| json!({"metadata": {"name": name}, "versions": [version("v1", json!([]))]});
         let bad = json!([{"resource": "things", "verbs": "get"}]);
         let items = json!([
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn another_document_is_none() {
+    fn another_document_is_an_error() {
         for text in ["{", "[]", "null", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#, r#"{"items":[]}"#] {
             assert!(read(text.as_bytes()).is_err(), "{text}");
         }

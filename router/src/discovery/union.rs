@@ -46,8 +46,7 @@ pub struct ServedResource {
     pub clusters: Arc<[ClusterName]>,
     /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
     pub cacheable: Arc<[ClusterName]>,
-    /// The clusters that have the resource, but not so that it can be shown here, and why: as another kind or scope, in
-    /// other versions only, or as it does not describe it.
+    /// Clusters whose form of the resource does not match: another kind or scope, other versions, or no description.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
@@ -245,7 +244,7 @@ impl Own {
 }
 
 impl ServedResource {
-    /// A resource that a cluster does not list, below a version that no other serves.
+    /// Makes a resource that discovery does not list, of the only cluster that serves its group and version.
     pub fn unlisted(request: &ResourceRequest, cluster: ClusterName) -> Self {
         let scope = if request.namespace.is_some() { "Namespaced" } else { "Cluster" };
         let description = Resource {
@@ -262,20 +261,20 @@ impl ServedResource {
         Self { resource: request.resource.clone(), description, clusters, cacheable, otherwise: Vec::new() }
     }
 
-    /// The clusters whose objects are left out of every answer, and why. One that does not describe the version is not
-    /// among them: what it has is not known, which is another matter.
+    /// The clusters whose objects no answer shows, and the reasons. A cluster without a description of the version is
+    /// not among them, because its objects are unknown.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
         self.otherwise.iter().filter(|(_, otherwise)| !otherwise.is_undescribed())
     }
 
     /// Whether a cluster has the resource: serves it, or has it otherwise.
     pub fn is_had_by(&self, cluster: &ClusterName) -> bool {
-        // Both are in the order of names.
+        // Both lists are sorted by name.
         self.clusters.binary_search(cluster).is_ok()
             || self.otherwise.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// The clusters that serve the version and do not describe it: what they have is not known.
+    /// The clusters that serve the version without a description: their objects are unknown.
     pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
         self.otherwise.iter().filter(|(_, otherwise)| otherwise.is_undescribed()).map(|(cluster, _)| cluster)
     }
@@ -302,20 +301,20 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// Why the member does not describe a version that it serves.
+    /// The reason why the member lacks a description of a version that it serves.
     pub fn undescribed(&self, wanted: &GroupVersion) -> Option<Undescribed> {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         groups.group(&wanted.group)?.undescribed(&wanted.version)
     }
 
-    /// Whether the member serves a version, described or not.
+    /// Whether the member serves a version, with or without a description.
     pub fn has_version(&self, wanted: &GroupVersion) -> bool {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         let group = groups.group(&wanted.group);
         group.is_some_and(|group| group.versions.iter().any(|own| *own.version == *wanted.version))
     }
 
-    /// The versions that the member does not describe.
+    /// The versions of which the member lacks a description.
     pub fn all_undescribed(&self) -> impl Iterator<Item = GroupVersion> {
         [&self.core, &self.named].into_iter().flat_map(|groups| groups.undescribed()).map(|(version, _)| version)
     }

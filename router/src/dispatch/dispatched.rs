@@ -35,14 +35,14 @@ pub(crate) enum SchemaName {
     Unsaid,
     /// It passes none.
     None,
-    /// The request passes the schema of this name, of the place where it comes in.
+    /// The request passes this schema, which belongs to the place where it comes in.
     Named(Box<str>),
-    /// The request passes the schema of this name, of the MergedEndpoint, wherever it comes in.
+    /// The request passes this schema of the MergedEndpoint, because a global policy names it.
     Global(Box<str>),
 }
 
 impl SchemaName {
-    /// The schema that the policies of a place choose for a request that they let pass.
+    /// The schema that the policies of a place choose for a request.
     fn of(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
             None => Self::Unsaid,
@@ -94,12 +94,12 @@ impl DeniedClusters {
 }
 
 impl Dispatched {
-    /// A request of this sender passes the global policies, and those of its place: of its cluster, or of the merged
-    /// view. `may_act` says whether it is known that its user may act as whom they ask to be; it is asked only where
-    /// that makes a difference.
+    /// Passes a request through the global policies, and through the policies of its place: its cluster or the merged
+    /// view. `may_act` tells whether the sender may impersonate the user that the request names; `None` if unknown.
+    /// Called only if a policy depends on it.
     ///
     /// # Errors
-    /// Why it does not go on.
+    /// The refusal of a policy, or of a cluster with `dispatch: DenyAll`.
     pub(crate) fn pass(
         gate: &Arc<DispatchGate>,
         dispatch: Option<Arc<Dispatch>>,
@@ -182,7 +182,8 @@ impl Dispatched {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Whether the global policies, or a cluster's, refuse the same sender something else, to which the request refers.
+    /// Whether the global policies, or the policies of a cluster, refuse the same sender another request, on whose
+    /// object this one depends.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
@@ -236,7 +237,7 @@ impl Dispatched {
             && further.is_none_or(|place| place.judge(&self.asked()).is_ok())
     }
 
-    /// Returns whether the global policies and the policies of the place let the request in.
+    /// Whether the global policies and the policies of the place let the request in.
     fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
         let asked = self.asked_where_it_came_in();
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
@@ -247,8 +248,8 @@ impl Dispatched {
         self.gate.changes()
     }
 
-    /// The clusters, of these, whose policies refuse the request now; `None` if the global policies or those of the
-    /// merged view refuse it.
+    /// The clusters among these whose policies refuse the request now; `None` if the global policies or the policies of
+    /// the merged view refuse it.
     pub(crate) fn denying_now<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,

@@ -26,7 +26,7 @@ const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
 /// The dispatch policies of all places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatchSettings {
-    /// Of all places: each request passes them once, before those of the place where it comes in.
+    /// Global policies: each request passes them once, before the policies of its place.
     pub global: Vec<Policy>,
     /// Of the merged view.
     pub merged: PlacePolicies,
@@ -73,7 +73,7 @@ pub(crate) struct CompiledPolicies {
     policies: DispatchPolicies,
     denies_all: bool,
     sets_audit_levels: bool,
-    /// The list of the object that has these policies.
+    /// The field of the object that lists these policies.
     list: PolicyList,
     /// Of each policy.
     counters: Vec<PolicyCounters>,
@@ -90,7 +90,7 @@ struct PolicyCounters {
 }
 
 impl Dispatch {
-    /// The global policies, if the MergedEndpoint has some.
+    /// The global policies; `None` if the MergedEndpoint has none.
     pub(crate) fn global(&self) -> Option<&CompiledPolicies> {
         self.global.as_ref()
     }
@@ -113,7 +113,7 @@ impl Dispatch {
         }
     }
 
-    /// The policies that a request passes where it comes in: the global policies, then the policies of the place.
+    /// The policies that a request passes on entry: the global policies, then the policies of the place.
     pub(crate) fn entered(&self, info: &RequestInfo) -> impl Iterator<Item = &CompiledPolicies> {
         self.global().into_iter().chain(self.place(info))
     }
@@ -137,7 +137,7 @@ impl CompiledPolicies {
         });
         let (unmatched, compile): (_, fn(Vec<Policy>) -> DispatchPolicies) = match list {
             PolicyList::Dispatch => (counter(String::new(), "unmatched"), DispatchPolicies::new),
-            // A request that no global policy takes goes on, and is not counted.
+            // A request that no global policy takes goes on, and no counter counts it.
             PolicyList::Global => (Counter::default(), DispatchPolicies::global),
         };
         Self {
@@ -152,7 +152,7 @@ impl CompiledPolicies {
         }
     }
 
-    /// The list of the object that has these policies.
+    /// The field of the object that lists these policies.
     pub(crate) fn list(&self) -> PolicyList {
         self.list
     }
@@ -464,7 +464,7 @@ fn label(object: &str) -> String {
     object.replacen(' ', "/", 1).replace('"', "")
 }
 
-/// A policy in a label: its place in `spec.dispatchPolicies`, or `global-` and its place in
+/// Formats a policy for a label: its index in `spec.dispatchPolicies`, or `global-` and its index in
 /// `spec.globalDispatchPolicies`.
 fn policy_label(list: PolicyList, policy: usize) -> String {
     match list {

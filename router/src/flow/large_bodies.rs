@@ -26,8 +26,8 @@ const LARGE_BYTES: usize = 64 << 10;
 /// made of it at some ten.
 const YAML_COST: usize = 16;
 
-/// How many bytes of JSON can be read while one of YAML is converted to JSON: a thread converts a megabyte of short
-/// values in one to two seconds.
+/// The number of bytes of JSON that a thread reads while it converts a byte of YAML: a megabyte of short values takes
+/// one to two seconds.
 const YAML_CONVERSION_COST: usize = 64;
 
 /// What it costs to write so many bytes of JSON in a form, as bytes that are read. Nothing where they are copied.
@@ -39,7 +39,7 @@ pub(crate) fn to_write(form: AnswerForm, bytes: usize) -> usize {
     }
 }
 
-/// What it costs to convert so many bytes of YAML to JSON, as bytes that are read: 1 KiB of YAML is a large body.
+/// The cost of converting YAML to JSON, in bytes of JSON that take the same time: 1 KiB of YAML is a large body.
 pub(crate) fn of_yaml(bytes: usize) -> usize {
     bytes.saturating_mul(YAML_CONVERSION_COST)
 }

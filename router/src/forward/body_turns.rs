@@ -1,4 +1,4 @@
-//! A request's body is read in turns: one by its length, and YAML in one by the cost of its conversion.
+//! Turns for reading a request's body: one turn by the body's length, and for YAML one by the cost of its conversion.
 
 use bytes::Bytes;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
@@ -7,12 +7,11 @@ use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::{LargeBodies, of_yaml};
 use crate::refusal::Refusal;
 
-/// Makes a text that is held in `portion` a body that can be read. The JSON of its YAML is held in `portion`, too.
-///
-/// Cancel safe: nothing is done while it waits for a turn.
+/// Converts a text whose bytes `portion` counts. `portion` also counts the JSON of YAML. Dropping the future while it
+/// waits for a turn is safe.
 ///
 /// # Errors
-/// 400 for YAML that cannot be converted, 429 where there is no room for its JSON.
+/// 400 for YAML that cannot be converted, 429 without room for its JSON.
 pub(super) async fn readable(
     turns: &LargeBodies,
     portion: &mut Portion,
@@ -38,7 +37,7 @@ mod tests {
     use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::flow::holder::Holder;
 
-    /// 2 KiB of YAML: it is short, and takes as long as 128 KiB of JSON.
+    /// 2 KiB of YAML, which take as long as 128 KiB of JSON.
     fn yaml() -> Bytes {
         format!("x: [{}]\n", "a,".repeat(1 << 10)).into()
     }
@@ -48,7 +47,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_is_converted_in_a_turn_by_what_that_costs() {
+    async fn yaml_is_converted_in_a_turn_by_its_cost() {
         let turns = LargeBodies::one_at_a_time();
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
@@ -69,7 +68,7 @@ mod tests {
     #[tokio::test]
     async fn yaml_whose_json_cannot_be_held_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
-        // Of three quarters somebody who is alone may hold half.
+        // A single client may occupy half of three quarters of the room.
         let mut portion = held(text.len() * 4, &text);
         let refused = readable(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);

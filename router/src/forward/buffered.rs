@@ -17,7 +17,7 @@ use crate::request::ClientRequest;
 pub(crate) struct BufferedRequest {
     /// Method, URI, headers and extensions.
     pub(crate) head: request::Parts,
-    /// The body, which can be read.
+    /// The body, converted to JSON if it came as YAML.
     pub(crate) body: RequestBody,
     /// What the body says.
     pub(crate) facts: Facts,
@@ -68,7 +68,7 @@ impl BufferedRequest {
         self.body.format() == Format::ApplyYaml
     }
 
-    /// The client that its body is held for.
+    /// The client whose share of memory contains the body.
     pub(super) fn holder(&self) -> Holder {
         self.portion.holder()
     }
@@ -78,7 +78,7 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Whether it only tries what would happen. The query of a delete is among the facts already.
+    /// Whether the request is a dry run. The facts include the query of a delete.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())

@@ -29,13 +29,13 @@ use crate::versions::ClientVersion;
 use crate::view::{Deletion, standing};
 use crate::{deadline, response};
 
-/// Deletes a collection in every cluster that serves it and is wanted. Clusters are asked anew what they serve before.
+/// Deletes a collection in each wanted cluster that serves it. Before that, it asks clusters for their discovery again.
 ///
 /// # Errors
-/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 429
-/// before it where the request's schema lets in no more at one; 503 where a wanted cluster is out of reach, or its
-/// aggregated server, or has not said yet what it serves. The first cluster's refusal, with a message that names the
-/// clusters where the deletion failed and where it was done.
+/// Before the first deletion: 403 if the caller sees the collection in a wanted cluster and may not delete it there;
+/// 429 if the request's schema has no room at a cluster; 503 if a wanted cluster or its aggregated server is out of
+/// reach, or has not answered discovery. After that: the refusal of the first cluster, with a message that names the
+/// clusters of failed and of successful deletions.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -91,7 +91,7 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// The troubles of the wanted clusters that may serve the resource, though their discovery does not say so.
+/// The troubles of wanted clusters that may serve the resource although their discovery lacks it.
 fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
     let troubles = may_serve.chain(request.undescribed());

@@ -46,13 +46,13 @@ pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }
 
-/// Answers a list by asking each cluster now. The versions of `unheld` clusters are left out of the answer's: a watch
-/// from memory begins there without these.
+/// Answers a list by a list of each cluster. The version of the answer omits the `unheld` clusters, so that a watch
+/// from memory starts without them.
 ///
 /// # Errors
-/// 429 naming a cluster that does not answer, where a partial answer is denied, or where too many bytes are held
-/// already; what a member says of the request itself (400, 422); what all members say (403); 406; 410 for a token of a
-/// page that is not known any more. What fails once the answer has begun breaks it off.
+/// Under `partial: Deny` 429 that names a cluster without an answer; 429 if bodies occupy too many bytes; 400 and 422
+/// as a member answers; 403 if all members forbid the list; 406; 410 for a continue token that is no longer known. A
+/// failure after the begin of the answer ends the connection or stream.
 pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
@@ -114,7 +114,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     Ok(response)
 }
 
-/// The clusters of each Helm release of which the page has records, as far as their lists have come.
+/// The clusters of each Helm release with records on the page, as far as their lists have arrived.
 fn mixed_releases(page: &GatheredPage) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     for list in &page.lists {

@@ -69,7 +69,7 @@ impl Located {
         }
     }
 
-    /// The 403 of a cluster, if the client is told it.
+    /// The 403 of a cluster, if the client gets it as the answer.
     fn told_denial(&self, request: ClientRequest<'_>) -> Option<&Refusal> {
         let is_get = request.info.verb == Verb::Get && request.resource.subresource.is_none();
         let is_shared = request.caller.rights().is_some();
@@ -109,13 +109,13 @@ impl Lookup<'_> {
     }
 }
 
-/// Finds the clusters that have the object: in memory, or by asking each where it is not held. `seen` are versions that
-/// the client has of it: memory is asked once it knows as much of the object's cluster as the client does. Where no
-/// cluster has it, clusters are asked anew what they serve, and what that adds for the object.
+/// Finds the clusters that have the object: in memory, or by a request to each cluster whose objects memory lacks.
+/// `seen` are the client's versions of the object: memory answers as soon as it is as new as they are. If no cluster
+/// has the object, Tributary asks clusters for their discovery again, and new ones for the object.
 ///
 /// # Errors
-/// 504 where this process's own writes of the object are not seen within 3 s; 429 where no further namespace can be
-/// held, or the request's schema lets in no more for which clusters would be asked.
+/// 504 if this process's own writes of the object do not appear within 3 s; 429 without room for a further namespace,
+/// or if the request's schema has no room for a question to the clusters.
 pub(crate) async fn locate(
     request: ClientRequest<'_>,
     lookup: Lookup<'_>,
@@ -167,11 +167,10 @@ pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Result
     Ok(may_write::ask(request, located).await)
 }
 
-/// Asks the clusters whose objects memory lacks, and which can be reached, whether they have an object of the name,
-/// too.
+/// Asks the reachable clusters whose objects memory lacks for an object of the name, too.
 ///
 /// # Errors
-/// 429 where the request's schema lets in no more for which clusters would be asked.
+/// 429 if the request's schema has no room for a question to the clusters.
 pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Result<Located, Refusal> {
     let unknown = located.unknown.clone();
     let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
@@ -227,7 +226,7 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Result<Lo
     Ok(located)
 }
 
-/// Where an object is of which memory knows nothing.
+/// Finds an object that memory does not have.
 async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: Located) -> Result<Located, Refusal> {
     match lookup {
         Lookup::Present => {
@@ -236,7 +235,7 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
             located.learn(asked, |name| is_asked.contains(name));
             Ok(located)
         }
-        // Where there is one cluster there is nothing to choose, unless memory does not say whether it has the object.
+        // A single cluster needs no question, unless memory cannot tell whether the cluster has the object.
         Lookup::ToMake if request.clusters().len() > 1 || !located.unknown.is_empty() => {
             asked_of_reachable(request, located).await
         }
@@ -254,7 +253,7 @@ async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Res
     let mut asked = asked_of_all(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await?;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
-    // The last discovery of a cluster out of reach counts, as the objects do that are held of others.
+    // The last discovery of a cluster out of reach counts, as cached objects of other clusters do.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };
@@ -305,8 +304,8 @@ async fn as_seen(
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Asks all of the chosen clusters. Those that may serve the resource without having said so may have the object, too,
-/// and so may those that do not describe its version.
+/// Asks all chosen clusters. A cluster that may serve the resource without listing it may have the object, and so may a
+/// cluster without a description of the version.
 async fn asked_of_all(
     request: ClientRequest<'_>,
     within: Duration,
@@ -374,9 +373,9 @@ async fn live(
     Ok(router.locations().ask(question.clone(), put, Located::is_nowhere).await)
 }
 
-/// Whether a request is for something below an object that cannot itself be asked for: servers of custom metrics and of
-/// virtual machines list subresources alone. Then each cluster that serves those may have it, and a read of several
-/// finds out which.
+/// Whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
+/// machines list subresources alone. Then each cluster that serves the subresource may have it, and a read tries
+/// several.
 fn is_below_alone(request: ClientRequest<'_>) -> bool {
     request.resource.subresource.is_some()
         && !request.resource.resource.is_built_in()
@@ -386,7 +385,7 @@ fn is_below_alone(request: ClientRequest<'_>) -> bool {
 /// How long members may take to say whether they have an object of which memory knows nothing.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// The characters that must be escaped in a segment of a path (RFC 3986 `pchar`). RBAC objects may have them in names.
+/// Characters that need an escape in a segment of a path (RFC 3986 `pchar`). Names of RBAC objects may have them.
 const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')

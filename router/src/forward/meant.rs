@@ -35,13 +35,12 @@ impl Meant {
     }
 }
 
-/// The cluster of a new object, by the first ground that applies. `None` where none does. `seen` are versions that the
-/// client has of an object that was there: what is made in its place is made where it was. Clusters are asked for
-/// their discovery again before that decides.
+/// Finds the cluster of a new object, by the first ground that applies; `None` without one. `seen` are the client's
+/// versions of a former object: its replacement goes to the same cluster. Asks clusters for their discovery again
+/// before a ground that depends on it decides.
 ///
 /// # Errors
-/// 400 where a cluster is named that does not serve the resource; 503 where a cluster is unknown that may have
-/// what decides.
+/// 400 for a named cluster that does not serve the resource; 503 if an unknown cluster may decide.
 pub(super) async fn of_new(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
@@ -62,7 +61,7 @@ pub(super) async fn of_new(
     }
 }
 
-/// As [`of_new`], by what the clusters are known to serve.
+/// Decides like [`of_new`], by the known discovery of the clusters.
 async fn of_new_by_grounds(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
@@ -209,8 +208,8 @@ fn by_precondition(
     }
 }
 
-/// Nothing names the cluster of a new object. The clusters are those of now: others may have been found to serve the
-/// resource meanwhile.
+/// Builds the refusal of a create that names no cluster. It lists the clusters of the present discovery, which may have
+/// grown since the request came in.
 pub(super) fn not_named(request: ClientRequest<'_>, held: &BufferedRequest) -> ClusterRefusal {
     let (union, resource) = (request.router.fleet().union(), request.resource.resource.clone());
     let serving = union.get(&resource).into_iter().flat_map(|served| served.clusters.iter());

@@ -66,7 +66,7 @@ async fn unless_it_says_so(
 ) -> Result<Response<Body>, Refusal> {
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    // It may be YAML of a workload behind a proxy.
+    // A workload behind a service proxy may answer in YAML.
     match at_once(of_yaml(text.len()), || lacking(sent, cluster.name(), &text)) {
         Some(lacking) => Err(not_let(cluster, caller, sent, lacking, &text).await),
         None => Ok(Response::from_parts(head, body::full(text))),

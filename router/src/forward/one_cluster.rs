@@ -233,11 +233,11 @@ fn as_it_came(text: Bytes) -> Body {
     if text.is_empty() { body::empty() } else { body::full(text) }
 }
 
-/// The request for the cluster, and the options of a delete whose body can be read: such a body stands in place of the
-/// options in the query. A body that holds nothing of ours goes on as it came, be it what it may.
+/// Builds the request for the cluster, and reads the options of a delete from its body, which replaces the options in
+/// the query. A body without anything of the merged view goes on unchanged.
 ///
 /// # Errors
-/// As [`TakenBack::request`].
+/// The errors of [`TakenBack::request`].
 async fn without_ours(
     turns: &LargeBodies,
     portion: &mut Portion,

@@ -1,5 +1,5 @@
-//! The versions that a write of one object names, read before the object is looked for: memory may lack an object that
-//! was made a moment ago, so whether there is one decides nothing about a version that cannot be met.
+//! The versions in a write of one object. Tributary reads them before it looks for the object: memory may lack a new
+//! object, and a version that can never match is refused either way.
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
@@ -8,13 +8,13 @@ use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// The versions that a write names of its object.
+/// Reads the versions in a write.
 ///
 /// # Errors
-/// 409 for a version that cannot be read, and for one that says nothing of the cluster that the annotation names.
+/// 409 for an unreadable version, and for a version without a component of the cluster that the annotation names.
 pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Vec<ClientVersion>, Refusal> {
     let facts = &held.facts;
-    // `0` in an object is no condition, and an empty version is none.
+    // `0` in an object is no condition, and neither is an empty version.
     let own = facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
     let texts = [own, facts.precondition_resource_version.as_deref()].into_iter().flatten();
     let named = held.named_cluster().and_then(|named| ClusterName::new(named).ok());
@@ -29,17 +29,17 @@ pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Re
     read.collect()
 }
 
-/// The version that a text is.
+/// Decodes a version from a client.
 ///
 /// # Errors
-/// 409 for one that was not handed out here.
+/// 409 for a version that Tributary did not issue.
 pub(super) fn decode(request: ClientRequest<'_>, text: &str) -> Result<ClientVersion, Refusal> {
     let (resource, name) = object(request);
     let not_handed_out = |error| PreconditionRefusal::NotHandedOut { resource, name, error };
     Ok(request.versions().decode(text).map_err(not_handed_out)?)
 }
 
-/// 409 for a version that says nothing of the cluster that the write goes to.
+/// Builds the 409 for a version without a component of the object's cluster.
 pub(super) fn of_another(request: ClientRequest<'_>, owner: &ClusterName) -> Refusal {
     let (resource, name) = object(request);
     PreconditionRefusal::OfAnotherCluster { resource, name, owner: owner.clone() }.into()

@@ -25,11 +25,11 @@ impl BufferedRequest {
         Ok(self.with_body(rewritten, accept))
     }
 
-    /// The body as every member is sent it; `None` where it names a version, which each member has its own of. YAML is
-    /// sent as the JSON that was read of it, so that nobody reads another question than was decided about.
+    /// Rewrites the body for all members at once. `None` for a body with a resourceVersion, which differs by member. YAML
+    /// goes as the JSON that Tributary read, so that no member reads the YAML in another way.
     ///
     /// # Errors
-    /// 400 for a body that is not of its form.
+    /// 400 for a body that does not match its format.
     pub(crate) async fn for_all(&self, turns: &LargeBodies) -> Result<Option<Rewritten>, Refusal> {
         let mut names_version = false;
         let mut version = |_, text: &str| {

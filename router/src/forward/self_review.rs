@@ -69,20 +69,20 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     Ok(response)
 }
 
-/// What a review is about, and how what clusters say of it comes together.
+/// A review: the right to check, the clusters to ask, and the rule that joins their answers.
 struct ReviewScope {
     asked: AskedRight,
-    /// The clusters that it concerns, of those that the caller may know of by it; `None` for all that the request is
-    /// for.
+    /// The clusters that the review concerns and the caller may know; `None` for all clusters of the request.
     candidates: Option<Candidates>,
     joining: Joining,
 }
 
 impl ReviewScope {
-    /// A right is one that every cluster gives which it concerns. Many users read what any of these lets them read.
+    /// Reads a review. Each cluster that it concerns has to allow the action; with many users, one cluster is enough for
+    /// a read.
     ///
     /// # Errors
-    /// 400 for a body that cannot be read.
+    /// 400 for a malformed body.
     async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Self, Refusal> {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";
@@ -99,8 +99,7 @@ impl ReviewScope {
     }
 }
 
-/// The clusters that one of many users may know of by what they ask of themselves; `None` where it is for all that the
-/// request is for.
+/// The clusters whose existence the answer may show to one of many users; `None` for all clusters of the request.
 async fn known(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
     let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
     let itself = Attributes::of(request.info);

@@ -53,7 +53,7 @@ pub(crate) async fn send_translated(
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
-        // A live read asks for the newest: a version of the merged view means nothing to the member.
+        // A live read needs the newest object: a version of the merged view has no meaning for the member.
         Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
         query => query.map(str::to_owned),
     };
@@ -63,14 +63,15 @@ pub(crate) async fn send_translated(
     translate(request, &target.cluster, answer, room, wish).await
 }
 
-/// The member's own version for one that a client sent back, by the object as last seen. Without an object it is the
-/// component of the member: a member that has no object ignores it, and one that has a newer object refuses it
-/// (`Store.Update` in apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is
-/// stored; an apply goes the same way). Memory may lack an object that was made a moment ago, so a version that says
-/// nothing of the member is refused here, too.
+/// Translates a version from a client into the member's own version, by the object in memory.
+///
+/// Without an object it is the component of the member. A member without the object ignores the version, and a member
+/// with a newer object refuses it (apiserver `Store.Update` compares only with an existing object, and
+/// `GuaranteedUpdate` removes the version before it stores the object; an apply does the same). Memory may lack a new
+/// object, so a version without a component of the member is refused here.
 ///
 /// # Errors
-/// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
+/// 409 for a version of another cluster, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
     let held = target.object.as_ref().and_then(|object| object.native_version().number());
     // `0` in a new object is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
@@ -82,8 +83,8 @@ fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Resul
     given.native(cluster, held).ok_or_else(|| preconditions::of_another(request, cluster))
 }
 
-/// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means
-/// nothing to the member is left out, because nothing depends on it.
+/// Translates the version in an Event's `involvedObject`, like [`native`]. A version without meaning for the member
+/// becomes empty, because no request depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
     let given = request.configuration.versions_of_any().decode(text).ok();
     let held = target.involved.as_ref().and_then(|object| object.native_version().number());

@@ -1,4 +1,4 @@
-//! Paths that no discovery document lists: to the only cluster that serves their group and version.
+//! Forwards paths that no discovery document lists to the only cluster that serves their group and version.
 
 use http::{Request, Response};
 

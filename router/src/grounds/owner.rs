@@ -93,28 +93,28 @@ fn not_where_named<'a>(found: &[&ClusterName], unknown: impl Iterator<Item = &'a
     }
 }
 
-/// Whose words a client is told where no cluster owns a name.
+/// The origin of the answer when no cluster owns a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Words {
-    /// Tributary's own answer by the clusters that have the name: 404, 409 or 503.
+    /// Tributary: 404, 409 or 503, depending on the clusters that have the name.
     Own,
-    /// The 429 of Tributary, which had no room for a question to a cluster.
+    /// Tributary: 429, because it had no room for a question to a cluster.
     NotAsked,
-    /// The 403 of a cluster that forbids a get of the name.
+    /// A cluster that forbids a get of the name: its 403.
     Forbidding,
 }
 
-/// Whether a cluster's 403 to a question for the name counts, or memory is believed that has no object of it.
+/// Whether the 403 of a cluster counts, rather than memory without an object of the name.
 ///
-/// A single person is told each 403. Of many users Tributary knows the rights: a user who may not get an object may be
-/// allowed to write it, or to get a part of it, and memory says that it does not exist. A get, and a kind that is not
-/// cached, have no other answer than the cluster's.
+/// In personal mode each 403 counts. With many users Tributary knows the rights: a user who may not get an object may
+/// be allowed to write it, or to read a subresource, and memory knows that it does not exist. A get, and a kind that is
+/// not cached, have no answer but the cluster's.
 pub(crate) fn is_denial_told(is_shared: bool, is_held: bool, is_get: bool) -> bool {
     !is_shared || !is_held || is_get
 }
 
-/// Decides whose words a client is told. A cluster that cannot be asked comes before a cluster that forbids to look:
-/// the name may be there, and a client reads 403 as an answer that does not change.
+/// Chooses the origin of the answer. A cluster that cannot be asked counts before a cluster that forbids the get: it
+/// may have the name, and for a client a 403 is final.
 pub(crate) fn words(none: &NoOwner, is_one_not_asked: bool, is_denial_told: bool) -> Words {
     match none {
         NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. } if is_one_not_asked => Words::NotAsked,
@@ -163,16 +163,16 @@ pub(crate) fn unknown(
 mod tests {
     use super::*;
 
-    /// Each row has the answers of three clusters for a name, then the answers to a get, to a write that names no
-    /// cluster, and to such a write of one of many users for a cached kind.
+    /// Each row has the answers of three clusters for a name, then the answer to a get, to a write without a cluster,
+    /// and to such a write by one of many users for a cached kind.
     #[test]
-    fn the_answers_of_clusters_decide_what_is_told_of_a_name() {
+    fn the_answers_of_clusters_decide_the_answer_for_a_name() {
         let told = |answers: &str, meaning, (is_shared, is_held, is_get)| {
             let of = |wanted: &str| -> Vec<ClusterName> {
                 let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
                 all.filter(|(_, said)| *said == wanted).map(|(name, _)| ClusterName::new(name).unwrap()).collect()
             };
-            // A cluster that was not asked is unknown, too.
+            // A cluster without a question is unknown, too.
             let (found, unknown, forbidden) = (of("200"), [of("none"), of("429")].concat(), of("403"));
             let none = match owner(&found.iter().collect::<Vec<_>>(), unknown.iter(), meaning) {
                 Ok(place) => return found[place].to_string(),

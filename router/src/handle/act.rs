@@ -186,7 +186,7 @@ impl Router {
         forward::one_object::to_owner(request, message, OwnerRequest::Object).await
     }
 
-    /// Lists a collection that memory does not have of all clusters.
+    /// Answers a list of a collection that memory does not have in full, by lists of the clusters.
     async fn list_elsewhere(
         &self,
         request: ClientRequest<'_>,

@@ -18,17 +18,17 @@ use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
-/// Answers a get. Before the answer is 404, the clusters where the caller may get the object are
-/// asked anew what they serve.
+/// Answers a get. Before a 404, Tributary asks the clusters where the caller may get the object for their discovery
+/// again.
 ///
 /// # Errors
-/// [`Refusal::NotCached`] where a cluster can be asked whose objects memory lacks; 404, with a Warning for each cluster
-/// of which what is held may be old; 503 while a cluster that may have the object is unknown; 409 where several have
-/// it; 504 for a version that does not come within 3 s; 400 and 406.
+/// [`Refusal::NotCached`] if a reachable cluster has objects that memory lacks; 404, with a Warning for each cluster
+/// whose cached objects may be old; 503 for an unknown cluster that may have the object; 409 for an object in several
+/// clusters; 504 for a version that does not arrive within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     match get_of_served(request).await {
         Err(refusal) if refusal.is_not_found() => {
-            // The request itself has all clusters as candidates, because memory goes by the caller's rights.
+            // The request itself has all clusters as candidates, because memory checks the caller's rights.
             let candidates = request.candidates_of(request.resource, "get").await;
             let renewed = Box::pin(request.about(request.resource, request.served, &candidates).renewed()).await;
             match renewed {
@@ -40,10 +40,10 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
 }
 
-/// Answers a get by what the clusters are known to serve.
+/// Answers a get by the known discovery of the clusters.
 ///
 /// # Errors
-/// As [`get`].
+/// The errors of [`get`].
 async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::Object)?;

@@ -49,12 +49,12 @@ enum RequestedState {
     Continue(ContinueToken),
 }
 
-/// Answers a list.
+/// Answers a list from memory.
 ///
 /// # Errors
-/// What the table of resourceVersion, resourceVersionMatch, limit and continue says (reference: kubernetes/apiserver
-/// `pkg/storage/interfaces.go`): 400, 410, 422, 504; [`Refusal::NotCached`] where the clusters are to list; 429 while
-/// clusters are unknown and a partial answer is denied.
+/// 400, 410, 422 and 504 as kube-apiserver answers for resourceVersion, resourceVersionMatch, limit and continue
+/// (reference: kubernetes/apiserver `pkg/storage/interfaces.go`); [`Refusal::NotCached`] for a list that the clusters
+/// have to answer; 429 for unknown clusters under `partial: Deny`.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
@@ -185,8 +185,8 @@ async fn read(
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
 }
 
-/// The Warning of a list that Helm asks for and that has records of one release in several clusters. Further pages
-/// have none: the first one has it of all.
+/// The Warning for a list of Helm that has records of one release in several clusters. The first page has it for all
+/// pages.
 async fn mixed_releases(
     read: &ReadList,
     resource: &GroupVersionResource,
@@ -210,7 +210,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     }
 }
 
-/// Warns of clusters that the selector names and that are not there for the caller.
+/// Warns of clusters that the selector names and that do not exist for the caller.
 pub(crate) fn warn_of_names(
     answer: &mut Response<Body>,
     request: &ClientRequest<'_>,

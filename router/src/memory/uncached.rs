@@ -1,5 +1,5 @@
-//! A decision on a list or watch of a collection that memory does not have of all clusters: a pure function, so that a
-//! table can test it.
+//! The decision on a list or watch of a collection that memory does not have in full, as a pure function for a table of
+//! tests.
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
@@ -8,36 +8,37 @@ use crate::view::{CollectionObstacle, Standing, Standings};
 /// A read of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectionRead {
-    /// A list of the newest state, without a version or a continue token.
+    /// A list of the newest state: no version, no continue token.
     NewestList,
-    /// A list with a version, or a further page from memory.
+    /// A list at a version, or a further page from memory.
     List,
-    /// A further page of a list that the clusters gave.
+    /// A further page of a live list.
     LivePage,
     /// A watch, with or without initial events.
     Watch,
 }
 
-/// How a read of a collection is answered.
+/// The source of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CollectionSource {
-    /// From memory. Clusters that memory lacks are missing.
+    /// Memory. The answer lacks the clusters that memory lacks.
     Memory,
-    /// By a list of each cluster. The versions of these clusters are no place from which memory can go on.
+    /// A list of each cluster. These clusters have no version from which memory could continue.
     Clusters(Vec<ClusterName>),
-    /// Not at all: this cluster's objects cannot be followed.
+    /// No source: memory cannot follow this cluster's objects.
     Nobody(ClusterName),
 }
 
-/// Decides how a read of a resource is answered, by how the wanted clusters stand and which of them can be asked.
+/// Chooses the source for a read, by the standings of the wanted clusters and by the reachable ones.
 ///
-/// - A collection with versions that are not numbers cannot be merged from memory, whatever is read. Only a custom
-///   resource's server gives such versions. A cluster that gives them for a built-in resource is at fault: it is
-///   missing, and takes the cache and the watch away from no other cluster.
-/// - A collection that is too large for memory, or whose first list takes long, is listed by the clusters where the
-///   newest state is asked for. Where another cluster's objects are stale they would be missing then, so memory
-///   answers.
-/// - A collection that Tributary may not list is missing: the clusters would refuse the list, too.
+/// - A collection with versions that are not numbers has no place in memory. A server of custom resources may write
+///   such versions. A cluster that writes them for a built-in resource is faulty: it is missing, and the other clusters
+///   keep cache and watch.
+///
+/// - A collection that is too large for memory, or whose first list takes long, is listed live if the client wants the
+///   newest state. If another cluster is stale, a live list would lack that cluster's objects, so memory answers.
+///
+/// - A collection that Tributary may not list is missing, because the clusters would refuse the list, too.
 pub(super) fn source(
     resource: &GroupVersionResource,
     read: CollectionRead,
@@ -76,7 +77,7 @@ mod tests {
         text.split_whitespace().map(|name| ClusterName::new(name).unwrap()).collect()
     }
 
-    /// How a cluster stands, by a word.
+    /// A cluster's standing by a word.
     fn standing(word: &str) -> Standing {
         let since = Instant::now();
         let unknown =
@@ -100,7 +101,7 @@ mod tests {
         let clusters = |text| CollectionSource::Clusters(names(text));
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
-        // The clusters are a, b and c; c can be asked if the third word says so.
+        // The clusters are a, b and c; the third column tells whether c is reachable.
         for (standings, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),

@@ -44,11 +44,11 @@ use stream::{StreamPhase, WatchStream};
 /// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 
-/// Answers a watch. What is wrong with its version is told in the stream, because clients treat an HTTP 410 as no
-/// answer and come back with the same version for ever.
+/// Answers a watch. An error about its version is an event in the stream: clients take an HTTP 410 for a failed
+/// request, and repeat it for ever with the same version.
 ///
 /// # Errors
-/// 400, 406 and 422 for what cannot be asked; 405 where versions are not numbers; 429 while clusters are unknown.
+/// 400, 406 and 422 for an invalid request; 405 for versions that are not numbers; 429 for unknown clusters.
 pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, caller, .. } = request;
     let form = request.preferences.form(ResponseKind::Watch)?;

@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
                 f.write_str("an object")
             }
 
-            /// Go's decoder takes null for a map without entries.
+            /// Go's decoder reads null as an empty map.
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
                 Ok(RawObject(Vec::new()))
             }

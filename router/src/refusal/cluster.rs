@@ -102,7 +102,7 @@ pub(crate) enum ClusterRefusal {
         clusters: Vec<ClusterName>,
         /// Why, as far as it is known.
         reasons: Vec<(ClusterName, Arc<str>)>,
-        /// After how many seconds the client is to come again; `None` where it would wait in vain.
+        /// The Retry-After in seconds; `None` for a cause that lasts until somebody repairs it.
         retry_after: Option<u32>,
     },
     /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503.

@@ -17,13 +17,13 @@ pub(crate) enum PreconditionRefusal {
         /// What is wrong with it.
         error: VersionDecodeError,
     },
-    /// A write names a version of another cluster than the one that it goes to: 409.
+    /// A write has a version of one cluster and goes to another cluster: 409.
     OfAnotherCluster {
         /// The resource.
         resource: GroupVersionResource,
         /// The object.
         name: String,
-        /// The cluster that it goes to.
+        /// The cluster of the object.
         owner: ClusterName,
     },
     /// A write to a cluster's own path names a version of another cluster: 409.

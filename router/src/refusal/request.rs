@@ -96,7 +96,8 @@ pub(crate) enum RequestRefusal {
         /// What to do.
         remedy: String,
     },
-    /// The objects of a cluster cannot be followed with those of others, for their versions are not numbers: 405.
+    /// A watch of a cluster whose versions are not numbers, so that they have no order among the versions of other
+    /// clusters: 405.
     NotNumbered {
         /// The resource of the watch.
         resource: GroupVersionResource,

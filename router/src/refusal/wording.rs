@@ -39,12 +39,12 @@ pub(crate) fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
 }
 
-/// What to type for an object of one cluster.
+/// The begin of a kubectl command for one cluster.
 pub(super) fn typed(cluster: &ClusterName) -> String {
     format!("kubectl --context {cluster} …")
 }
 
-/// How one cluster alone is asked: by kubectl, whose contexts have the clusters' names, and by others.
+/// The hint for clients on the view of one cluster: a kubectl context, or the path for other clients.
 pub(crate) const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
 
 /// What a request of several clusters has to say to be one of the others.

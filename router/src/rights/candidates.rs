@@ -72,9 +72,9 @@ impl Candidates {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
 
-    /// Whether it is not known of some of the clusters that a selector wants, of those that are possible, whether it is
-    /// one of them. A selector that names a cluster which is none of them is taken for one that wants all: so the
-    /// answer is the same for the name of a hidden cluster and for a name that no cluster has.
+    /// Whether the rights in a cluster are unknown that a selector wants and that is possible. A selector that names a
+    /// cluster outside the candidates counts as one that wants all clusters, so that a hidden cluster and a name
+    /// without a cluster get the same answer.
     pub(crate) fn is_one_unknown_of(
         &self,
         wanted: &ClusterSelector,

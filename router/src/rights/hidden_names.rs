@@ -1,8 +1,8 @@
-//! Whether a label selector names a cluster that the caller may not know.
+//! A check of label selectors for names of clusters that the caller may not know.
 
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
-/// Whether the selector names, also to exclude it (`!=`), a cluster of which `is_shown` denies that an answer may tell.
+/// Whether the selector names a cluster for which `is_shown` is false, also to exclude it (`!=`).
 pub(crate) fn names_hidden(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> bool {
     selector.names().any(|name| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster)))
 }

@@ -14,17 +14,17 @@ use super::read_place::ReadPlace;
 use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 
-/// The clusters that a selector wants.
+/// The clusters that a cluster selector of a request matches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectedClusters<'a> {
-    /// The clusters from which it selects: those that may have the resource.
+    /// All clusters that may have the resource.
     pub(crate) all: &'a [&'a ClusterName],
-    /// The selector.
+    /// The part of the label selector with the key `tributary.dev/cluster`.
     pub(crate) selector: &'a ClusterSelector,
 }
 
 impl<'a> SelectedClusters<'a> {
-    /// The clusters that are wanted.
+    /// The clusters that match the selector.
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a ClusterName> + Clone {
         self.all.iter().copied().filter(move |cluster| self.selector.matches(cluster))
     }
@@ -58,7 +58,7 @@ impl Readable {
         (places + clusters) * PLACE_BYTES + size_of::<Self>()
     }
 
-    /// Whether all clusters that could be shown are left out because the rights there are not known.
+    /// Whether the answer lacks all clusters because the rights in them are unknown.
     pub(crate) fn lacks_all(&self) -> bool {
         self.only.is_empty() && self.is_one_unknown
     }
@@ -74,12 +74,12 @@ impl Readable {
 }
 
 impl CallerRights {
-    /// What a list, watch or get may read of the clusters that are wanted.
+    /// Finds the objects that a list, watch or get may show.
     ///
     /// # Errors
-    /// 403 if the rights in all clusters are known and none lets it be read, and of a watch where more may be listed.
-    /// If the rights in a cluster are not known: 503 of an object that may be read in no other cluster; 429 of a list
-    /// or watch whose answer may not be partial.
+    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show less than a list. If the
+    /// rights in a cluster are unknown: 503 for a get that no other cluster allows; 429 for a list or watch under
+    /// `partial: Deny`.
     pub(crate) fn readable(
         &self,
         selected: SelectedClusters<'_>,
@@ -103,7 +103,7 @@ impl CallerRights {
             }
         };
         let shown = if verb == "get" { &own } else { &listed };
-        // A list or watch that selects a name is one of a collection: 429, and not 503.
+        // A list or watch of one name is a request for a collection: 429, not 503.
         let name = if verb == "get" { &*place.name } else { "" };
         let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
@@ -114,7 +114,7 @@ impl CallerRights {
             return Err(unknown().into());
         }
         let only_watched = only_watched(verb, &own, &listed, place);
-        // Rights that are not known are no missing rights: a list or watch leaves such clusters out with a Warning.
+        // Unknown rights are not missing rights: a list or watch leaves such clusters out, with a Warning.
         if only.is_empty() && (verb == "get" || !is_one_unknown) {
             return Err(match self.nobody_may(verb, place) {
                 Some(refusal) => refusal,
@@ -139,9 +139,9 @@ impl CallerRights {
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
     }
 
-    /// Whether the selector names a cluster that is not shown, while the rights in some cluster are not known. The
-    /// selector does not count then: the answer is the same for the name of a hidden cluster and for a name that no
-    /// cluster has. `only` are the wanted clusters that are shown.
+    /// Whether the selector names a cluster without visible objects while the rights in some cluster are unknown. The
+    /// selector does not count then, so that a hidden cluster and a name without a cluster get the same answer. `only`
+    /// are the wanted clusters with visible objects.
     fn is_unknown_behind_names(
         &self,
         selected: SelectedClusters<'_>,
@@ -153,7 +153,7 @@ impl CallerRights {
         if !names_hidden(selector, |cluster| only.contains(cluster)) {
             return false;
         }
-        // A cluster that the selector excludes may be shown.
+        // A cluster that the selector excludes may have visible objects.
         let all = all.iter().copied();
         let (shown, is_one_unknown) = match verb {
             "watch" => {
@@ -170,7 +170,7 @@ impl CallerRights {
         is_one_unknown && names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
     }
 
-    /// 403 if the user is nobody in any configured cluster.
+    /// Builds the 403 for a user without rights in any configured cluster.
     fn nobody_may(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
         let GroupVersionResource { group, version, resource } = &place.resource;
         let (namespace, name) = (&*place.namespace, &*place.name);

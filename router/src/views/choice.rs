@@ -19,16 +19,16 @@ use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View, Wri
 /// For how long somebody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// The time of a list, which does not wait for a namespace that does not exist.
+    /// A single list, which does not wait for a namespace that does not exist.
     Once,
-    /// The time of a request for one name. A cluster whose first list takes long can be asked for the name.
+    /// A request for one name. A cluster whose first list takes long can be asked for the name.
     Name,
     /// A watch: the namespace may come.
     Follows,
 }
 
-/// How long a request for one name waits for the first lists of clusters that can be asked for it. 3 s: as long as a
-/// read waits for a version, and as long as such a question may take.
+/// The time that a request for one name waits for first lists of clusters that can be asked for it. 3 s: the time that
+/// a read waits for a version, and the limit of such a question.
 const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
 /// What is read, and for whom.
@@ -100,8 +100,8 @@ impl ClientRequest<'_> {
     }
 }
 
-/// How the clusters that are wanted stand at this moment at the latest. A partial answer is allowed, so nothing is
-/// refused.
+/// The standings of the wanted clusters, at this time at the latest. A partial answer is allowed, so there is no
+/// refusal.
 async fn known_by(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
     let standings = view.known(Partial::Allow, wanted, deadline).await;
     standings.unwrap_or_else(|_| view.standings_of(wanted))
@@ -170,8 +170,8 @@ impl ViewRead<'_> {
         (view, standings)
     }
 
-    /// How the clusters stand once the first attempt at each has succeeded or failed. A name does not wait for long
-    /// where the clusters under way can be asked for it.
+    /// The standings after the first attempt at each cluster. A request for a name does not wait long for clusters that
+    /// can be asked for it.
     async fn attempted(self, view: &View, deadline: Instant) -> Arc<Standings> {
         let Self { configuration, served, wanted, lifetime, .. } = self;
         let can_be_asked = |name: &ClusterName| {

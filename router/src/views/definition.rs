@@ -1,12 +1,12 @@
-//! What describes a resource: built in, or the CRD of a cluster that has one.
+//! Printer columns and selectable fields of a resource: built in, or read from the CRD of a cluster.
 //!
-//! One cluster's CRD counts, the first by name that gives it, for as long as that cluster serves the resource. Where a
-//! thousand clusters do not let us read theirs, the first read does not wait for all of them: it begins with names and
-//! ages, and the resource is cached anew with its columns should they be found.
+//! The CRD of one cluster counts: the first cluster by name that lets Tributary read it, as long as the cluster serves
+//! the resource. The first read does not wait for a thousand clusters that forbid it: it shows names and ages, and the
+//! view starts anew when a CRD is found.
 //!
-//! A kube-apiserver prints a Table, and tells in its OpenAPI document which fields can be selected, for users who may
-//! not read CRDs. Where no cluster gives its CRD these are read. A Table's column tells its JSONPath unless the CRD
-//! describes the column in other words: then the column is left out.
+//! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
+//! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column includes
+//! its JSONPath, unless the CRD has a description of its own; then the column is left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,12 +55,12 @@ pub(super) struct Definition {
     version: DefinitionVersion,
 }
 
-/// Where a definition was read.
+/// The source of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
-    /// The CRD, with the state that tells one spec from another.
+    /// A CRD with this uid and generation, which change with each change of its spec.
     Stored(DefinitionState),
-    /// A Table: of this namespace alone where all may not be listed.
+    /// A Table; of this namespace if the account may not list all.
     Shown { namespace: Option<String> },
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
     }
 }
 
-/// Asks the cluster that gave a definition whether the definition has changed.
+/// Asks the cluster of a definition whether it has changed.
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
@@ -133,8 +133,8 @@ async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition
     }
 }
 
-/// The CRD of the first cluster, by name, that gives it; else what the first one shows of it, in a namespace if all
-/// may not be listed. Takes as long as it takes; cancelling is safe.
+/// Finds the CRD of the first cluster, by name, that allows to read it; or else the columns and fields that the first
+/// cluster shows, in a namespace if the account may not list all. Has no time limit; dropping the future is safe.
 pub(super) async fn find(
     fleet: &Arc<Fleet>,
     served: &Arc<ServedResource>,
@@ -158,7 +158,7 @@ pub(super) async fn find(
     Some(shown)
 }
 
-/// Reads the columns and fields that a cluster shows to users who may not read its CRD.
+/// Reads the columns and fields that a cluster shows to users without rights to its CRD.
 async fn shown_by(
     fleet: &Fleet,
     cluster: ClusterName,
@@ -177,7 +177,7 @@ async fn shown_by(
     Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
 }
 
-/// The columns of a Table whose paths are known; `None` without any.
+/// The columns of a Table with known paths; `None` without any.
 async fn shown_columns(
     fleet: &Fleet,
     cluster: &ClusterName,
@@ -194,7 +194,7 @@ fn columns_of_table(text: &[u8]) -> Option<Vec<ColumnDefinition>> {
     (table.kind == "Table" && !columns.is_empty()).then_some(columns)
 }
 
-/// The selectable fields, as the OpenAPI document of the version tells them beside the kind.
+/// Reads the selectable fields from the OpenAPI document of the version.
 ///
 /// Source: `buildSelectableFields` in `k8s.io/apiextensions-apiserver`.
 async fn shown_fields(
@@ -300,7 +300,7 @@ struct Table {
     column_definitions: Vec<ColumnDefinition>,
 }
 
-/// The part of an OpenAPI v3 document that tells the selectable fields of kinds.
+/// The part of an OpenAPI v3 document with the selectable fields of kinds.
 #[derive(Deserialize)]
 struct OpenApiDocument {
     #[serde(default)]
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_tells_the_columns_whose_paths_it_has() {
+    fn a_table_gives_the_columns_with_known_paths() {
         let columns = |text: &str| {
             let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
             columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_openapi_document_tells_the_selectable_fields_of_a_kind() {
+    fn an_openapi_document_gives_the_selectable_fields_of_a_kind() {
         let resource = GroupVersionResource::new("cols.example", "v1", "bars");
         let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
             "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],

@@ -78,7 +78,7 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",
-            // It answers requests for single objects, whatever it says to a list.
+            // The cluster answers requests for single objects while its lists fail.
             State::Unsynced if verb == Verb::GetOfNobody => "404",
             State::Unsynced => "200",
             // The other may have one of the name, too.
@@ -412,7 +412,7 @@ async fn a_collection_that_was_deleted_is_not_shown_again() {
     for name in ["a", "b"] {
         fixture.member(name).control().slow(Some(2_000));
     }
-    // With a body a member would not look at the query.
+    // A member ignores the query of a delete with a body.
     let trial = fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?dryRun=All"), &[], "").await;
     assert_eq!(trial.code, 200, "{trial:?}");
     assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()).len(), 3, "nothing is waited for that does not come");

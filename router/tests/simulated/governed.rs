@@ -355,7 +355,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     }
 }
 
-/// The limit is one, however many paths there are, and a request spends one token of it.
+/// All paths share the limit, and each request spends one token.
 #[tokio::test]
 async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -366,7 +366,7 @@ async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in(
     let a = ClusterName::new("a").unwrap();
     let flow = FlowSettings { merged, clusters: [(a.clone(), own)].into() };
     fixture.router.set_flow_control(flow).unwrap();
-    // The schema of the place is not passed beside it.
+    // The request does not pass the schema of the place in addition.
     let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
     let global = vec![passing(Some("few"), &[])];
     let settings = DispatchSettings { global, clusters: [(a, policies)].into(), ..DispatchSettings::default() };

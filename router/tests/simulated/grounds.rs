@@ -368,9 +368,9 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
 
-/// Memory may lack an object that was made a moment ago, so it decides nothing about a version that cannot be met.
+/// Memory may lack a new object, so it does not decide on a version that can never match.
 #[tokio::test]
-async fn a_version_that_cannot_be_met_is_refused_though_memory_lacks_the_object() {
+async fn a_version_that_never_matches_is_refused_although_memory_lacks_the_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -406,7 +406,7 @@ async fn a_version_that_cannot_be_met_is_refused_though_memory_lacks_the_object(
     assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
 }
 
-/// A delete without a body has its options in the query, and one with a body has none there.
+/// A delete without a body has its options in the query; a delete with a body ignores the query.
 #[tokio::test]
 async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -426,7 +426,7 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     };
     let uid = of("b", "uid");
     delete("", "").await.refused(409);
-    // The body stands in place of the query.
+    // The body replaces the query.
     delete(&format!("uid={uid}"), "{}").await.refused(409);
     delete("uid=another", "").await.refused(409);
     delete(&format!("u%69d={uid}&dryRun=All"), "").await.ok();
@@ -438,7 +438,7 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     fixture.put_and_see("b", "x", "1").await;
     delete(&format!("resource%56ersion={version}"), "").await.ok();
     assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, json!("1")]);
-    // A member that was given a body does not look at `dryRun` in the query, so that reads wait for the deletion.
+    // A member ignores `dryRun` in the query of a delete with a body, so reads wait for the deletion.
     fixture.member("b").control().lag_watches(std::time::Duration::from_millis(300));
     delete("dryRun=All", &json!({"preconditions": {"uid": of("b", "uid")}}).to_string()).await.ok();
     assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
@@ -453,7 +453,7 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
         let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
         control.reject(Some(Rejection { kinds, resources, ..Rejection::all(code) }));
     };
-    // That it forbids a list keeps nobody from asking it for a name.
+    // Tributary asks a cluster for a name although the cluster forbids lists.
     refuse(403, &[RequestKind::List, RequestKind::Watch]);
     fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(404);
     refuse(500, &[RequestKind::List, RequestKind::Watch, RequestKind::Get]);

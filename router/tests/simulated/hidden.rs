@@ -272,7 +272,7 @@ async fn a_live_list_is_of_the_clusters_that_allow_it() {
     fixture.user("eve", &[]).get("/api/v1/configmaps").await.refused(403);
 }
 
-/// The Warning of a selector is the same for a cluster that the caller may not know and for one that there is not.
+/// A selector gets the same Warning for a cluster that the caller may not know and for a cluster that does not exist.
 #[tokio::test]
 async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_does_not_exist() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -298,22 +298,22 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
     }
 }
 
-/// A cluster is asked what it serves only for a caller who may get the object there: the time of a 404 tells nobody
-/// else of it.
+/// Tributary asks a cluster for its discovery only if the caller may get the object there. So the time of a 404 does not
+/// show that the cluster exists.
 #[tokio::test]
 async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root, c) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.member("c").control());
     c.serve("configmaps", false);
     until(async || {
-        // The request has the members asked what they serve.
+        // This request makes Tributary read the members' discovery.
         root.get("/apis/unknown.io/v1").await;
         root.get(&format!("{SHOP}/of-c")).await.code == 404
     })
     .await;
     c.hold_requests(true);
     let answered_after = async |client: &Client, method: &str| {
-        // The cluster may be asked again.
+        // Tributary may ask the cluster again after 2 s.
         pass(Duration::from_millis(2500)).await;
         let begun = Instant::now();
         client.send(method, &format!("{SHOP}/nothing"), &[], "").await.refused(404);
@@ -325,8 +325,8 @@ async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     }
 }
 
-/// While the rights in `c` are not known, its name gets what a name gets that no cluster has, from memory and live, of
-/// one who sees other clusters and of one who sees none.
+/// While the rights in `c` are unknown, a selector with `c` gets the answer of a name without a cluster: from memory and
+/// live, with and without rights in other clusters.
 #[tokio::test]
 async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_that_does_not_exist() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -368,7 +368,7 @@ async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_
             let of_c = told("DELETE", "%3DN", "c", "").await;
             assert_eq!(of_c, told("DELETE", "%3DN", "nowhere", "").await, "{user}");
         }
-        // A selector that names nothing hidden leaves out the cluster.
+        // A selector without a hidden name leaves the cluster out.
         let path = format!("{SHOP}?labelSelector=tributary.dev/cluster%3Da");
         let answer = fixture.user("ann", &[]).get(&path).await;
         assert_eq!((answer.code, answer.warnings()), (200, Vec::new()));

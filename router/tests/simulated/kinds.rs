@@ -1,5 +1,4 @@
-//! Which kinds clusters serve: what becomes of a kind that a cluster may serve by now, and of documents that cannot be
-//! read in full.
+//! Kinds that a cluster may serve although its discovery lacks them, and discovery documents with errors.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ fn deployment(name: &str) -> Value {
     json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"}})
 }
 
-/// Two members that have a Deployment each, `of-a` and `of-b`. Only a serves Deployments, as far as is known.
+/// Two members with a Deployment each, `of-a` and `of-b`. Discovery lists Deployments for a alone.
 async fn second_without_deployments(policies: Policies) -> Fixture {
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
     for member in &fixture.members {
@@ -32,7 +31,7 @@ fn clusters(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(cluster).collect()
 }
 
-/// Has discovery of a member refused, and waits until that is known.
+/// Lets a member refuse discovery, and waits until Tributary notices.
 async fn refuse_discovery(fixture: &Fixture, member: &str) {
     let rejection = Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(403) };
     fixture.member(member).control().reject(Some(rejection));
@@ -41,7 +40,7 @@ async fn refuse_discovery(fixture: &Fixture, member: &str) {
 }
 
 #[tokio::test]
-async fn a_kind_that_a_cluster_may_serve_since_its_discovery_fails_is_not_missing_in_silence() {
+async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
     let deny = Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() };
     let live = Policies { registered: Some(Vec::new()), ..allow() };
     for policies in [allow(), deny, live] {
@@ -66,7 +65,7 @@ async fn a_kind_that_a_cluster_may_serve_since_its_discovery_fails_is_not_missin
         }
         let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(503);
         assert!(message.contains("b may serve deployments.apps, too, and cannot be asked"), "{message}");
-        // What nobody is known to serve is not known to be missing, either.
+        // The failed discovery may lack a kind that the cluster serves.
         fixture.get("/apis/unknown.io/v1/namespaces/default/things/x").await.refused(503);
         fixture.member("b").control().reject(None);
         until(async || fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.code == 200).await;
@@ -74,7 +73,7 @@ async fn a_kind_that_a_cluster_may_serve_since_its_discovery_fails_is_not_missin
     }
 }
 
-/// A new object goes by what is known of a cluster that is out of reach, as by what is held of it.
+/// A new object is placed by the last discovery of a cluster out of reach.
 #[tokio::test]
 async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
     let fixture = second_without_deployments(allow()).await;
@@ -91,7 +90,7 @@ async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
 }
 
 #[tokio::test]
-async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_name_is_nowhere() {
+async fn discovery_is_read_again_before_a_name_is_404() {
     for registered in [None, Some(Vec::new())] {
         let fixture = second_without_deployments(Policies { registered, ..allow() }).await;
         fixture.member("b").control().serve("deployments.apps", true);
@@ -106,7 +105,7 @@ async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_name_is_nowhere
 }
 
 #[tokio::test]
-async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_collection_is_deleted() {
+async fn discovery_is_read_again_before_a_collection_is_deleted() {
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().serve("deployments.apps", true);
     fixture.client().send("DELETE", DEPLOYMENTS, &[], "").await.ok();
@@ -117,7 +116,7 @@ async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_a_collection_is_d
 }
 
 #[tokio::test]
-async fn a_kind_that_a_second_cluster_gets_is_asked_for_before_it_decides_where_an_object_is_made() {
+async fn discovery_is_read_again_before_a_kind_places_a_new_object() {
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().serve("deployments.apps", true);
     let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(400);
@@ -152,16 +151,16 @@ async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
     assert!(said.contains("cluster a") && said.contains("its discovery of odd.example/v1 cannot be read"), "{said}");
     let message = fixture.get(&format!("{policies}/x")).await.refused(503);
     assert!(message.contains("its discovery of odd.example/v1 cannot be read"), "{message}");
-    // A group is what it was as soon as it can be read.
+    // The group is complete as soon as its document is valid.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;
     let list = fixture.get(policies).await;
     assert!(!format!("{:?}", list.warnings()).contains("cluster a"), "{list:?}");
 }
 
-/// The age of a Warning counts from the last answer that described the version.
+/// The age in a Warning counts from the last answer that described the version.
 #[tokio::test]
-async fn a_version_is_said_not_to_be_described_since_it_was_last() {
+async fn the_warning_of_a_version_counts_from_its_last_description() {
     let fixture = Fixture::start(["a", "b"]).await;
     pass(Duration::from_secs(300)).await;
     fixture.member("b").control().serve_group("apps", false);
@@ -201,7 +200,7 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
     }
     fixture.get(&path("shared.example")).await.refused(404);
     assert_eq!((asked("a", "s0-queue"), asked("b", "s0-queue")), (2, 0), "several have the version");
-    // Another cluster may serve it by now: a read is answered, and a write is not a guess.
+    // Another cluster may serve the path by now: a read is answered, a write is refused.
     refuse_discovery(&fixture, "b").await;
     fixture.write("POST", &external, &json!({})).await.refused(503);
     assert_eq!(asked("a", &external), 2);
@@ -209,7 +208,7 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
     assert_eq!(asked("a", &external), 3);
 }
 
-/// As servers of custom metrics describe themselves: a subresource, and a parent without verbs.
+/// Servers of custom metrics describe a subresource, and a parent without verbs.
 #[tokio::test]
 async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
     let described = json!({"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1beta1",
@@ -233,7 +232,7 @@ async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
     assert_eq!((asked("a"), asked("b")), (2, 1), "each is asked");
 }
 
-/// A slow member that lacks a kind delays the first 404 of it, and each later one by a moment only.
+/// A slow member that lacks a kind delays the first 404 for the kind, and each later one by a moment only.
 #[tokio::test]
 async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
     let fixture = second_without_deployments(allow()).await;
@@ -247,7 +246,7 @@ async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
     ];
     let mut waited = Vec::new();
     for (method, path, body, code) in requests {
-        // Each is allowed to ask the member again.
+        // Tributary may ask the member again after 2 s.
         pass(Duration::from_millis(2500)).await;
         slow.hold_requests(true);
         let begun = tokio::time::Instant::now();

@@ -106,7 +106,7 @@ async fn pages_go_from_cluster_to_cluster() {
     for (cluster, version) in [
         ("c", composite(&json!({"nope": "7"}))),
         ("c", composite(&json!({"a": "7", "nope": "7"}))),
-        // Its objects are still to come.
+        // The page of this cluster comes later.
         ("b", composite(&json!({"c": "7"}))),
         ("b", "garbage".to_owned()),
     ] {

@@ -593,14 +593,14 @@ fn of_all_places(policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { global: policies, ..DispatchSettings::default() }
 }
 
-/// A cluster's own policies are not asked about what a global one denies, and neither are those of the merged view.
+/// A request that a global policy denies reaches neither the policies of a cluster nor of the merged view.
 #[tokio::test]
 async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
     let fixture = fixture(["a", "b"]).await;
     let lists = fixture.client().at_host_of("a");
     let denial = deny("name what you want", rule(&["list"], &["configmaps"]));
     let mut settings = of_all_places(vec![denial]);
-    // What lets everything pass at a place does not undo it.
+    // A policy of a place that lets each request pass does not cancel the denial.
     settings.merged.policies = vec![pass()];
     settings.clusters = of_cluster("a", vec![pass()]).clusters;
     fixture.router.set_dispatch(settings);
@@ -623,7 +623,7 @@ async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
         assert_eq!(answer.refused(403), said, "{number}");
     }
     assert_eq!(denied(&fixture.router.metrics().expose()), 4);
-    // What it does not take goes on, also where the place has no policies.
+    // A request that the global policy does not take goes on, also to a place without policies.
     for path in ["", "/clusters/a", "/clusters/b"] {
         let pods = fixture.get(&format!("{path}/api/v1/namespaces/default/pods")).await;
         assert!(pods.code != 403 && pods.code != 500, "{path}: {pods:?}");
@@ -650,7 +650,7 @@ async fn a_global_policy_lets_nothing_pass_that_a_place_refuses() {
 }
 
 #[tokio::test]
-async fn what_is_open_follows_global_policies() {
+async fn open_watches_follow_global_policies() {
     let fixture = fixture(["a", "b"]).await;
     let mut merged = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
     let mut own = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;

@@ -431,7 +431,7 @@ async fn a_list_of_records_of_one_release_in_several_clusters_gets_a_warning() {
                     \\\"default\\\" is in more than one cluster, and this list has the records of all: a, b";
         for (selector, expected) in [
             ("owner%3Dhelm", same),
-            // What `helm history`, `status` and `get` ask for.
+            // The selectors of `helm history`, `status` and `get`.
             ("name%3Dsame,owner%3Dhelm", same),
             ("name%3Donly-a,owner%3Dhelm", ""),
             ("owner%3Dhelm,tributary.dev/cluster%3Da", ""),

@@ -372,7 +372,7 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
             assert_eq!(at_once(told).await, "DELETED a/of-a");
         };
         let (list, initial, object, ()) = tokio::join!(read(&list), read(&initial), read(&object), give_up);
-        // The cluster forbids no single object: it is asked for that.
+        // The cluster does not forbid single objects, so Tributary asks it for the object.
         assert_eq!(object.ok()["metadata"]["name"], "of-a");
         match policies.default.partial {
             Partial::Deny => {

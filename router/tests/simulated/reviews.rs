@@ -13,7 +13,7 @@ use crate::rights::{ann, binding, grant, role};
 
 const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
 
-/// An authorizer whose reviews say no. Our own account may do everything.
+/// An authorizer that denies each review. Tributary's own account may do everything.
 struct SaysNo;
 
 impl Authorizer for SaysNo {
@@ -42,7 +42,7 @@ fn object_named(kind: &str, namespace: &str, name: &str) -> Value {
     object
 }
 
-/// A review of what may be done with a ConfigMap in a namespace, perhaps by a user.
+/// A review of a verb on ConfigMaps in a namespace, by a user if one is given.
 fn access(kind: &str, verb: &str, namespace: &str, user: &str) -> Value {
     let mut spec = json!({"resourceAttributes": {"verb": verb, "resource": "configmaps", "namespace": namespace}});
     if !user.is_empty() {
@@ -104,8 +104,8 @@ async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
     }
 }
 
-/// `a` and `b`, of which `b` allows nothing. `one` is a namespace of `a` alone, with the account `app`, and `two` of
-/// both.
+/// Members `a` and `b`; `b` denies each review. Namespace `one` is in `a` alone, with the account `app`; namespace
+/// `two` is in both.
 async fn with_namespaces(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
@@ -123,7 +123,7 @@ async fn with_namespaces(policies: Policies) -> Fixture {
     fixture
 }
 
-/// A cluster without the namespace, or without the account, would say no to what nobody can do there.
+/// A cluster without the namespace or the account would deny the action.
 #[tokio::test]
 async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
     const APP: &str = "system:serviceaccount:one:app";
@@ -139,7 +139,7 @@ async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
             ("one", STRANGE, true),
             ("two", "", false),
             ("two", "dev", false),
-            // It is an account of `a`, and acts there.
+            // The account is in `a`, and acts there.
             ("two", APP, true),
             ("two", STRANGE, false),
             ("", "dev", false),
@@ -174,7 +174,7 @@ async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
     }
 }
 
-/// What is known of a cluster that is out of reach says whether its answer is missing.
+/// The last known namespaces of a cluster out of reach decide whether the answer needs that cluster.
 #[tokio::test]
 async fn a_review_misses_no_cluster_that_it_does_not_concern() {
     let fixture = with_namespaces(allow()).await;
@@ -190,7 +190,7 @@ async fn a_review_misses_no_cluster_that_it_does_not_concern() {
     }
 }
 
-/// Ann may read ConfigMaps in all of `a`, where the namespace `team` is not, and delete them in `team` of `b`.
+/// Ann may read ConfigMaps in all of `a`, which lacks the namespace `team`, and delete them in `team` of `b`.
 #[tokio::test]
 async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_concerns() {
     let fixture = ann().await;
@@ -211,7 +211,7 @@ async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_conce
         fixture.user(user, &[]).send("POST", &path, &headers, &review).await.ok()["status"].clone()
     };
     until(async || said("ann", "delete").await["allowed"] == true).await;
-    // Whoever may not look for namespaces is not told where they are.
+    // The answer does not show the clusters of a namespace to a user who may not get namespaces.
     let of_bob = said("bob", "delete").await;
     assert_eq!((&of_bob["allowed"], &of_bob["reason"]), (&json!(false), &json!("not allowed in a: simulated")));
     assert_eq!(said("bob", "list").await["allowed"], true, "a read is one that any cluster allows");

@@ -1,4 +1,4 @@
-//! Collections that memory does not have of all clusters: names are asked of the clusters, and lists where they can be.
+//! Collections that memory does not have in full: Tributary asks the clusters for names, and for lists if it can.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const READS: [RequestKind; 2] = [RequestKind::List, RequestKind::Watch];
 /// The ConfigMaps of `default` without the one that each namespace has.
 const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The suffixes of versions that are no numbers: Calico's two forms, a UUID's rest, and none at all.
+/// Suffixes of versions that are not numbers: the two forms of Calico, the rest of a UUID, and the empty version.
 const SUFFIXES: [&str; 4] = ["/", "/5678", "-7d1e-7000-8000-000000000000", ""];
 
-/// Has a member forbid requests of these kinds for ConfigMaps.
+/// Lets a member forbid requests of these kinds for ConfigMaps.
 fn forbid(fixture: &Fixture, member: &str, kinds: &[RequestKind]) {
     let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
@@ -71,7 +71,7 @@ async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
     let mut object = fixture.get(&of("keep")).await.ok();
     object["data"]["v"] = "2".into();
     assert_eq!(fixture.write("PUT", &of("keep"), &object).await.ok()["data"]["v"], "2");
-    // Both clusters are asked for a name that one of them has.
+    // Tributary asks both clusters for a name of one cluster.
     let other = fixture.get(&of("other")).await;
     assert_eq!((cluster(&other.ok()).as_str(), other.warnings()), ("b", vec![]));
     assert_eq!(cluster(&fixture.patch(&of("other"), "merge-patch+json", &label()).await.ok()), "b");
@@ -111,9 +111,10 @@ async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
     assert_eq!(cluster(&fixture.get(&format!("{path}/status")).await.ok()), "b");
 }
 
-/// kubectl gets a namespace after a 404, and before it applies a new object: it repeats what carries Retry-After.
+/// kubectl gets a namespace after a 404, and before it applies a new object. It repeats a request whose answer has
+/// Retry-After.
 #[tokio::test]
-async fn a_kind_that_a_cluster_forbids_is_answered_in_its_words_at_once() {
+async fn a_forbidden_kind_gets_the_403_of_its_cluster_at_once() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "a", &[RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Write]);
     fixture.put_and_see("b", "there", "1").await;
@@ -128,12 +129,12 @@ async fn a_kind_that_a_cluster_forbids_is_answered_in_its_words_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
-    // Memory has the objects of the other cluster, and those count.
+    // Memory has the objects of the other cluster, so the 403 is the answer.
     refused_for_good(&fixture.get(&of("elsewhere")).await, 403);
 }
 
 #[tokio::test]
-async fn a_list_that_a_cluster_forbids_is_refused_at_once_where_it_must_be_whole() {
+async fn a_forbidden_list_is_429_at_once_under_partial_deny() {
     let fixture = Fixture::with(["a", "b"].map(config), deny()).await;
     forbid(&fixture, "a", &READS);
     let begun = Instant::now();
@@ -160,7 +161,7 @@ async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
         assert_eq!(cluster(&fixture.patch(&of("x07"), "merge-patch+json", &label()).await.ok()), "a");
         let list = fixture.get(OWN).await;
         assert_eq!((items(&list.ok()).len(), list.warnings()), (21, vec![]));
-        // A watch from here lacks the cluster, and says so.
+        // A watch from this version lacks the cluster, with a Warning.
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
         let watch = format!("{OWN}&watch=1&resourceVersion={}", version(&list.ok()));
         if is_whole {
@@ -201,13 +202,13 @@ async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
     until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x"] }).await;
 }
 
-/// A custom resource, as Calico's aggregated server has it.
+/// The path of a custom resource, as in Calico's aggregated server.
 const SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets";
 
-/// A list of it, with room for further parameters.
+/// A list of the custom resource, with room for further parameters.
 const ALL_SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets?fieldSelector=metadata.name!=none";
 
-/// The name of it in the simulator.
+/// The name of the custom resource in the simulator.
 const SET_KIND: &str = "networksets.projectcalico.org";
 
 /// The path of a NetworkSet.
@@ -223,7 +224,7 @@ fn network_set(cluster: &str, name: &str, value: &str) -> Value {
     object
 }
 
-/// Members that serve NetworkSets, of which `a` has versions that are not numbers.
+/// Members that serve NetworkSets; the versions of `a` are not numbers.
 async fn opaque(suffix: &str, policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
@@ -231,7 +232,7 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
         fixture.member(member).apply(network_set("", name, "1")).unwrap();
     }
     fixture.member("a").control().opaque_versions(SET_KIND, Some(suffix));
-    // The request has both members asked what they serve.
+    // This request makes Tributary read the members' discovery.
     fixture.get(SETS).await;
     until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["a/x", "b/y"] }).await;
     fixture
@@ -261,7 +262,7 @@ async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_cluste
             let message = refused_for_good(&fixture.get(&format!("{ALL_SETS}&{watch}")).await, 405);
             assert!(message.contains("kubectl --context a …"), "{message}");
         }
-        // Without that cluster all is as ever.
+        // A selector that excludes the cluster makes the watch possible.
         let mut events = fixture.watch(&format!("{ALL_SETS}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
     }
@@ -291,7 +292,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
         object["data"]["v"] = "2".into();
         let written = fixture.write("PUT", &set("x"), &object).await.ok();
         assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), ("a", Some("2")), "{suffix}");
-        // A version that was given is a precondition, and a cluster's own path takes it, too.
+        // A version is a precondition, also on the cluster's own path.
         if !suffix.is_empty() {
             assert_ne!(version(&written), version(&object));
             refused_for_good(&fixture.write("PUT", &set("x"), &object).await, 409);
@@ -299,7 +300,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
             fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
-            // It is no version of an object elsewhere.
+            // Another object does not accept this version.
             let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
             fixture.write("PUT", &set("y"), &foreign).await.refused(409);
@@ -339,7 +340,7 @@ async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_aw
     fixture.get(&format!("{ALL_SETS}&watch=1")).await.refused(405);
 }
 
-/// No kube-apiserver gives such versions: the cluster is at fault, and the other clusters' cache and watch stay.
+/// No kube-apiserver writes such versions: the cluster is faulty, and the other clusters keep cache and watch.
 #[tokio::test]
 async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_missing() {
     for policies in [allow(), deny()] {
@@ -362,7 +363,7 @@ async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_miss
         }
         let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
-        // A name is asked of the cluster.
+        // Tributary asks the cluster for the name.
         assert_eq!(cluster(&fixture.get(&of("x")).await.ok()), "a");
         assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
         fixture.client().send("DELETE", &of("x"), &[], "").await.ok();

@@ -155,8 +155,8 @@ async fn with_large_object() -> Fixture {
     fixture
 }
 
-/// Sends a request from [`READERS`] tasks, and counts those that are not answered yet when three requests of another
-/// client for `/livez` are. Nobody looks at a clock here: a short request overtakes long ones that came before it.
+/// Sends a request from [`READERS`] tasks, and counts the requests without an answer when three requests of another
+/// client for `/livez` have theirs. No clock is involved: a short request overtakes long ones that came before it.
 async fn count_overtaken(client: Client, worst: Worst) -> usize {
     let worst = Arc::new(worst);
     let asked = async move {
@@ -169,7 +169,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        // Whoever comes by a timer or a socket is seen where a thread has no task that is ready.
+        // A thread looks at timers and sockets when it has no ready task.
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             client.send("GET", "/livez", &[], "").await;
@@ -178,7 +178,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
         readers.shutdown().await;
         overtaken
     };
-    // In a task, as a connection is: behind those that are ready already.
+    // A task, like a connection, waits behind tasks that are ready.
     tokio::spawn(asked).await.unwrap()
 }
 
@@ -193,10 +193,10 @@ async fn a_large_object_in_yaml_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_in_yaml_keep_nobody_waiting() {
+async fn bodies_in_yaml_delay_no_other_client() {
     let fixture = Fixture::start(["a"]).await;
     let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
-    // The last may hold what the merged view gave, so that it is read on a cluster's own path, too.
+    // The last body may have something of the merged view, so the cluster's own path reads it, too.
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let may_hold_ours = format!("{list}y: !!str tributary.dev\n");
     let options = |path: &str| Worst { method: "DELETE", ..Worst::yaml("options", path, list.clone()) };

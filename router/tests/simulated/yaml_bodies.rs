@@ -1,4 +1,4 @@
-//! Bodies in YAML: what they cost is bounded, and they mean what their JSON means.
+//! Bodies in YAML: their cost is bounded, and they have the meaning of their JSON.
 
 use serde_json::json;
 use tributary_simulator::RequestKind;
@@ -16,7 +16,7 @@ fn merges(head: &str) -> String {
     format!("{head}b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// A text of 60 KB that stands for 6 MB.
+/// One text that aliases expand from 60 KB to 6 MB.
 fn repeated(head: &str) -> String {
     let data: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     format!("{head}binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(60_000), data.join(","))
@@ -42,12 +42,12 @@ async fn a_body_whose_aliases_add_too_much_is_refused_wherever_it_is_sent() {
         ("DELETE", &x, "application/yaml", options),
         ("DELETE", CONFIG_MAPS, "application/yaml", options),
         ("POST", REVIEWS, "application/yaml", review),
-        // It may hold the annotation of the merged view.
+        // A body with the merged view's annotation needs a conversion.
         ("POST", &own, "application/yaml", object),
     ] {
         for body in [merges(head), repeated(head)] {
             let answer = fixture.client().send(method, path, &[("content-type", media_type)], &body).await;
-            // The options of a collection's deletion, and a review, are shorter.
+            // The limits for the options of a collection's deletion, and for a review, are lower.
             let message = if answer.code == 413 { EXCESSIVE.to_owned() } else { answer.refused(400) };
             assert!(message.starts_with(EXCESSIVE), "{method} {path}: {message}");
         }
@@ -58,7 +58,7 @@ async fn a_body_whose_aliases_add_too_much_is_refused_wherever_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_body_in_yaml_means_what_its_json_means() {
+async fn a_body_in_yaml_has_the_meaning_of_its_json() {
     let fixture = Fixture::start(["a", "b"]).await;
     let yaml = [("content-type", "application/yaml")];
     let object = "data: &data {v: &one '1', w: *one}\nkind: ConfigMap\napiVersion: v1\nmetadata:\n  name: x\n  \

@@ -25,7 +25,7 @@ use crate::records::bodies::at_hand;
 /// half a millisecond, and no client is to wait for another's events.
 const LONG_BYTES: usize = 64 << 10;
 
-/// How many bytes of JSON are read while one of YAML is.
+/// The number of bytes of JSON that a thread reads while it reads a byte of YAML.
 const YAML_COST: usize = 64;
 
 /// Said by the front of an answer that takes the place of a handler's that panicked.
@@ -50,7 +50,7 @@ pub(crate) struct Trail {
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
-/// In which form a body passes.
+/// Content type and compression of a body.
 #[derive(Debug, Default)]
 struct BodyForm {
     content_type: String,
@@ -59,7 +59,7 @@ struct BodyForm {
 }
 
 impl BodyForm {
-    /// What it costs to read so many bytes of it, as bytes of JSON.
+    /// The cost of reading a body, in bytes of JSON that take the same time.
     fn work(&self, bytes: usize) -> usize {
         match Format::from_content_type(&self.content_type) {
             Some(Format::Yaml | Format::ApplyYaml) => bytes.saturating_mul(YAML_COST),

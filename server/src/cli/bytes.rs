@@ -1,8 +1,8 @@
 //! Numbers of bytes on the command line: whole numbers, or Kubernetes quantities such as `128Mi`.
 
-/// Suffixes of quantities, by the bytes that each stands for.
+/// Suffixes of quantities, with the bytes that each stands for.
 ///
-/// Source: apimachinery `pkg/api/resource/suffix.go`. Those below 1 are left out: there is no part of a byte.
+/// Source: apimachinery `pkg/api/resource/suffix.go`, without the suffixes below 1: no number of bytes has a fraction.
 const SUFFIXES: [(&str, u64); 12] = [
     ("Ki", 1 << 10),
     ("Mi", 1 << 20),
@@ -18,15 +18,15 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// Reads a number of bytes above 0. For clap, which puts the flag and the text before the error.
+/// Reads a number of bytes above 0. clap prints the flag and the text before the error.
 ///
 /// # Errors
-/// For what is no quantity, and for a quantity that is no whole number of bytes, or too large.
+/// For a text that is no quantity, and for a quantity that is no whole number of bytes, or too large.
 pub(super) fn parse_bytes<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
     parse_bytes_from(1, text)
 }
 
-/// Reads a number of bytes that is not below `least`, as [`parse_bytes`] does.
+/// Reads a number of bytes, `least` or more.
 ///
 /// # Errors
 /// The errors of [`parse_bytes`], and one for a lower number.
@@ -38,7 +38,7 @@ pub(super) fn parse_bytes_from<N: TryFrom<u64>>(least: u64, text: &str) -> Resul
     })
 }
 
-/// The bytes of a quantity; `None` where it is none, or no whole number of bytes that has 64 bits.
+/// The bytes of a quantity; `None` for an invalid one, a fraction of a byte, or more than 64 bits.
 fn bytes_of(text: &str) -> Option<u64> {
     let (number, unit) =
         SUFFIXES.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
@@ -53,7 +53,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     u64::try_from(bytes / parts).ok().filter(|_| bytes.is_multiple_of(parts))
 }
 
-/// A number of bytes for people: `1.5 GiB`.
+/// Formats a number of bytes with a binary unit: `1.5 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let mut units = SUFFIXES.iter().filter(|(suffix, _)| suffix.ends_with('i')).rev();
     match units.find(|(_, unit)| bytes >= *unit) {

@@ -49,7 +49,7 @@ pub struct JoinArguments {
     /// The configuration directory of serve: the UpstreamCluster and the account's token are written there
     #[arg(long, value_name = "DIR")]
     pub config: PathBuf,
-    /// The name of the cluster [default: as the directory has it, else the context's, as serve derives it]
+    /// The name of the cluster [default: its name in the directory, or else one made from the context]
     #[arg(long, value_name = "NAME")]
     pub name: Option<ClusterName>,
     /// What the account may do [default: as it is there, else read]

@@ -111,11 +111,11 @@ pub enum PluginCommand {
     Rv(RvCommand),
 }
 
-/// The arguments of a command of kubectl. They are not read here one by one, since all but a few are kubectl's.
+/// The arguments of a kubectl command. kubectl parses all but a few of them.
 #[derive(Args, Clone, Debug)]
 #[command(override_usage = "kubectl tributary COMMAND [TYPE/NAME] --cluster NAME [FLAGS OF KUBECTL] [-- COMMAND]")]
 pub struct KubectlCommand {
-    /// --cluster NAME, and what kubectl takes
+    /// --cluster NAME, and the arguments of the kubectl command
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
     pub arguments: Vec<OsString>,
 }

@@ -31,8 +31,8 @@ pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Reads one of these words. A flag with `ignore_case` takes it in any case; a field of a file has one spelling, as
-/// the API server enforces for the CustomResourceDefinition.
+/// Reads one of these words. A flag with `ignore_case` accepts any case. A field of a file has one spelling, because
+/// the API server validates the CustomResourceDefinition that way.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [Word<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {

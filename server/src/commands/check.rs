@@ -317,9 +317,9 @@ mod tests {
         }
     }
 
-    /// A warning names the file, so that a user with many files knows the one to correct.
+    /// Each warning names the file, because a user may have many.
     #[tokio::test]
-    async fn policies_that_surely_mean_something_else_are_warned_of() {
+    async fn policies_with_certain_mistakes_get_warnings() {
         let rule = "{verbs: [delete], apiGroups: [core], resources: [namespace, ns]}";
         let text = format!("{CLUSTER}  dispatchPolicies: [{{rules: [{rule}], deny: {{message: never}}}}]\n");
         let found = findings(&text).await;

@@ -193,7 +193,7 @@ mod tests {
 
     /// A denial of the merged view alone leaves the paths of clusters open.
     #[test]
-    fn the_verdict_of_each_path_is_told_at_the_end() {
+    fn the_output_ends_with_a_verdict_for_each_path() {
         const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
         let deny = "{rules: [{verbs: [delete], apiGroups: [''], resources: [pods]}], deny: {message: never}}";
         let pass = format!("{{rules: [{EVERYTHING}]}}");
@@ -233,7 +233,7 @@ mod tests {
             verdict(&global, "--verb get --path /version"),
             "  the merged view: It goes on\n  /clusters/eu: It goes on\n"
         );
-        // Contexts of a kubeconfig are in no file.
+        // No file describes the contexts of a kubeconfig.
         let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
         assert!(verdict(&alone, delete).ends_with("  /clusters/NAME: It goes on\n"), "{}", verdict(&alone, delete));
         let one_refuses = format!("{}{}{eu}", endpoint(""), cluster("asia", &format!(", dispatchPolicies: [{deny}]")));

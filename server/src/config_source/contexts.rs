@@ -39,10 +39,10 @@ pub enum ContextsError {
         /// The contexts that there are.
         existing: Existing,
     },
-    /// Exclusions that leave nothing.
+    /// The exclusions leave no context.
     #[error("--contexts: every context is excluded; remove an exclusion; the kubeconfig has {existing}")]
     AllExcluded {
-        /// The contexts that there are.
+        /// The existing contexts.
         existing: Existing,
     },
     /// A kubeconfig without contexts.
@@ -118,7 +118,7 @@ impl std::fmt::Display for Existing {
 /// One item of `--contexts`.
 #[derive(Clone, Debug)]
 enum Selector {
-    /// `context`, `name=context` or `!context`: which of them, the existing contexts tell.
+    /// `context`, `name=context` or `!context`, depending on the existing contexts.
     Item(String),
     /// `/regex/`
     Pattern(Regex),
@@ -149,11 +149,11 @@ pub struct SelectedContext {
 }
 
 impl ContextSelection {
-    /// Parses `a,b,/regex/,name=context,!c,!/regex/`. A pattern may hold commas: it ends at a slash before a comma or
-    /// the end.
+    /// Parses `a,b,/regex/,name=context,!c,!/regex/`. A pattern may contain commas: it ends at a slash before a comma
+    /// or the end.
     ///
     /// # Errors
-    /// [`ContextsError`] of the syntax.
+    /// [`ContextsError`] for the syntax.
     pub fn parse(text: &str) -> Result<Self, ContextsError> {
         let mut selectors = Vec::new();
         let mut rest = Some(text);
@@ -180,14 +180,14 @@ impl ContextSelection {
         Ok(Self(selectors))
     }
 
-    /// Chooses among the contexts of a kubeconfig and names the clusters, in the order of the selection.
+    /// Selects contexts of a kubeconfig and names their clusters, in the order of the selection.
     ///
-    /// A context that is chosen twice counts once; a name that is given beats one that is derived. Exclusions alone
-    /// choose all others; an exclusion beats whatever chooses its context.
+    /// A context that two items choose counts once, and a given name counts before a derived one. A selection of
+    /// exclusions alone chooses all other contexts. An exclusion counts before each item that chooses the context.
     ///
     /// # Errors
-    /// [`ContextsError`]: every item must choose or exclude something, something must be left, and names must be valid
-    /// and different.
+    /// [`ContextsError`]: each item must match a context, a context must be left, and names must be valid and
+    /// different.
     pub fn select(&self, contexts: &[String]) -> Result<Vec<SelectedContext>, ContextsError> {
         if contexts.is_empty() {
             return Err(ContextsError::NoContexts);
@@ -237,11 +237,11 @@ impl ContextSelection {
     }
 }
 
-/// The contexts that an item excludes; `None` for an item that chooses.
+/// The contexts that an item excludes; `None` for an item that chooses contexts.
 fn exclusion<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
         Selector::Exclusion(pattern) => matching(pattern, contexts).map(Some),
-        // A context's own name may begin so.
+        // The name of a context may begin with an exclamation mark.
         Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
             Some(name) => match contexts.iter().find(|context| *context == name) {
                 Some(context) => Ok(Some(vec![context])),
@@ -269,7 +269,7 @@ fn unknown(context: &str, contexts: &[String]) -> ContextsError {
     ContextsError::UnknownContext { context: context.to_owned(), existing: Existing(contexts.to_vec()) }
 }
 
-/// The flag that excludes a context, beside what the flag was given; quoted for a shell.
+/// Formats a `--contexts` flag that excludes a context, in addition to the given selection; quoted for a shell.
 pub fn excluding(context: &str, given: Option<&str>) -> String {
     // A comma would end the item.
     let item = match context.contains(',') {

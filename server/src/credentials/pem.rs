@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The text of certificates that are given as DER.
+/// Formats DER certificates as PEM.
 pub(crate) fn certificates<'a>(certificates: impl IntoIterator<Item = &'a [u8]>) -> String {
     let block = |der: &[u8]| {
         let text = STANDARD.encode(der);

@@ -50,11 +50,11 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
     key.map_err(|error| ServingCertificateError::OtherKey(error.to_string()))
 }
 
-/// How long before its end a certificate is warned of. A week: whoever renews it by hand has a working day for that,
-/// and what renews certificates by itself does so earlier.
+/// The time before its end from which `serve` warns about a certificate. A week: a person has a working day to renew
+/// it, and automatic renewal happens earlier.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Why clients refuse a certificate with which one can serve, by what it says of itself, now or within a week.
+/// Lists reasons why clients refuse a usable serving certificate, now or within a week.
 pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
@@ -73,7 +73,7 @@ pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     of_time(parsed.validity(), now).into_iter().chain(of_names).collect()
 }
 
-/// Why clients refuse a certificate at this time, or soon will.
+/// The reason why clients refuse a certificate because of its time, now or within a week.
 fn of_time(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_has_ended_or_soon_does_is_known_beforehand() {
+    fn an_expired_or_expiring_certificate_gets_a_warning() {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let mut parameters = CertificateParams::new(vec!["all.example.com".to_owned()]).unwrap();
         parameters.not_before = date_time_ymd(2030, 1, 1);

@@ -1,9 +1,9 @@
-//! Certificates of users, signed by an authority for clients: X.509 v3, for use by a client, of nobody who could sign
-//! others.
+//! Certificates of users, signed by an authority for clients: X.509 v3, for client authentication, without the right to
+//! sign.
 //!
-//! rcgen makes the certificate but for its two names: an authority's name has to come back byte by byte, in whatever
-//! form it is written, and rcgen keeps one organization (a group) alone. So the names are put into what it made, and
-//! that is signed.
+//! rcgen makes the certificate except for its two names: the issuer has to be equal to the authority's name byte by
+//! byte, in any encoding, and rcgen writes one organization (a group) alone. So the names are inserted into rcgen's
+//! certificate, and the result is signed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 
 use super::pem;
 
-/// Certificates are valid from this long ago, for servers whose clock is behind.
+/// The age of a new certificate, for servers whose clock is behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The object identifiers 2.5.4.3 and 2.5.4.10 as DER (X.520).
@@ -31,16 +31,16 @@ const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
 const BIT_STRING: u8 = 0x03;
 
-/// Why there is no certificate.
+/// The reason why no certificate was made.
 #[derive(Debug, thiserror::Error)]
 pub enum UserCertificateError {
-    /// The key's file holds none in the clear.
+    /// The key file has no unencrypted private key.
     #[error("it holds no private key that can be read; give it as PEM, and decrypted: openssl pkey -in FILE")]
     NoKey,
-    /// The key is of a kind that is not known.
+    /// The type of the key is not supported.
     #[error("its key is of a kind that cannot be used; give one of ECDSA, Ed25519 or RSA")]
     Key(#[source] rcgen::Error),
-    /// The key is another one's.
+    /// The key belongs to no certificate of the authority.
     #[error("it is the key of none of the authority's certificates; name the one that belongs to them")]
     OtherKey,
     /// The authority's certificates cannot be used.
@@ -49,16 +49,16 @@ pub enum UserCertificateError {
     /// The certificate could not be made.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// The certificate that was made could not be read.
+    /// The new certificate is not valid DER.
     #[error("a certificate could not be made: it cannot be read")]
     Form,
-    /// An endpoint would not know the user by it.
+    /// An endpoint with this authority would refuse the certificate.
     #[error("an endpoint would not take a certificate of this authority")]
     Refused(#[source] CertificateError),
 }
 
 impl UserCertificateError {
-    /// Whether the key's file has to be corrected, and not the authority's.
+    /// Whether the user has to correct the key file rather than the authority's.
     pub fn is_about_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::Key(_) | Self::OtherKey)
     }
@@ -88,26 +88,26 @@ pub struct ClientAuthority {
 
 /// The user that a certificate names.
 pub struct NamedUser<'a> {
-    /// The user: the common name.
+    /// The common name.
     pub name: &'a str,
-    /// The groups: the organizations.
+    /// The organizations.
     pub groups: &'a [String],
 }
 
 /// A user's certificate and its key.
 pub struct UserCertificate {
-    /// The certificate, followed by its authority's where that is not its own: PEM.
+    /// PEM: the certificate, and the certificate of an intermediate authority.
     pub chain_pem: String,
-    /// Its key, PKCS#8 PEM.
+    /// PEM (PKCS#8).
     pub key_pem: String,
-    /// The end of its validity, since 1970.
+    /// The end of validity, since 1970.
     pub end: Duration,
-    /// Whether the authority ends before what was asked for.
+    /// Whether the authority's end shortens the requested validity.
     pub is_shortened: bool,
 }
 
 impl ClientAuthority {
-    /// Takes a bundle of PEM certificates, of which the key is one's.
+    /// Takes a bundle of PEM certificates, one of which belongs to the key.
     ///
     /// # Errors
     /// [`UserCertificateError::Authority`], [`UserCertificateError::OtherKey`].
@@ -121,11 +121,11 @@ impl ClientAuthority {
         Ok(Self { all, certificate: certificate.ok_or(UserCertificateError::OtherKey)?, key })
     }
 
-    /// Signs a certificate for a user. It is valid for `lifetime`, but no longer than the authority itself, and is
-    /// verified as an endpoint with this authority verifies it. `now` is the time since 1970.
+    /// Signs a certificate for a user, valid for `lifetime`, but no longer than the authority. Verifies it like an
+    /// endpoint with this authority. `now` is the time since 1970.
     ///
     /// # Errors
-    /// [`UserCertificateError`] but for those of the key and the bundle.
+    /// [`UserCertificateError`] except for the errors of the key and the bundle.
     pub fn issue(
         &self,
         user: &NamedUser<'_>,
@@ -152,7 +152,7 @@ impl ClientAuthority {
         Ok(UserCertificate { chain_pem, key_pem: key.serialize_pem(), end, is_shortened: authority_end < asked })
     }
 
-    /// The certificate of a key, in nobody's name and signed in nobody's.
+    /// Makes a certificate with empty names for a key.
     fn unnamed(
         &self,
         authority: &X509Certificate<'_>,
@@ -168,7 +168,7 @@ impl ClientAuthority {
         (parameters.not_before, parameters.not_after) = (epoch + begin, epoch + end);
         let mut of_issuer = CertificateParams::default();
         of_issuer.distinguished_name = DistinguishedName::new();
-        // OpenSSL wants the identifier that the authority's certificate has.
+        // OpenSSL compares this identifier with that of the authority's certificate.
         if let Some(identifier) = key_identifier(authority) {
             parameters.use_authority_key_identifier_extension = true;
             of_issuer.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
@@ -184,7 +184,7 @@ fn key_identifier(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
     })
 }
 
-/// A certificate with these names of its issuer and its subject, as DER, signed with the issuer's key.
+/// Inserts the names of issuer and subject (DER) into a certificate, and signs it with the issuer's key.
 fn named(
     certificate: &[u8],
     (issuer, subject): (&[u8], &[u8]),
@@ -192,7 +192,7 @@ fn named(
 ) -> Result<Vec<u8>, UserCertificateError> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| UserCertificateError::Form)?;
     let to_be_signed = parsed.tbs_certificate.as_ref();
-    // The parsed names are parts of the bytes that were parsed.
+    // The parsed names are slices of `certificate`.
     let place = |part: &[u8]| (part.as_ptr().addr() - to_be_signed.as_ptr().addr(), part.len());
     let (issuer_at, issuer_length) = place(parsed.issuer().as_raw());
     let (subject_at, subject_length) = place(parsed.subject().as_raw());
@@ -207,7 +207,7 @@ fn named(
     let after = place(to_be_signed).1 + (to_be_signed.as_ptr().addr() - certificate.as_ptr().addr());
     let algorithm = &certificate[after..];
     let algorithm = &algorithm[..header_length(algorithm) + content_length(algorithm)];
-    // No bit of the last byte is unused.
+    // The first byte is the number of unused bits in the last byte.
     let signature = element(BIT_STRING, &[&[0][..], &key.sign(&signed)?].concat());
     Ok(element(SEQUENCE, &[&signed, algorithm, &signature].concat()))
 }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_names_its_user_to_whoever_believes_the_authority() {
+    fn a_certificate_names_its_user_to_an_endpoint_that_trusts_the_authority() {
         let long: Vec<String> = (0..40).map(|number| format!("group-{number}-{}", "x".repeat(60))).collect();
         let few = ["dev", "Ärzte, Ost"].map(str::to_owned);
         for algorithm in [&PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256] {
@@ -308,7 +308,7 @@ mod tests {
                 let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap();
                 assert_eq!(end, made.end.as_secs());
                 assert_eq!(parsed.issuer().to_string(), "CN=people, O=Example");
-                // Its key is its own, and another authority of the same name does not vouch for it.
+                // The certificate has the user's own key, and another authority of the same name does not vouch for it.
                 let own = AuthorityKey::read(made.key_pem.as_bytes()).unwrap();
                 assert_eq!(parsed.public_key().subject_public_key.data, own.0.der_bytes());
                 let other = ClientCertificates::new(authority_of_same_name().as_bytes()).unwrap();
@@ -328,13 +328,13 @@ mod tests {
         let made = opened(&key).issue(&user, now(), 365 * DAY).unwrap();
         assert!(made.is_shortened);
         assert!(made.end <= now() + 90 * DAY && made.end > now() + 89 * DAY);
-        // An authority that has ended signs nothing.
+        // An expired authority signs no certificate.
         let refused = opened(&key).issue(&user, now() + 91 * DAY, DAY).err().unwrap();
         assert!(matches!(refused, UserCertificateError::Refused(_)), "{refused}");
     }
 
     #[test]
-    fn a_certificate_of_an_intermediate_authority_comes_with_that() {
+    fn a_certificate_of_an_intermediate_authority_includes_that_authority() {
         let root_key = KeyPair::generate().unwrap();
         let mut of_root = CertificateParams::default();
         of_root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_or_not_its_key_is_refused() {
+    fn a_wrong_key_or_authority_is_refused() {
         let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let read = |key: &KeyPair| AuthorityKey::read(key.serialize_pem().as_bytes()).unwrap();
         let error = ClientAuthority::new(authority(&key).as_bytes(), read(&other)).err().unwrap();

@@ -275,7 +275,7 @@ fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
 
-/// The cluster of a question, or all clusters where it names none.
+/// The cluster that a question names, or all clusters.
 fn named_clusters<'a>(
     settings: &'a DispatchSettings,
     cluster: Option<&ClusterName>,
@@ -285,7 +285,7 @@ fn named_clusters<'a>(
     Ok(vec![place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?])
 }
 
-/// The policies that a question is put to.
+/// The policies that decide on a question.
 struct Compiled<'a> {
     /// The global policies; `None` if the MergedEndpoint has none.
     global: Option<DispatchPolicies>,

@@ -33,7 +33,7 @@ pub enum UsersFileError {
     Change {
         /// The file.
         path: PathBuf,
-        /// The obstacle. The message includes it, so it is not a `source`.
+        /// The cause, a part of the message and therefore not a `source`.
         obstacle: ChangeError,
     },
     /// Another file that is read with it has the same names.

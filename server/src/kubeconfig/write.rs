@@ -26,17 +26,17 @@ const OWN_USER: &str = "user";
 /// Why the file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigWriteError {
-    /// Somebody else's file stands there.
+    /// The path has a file that Tributary did not write for this user.
     #[error(
         "{path} exists and was not written by tributary for user {user:?}, or holds more than it wrote; choose another file \
          by {flag}, or remove it first"
     )]
     Foreign {
-        /// The file.
+        /// The file of the flag, or the default file.
         path: PathBuf,
         /// The user of the new kubeconfig.
         user: String,
-        /// The flag that names it.
+        /// The flag for another path.
         flag: &'static str,
     },
     /// There is no directory for it.
@@ -44,7 +44,7 @@ pub enum KubeconfigWriteError {
     NoDirectory {
         /// The file.
         path: PathBuf,
-        /// The flag that names it.
+        /// The flag for another path.
         flag: &'static str,
         /// Where it would stand.
         directory: PathBuf,
@@ -69,12 +69,12 @@ pub enum KubeconfigWriteError {
     },
 }
 
-/// A cluster that gets a context.
+/// A cluster with a context in the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientContext {
-    /// The cluster, and the context.
+    /// The name of the cluster and of its context.
     pub cluster: ClusterName,
-    /// The namespace of the context that leads to the cluster itself; `None` for `default`.
+    /// The namespace of the original context of the cluster; `None` for `default`.
     pub namespace: Option<String>,
 }
 
@@ -87,7 +87,7 @@ impl From<KubeconfigWriteError> for Failure {
     }
 }
 
-/// The user that a kubeconfig is for, and the flag that names the file.
+/// The user of a kubeconfig, and the flag that names the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
     /// The name of the one user in the file.
@@ -97,7 +97,7 @@ pub struct Owner<'a> {
 }
 
 impl Owner<'static> {
-    /// The one user of an endpoint that is not shared.
+    /// The owner of a personal endpoint.
     pub const ONE_USER: Self = Self { user: USER, flag: "--write-kubeconfig" };
 }
 
@@ -105,7 +105,7 @@ impl Owner<'static> {
 pub struct ClientKubeconfig<'a> {
     /// The server's URL, without a path or a trailing slash.
     pub url: &'a str,
-    /// The certificate authority, PEM; `None` for those of the system.
+    /// The certificate authority, PEM; `None` for the system's authorities.
     pub authority_pem: Option<&'a str>,
     /// The owner of the file.
     pub owner: Owner<'a>,
@@ -116,7 +116,7 @@ pub struct ClientKubeconfig<'a> {
 }
 
 impl ClientKubeconfig<'_> {
-    /// The file's text: JSON, which every reader of YAML reads. The credential is in it.
+    /// The text of the file, including the credential: JSON, which is YAML.
     pub fn render(&self) -> String {
         let [clusters, contexts, users] =
             self.lists(|name| name.to_owned(), |name| format!("{USER}-{name}"), self.owner.user, None);
@@ -202,7 +202,7 @@ pub enum Destination {
     Ours,
 }
 
-/// Checks that a file may be written: the path is free, or this program wrote the file for the same user.
+/// Checks that the path is free, or has a file that this program wrote for the same user.
 ///
 /// # Errors
 /// [`KubeconfigWriteError`] but for `Write`.
@@ -312,7 +312,7 @@ mod tests {
         let kubeconfig = ClientKubeconfig { url, authority_pem: None, owner, credential, clusters: &clusters };
         let entries = kubeconfig.entries("tributary-");
         assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
-        // A namespace that the user has set by hand stays.
+        // A namespace that the user set by hand stays.
         let put = super::super::entries::put("", &entries).unwrap().unwrap().replace("shop", "mine");
         assert_eq!(super::super::entries::put(&put, &entries).unwrap(), None);
     }

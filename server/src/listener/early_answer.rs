@@ -1,8 +1,8 @@
 //! Answers over HTTP/1.1 that are ready before the request's body has arrived.
 //!
 //! The next request follows the body on the same connection, so hyper closes the connection unless the body is read.
-//! A client that is not told so sends its next request into a closing connection, and does not know whether it was
-//! carried out. So a small rest is read first, as Go's server does it (`net/http` server.go, `cw.writeHeader`), and
+//! Without a notice, a client sends its next request into a closing connection, and cannot tell whether the server
+//! carried it out. So a small rest is read first, as Go's server does it (`net/http` server.go, `cw.writeHeader`), and
 //! otherwise the answer says `Connection: close` (RFC 9112 §9.6). HTTP/2 resets the stream and needs none of this.
 
 use std::pin::Pin;
@@ -25,33 +25,33 @@ const DRAINED_BYTES_MAX: u64 = 256 << 10;
 /// round trip, and 256 KiB need 2 Mbit/s.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What became of a request's body.
+/// The progress of reading a request's body.
 #[derive(Debug, Default)]
 enum BodyState {
-    /// Somebody may read it.
+    /// The handler of the request may still read the body.
     #[default]
     Open,
-    /// It was read to its end, or its client has broken off.
+    /// The handler read the whole body, or the connection failed.
     Ended,
-    /// Nobody reads it any more, and there is more of it.
+    /// The handler dropped the body before its end.
     Left(Incoming),
 }
 
-/// The body of a request over HTTP/1.1, as it is known to whoever writes the answer.
+/// A request body over HTTP/1.1, on the side that writes the answer.
 pub(super) struct RequestBody {
     state: Arc<Mutex<BodyState>>,
-    /// Whether its client may wait for `100 Continue`, which reading the body would send.
+    /// Whether the client may wait for `100 Continue`. hyper sends that as soon as the body is read.
     expects_continue: bool,
 }
 
-/// The same body, for whoever reads it. Dropped early, it leaves the rest in the state.
+/// The same body, on the side of the handler. Dropping it before its end moves the rest into the state.
 struct ReadBody {
     incoming: Option<Incoming>,
     state: Arc<Mutex<BodyState>>,
 }
 
 impl RequestBody {
-    /// A request as it is handled, and its body if an answer may come before the end of that.
+    /// Splits the body between the handler and the writer of the answer. `None` if no answer can come before its end.
     pub(super) fn follow(request: Request<Incoming>) -> (Request<Body>, Option<Self>) {
         if request.version() > Version::HTTP_11 || request.body().is_end_stream() {
             return (tributary_proxy::received(request), None);
@@ -62,8 +62,8 @@ impl RequestBody {
         (request.map(|incoming| ReadBody { incoming: Some(incoming), state }.boxed_unsync()), Some(own))
     }
 
-    /// Prepares the connection for the next request before the answer is written: reads the rest of the body, if it
-    /// `may_wait` for that and the rest is small, or else has the answer say that the connection is closed.
+    /// Prepares the connection for the next request before the answer is written: reads a small rest of the body if
+    /// `may_wait`, or else adds `Connection: close` to the answer.
     pub(super) async fn make_way(self, answer: &mut Response<Body>, may_wait: bool) {
         let state = std::mem::take(&mut *self.state.lock());
         let is_read = match state {
@@ -78,7 +78,7 @@ impl RequestBody {
     }
 }
 
-/// Reads the rest of a body. Whether it has ended within the limits. Cancelling closes the connection.
+/// Reads the rest of a body. `false` if it exceeds the limits. Dropping the future closes the connection.
 async fn drain(mut rest: Incoming) -> bool {
     let read = async {
         let mut left = DRAINED_BYTES_MAX;

@@ -69,7 +69,7 @@ impl<H: Handler> ConnectionRequests<H> {
                 }
             };
             if let Some(body) = body {
-                // Nobody reads for strangers what they send for nothing. Boxed, since HTTP/2 has no need of it.
+                // Only an authenticated connection has its rest read. Boxed, because requests over HTTP/2 never need it.
                 Box::pin(body.make_way(&mut answer, self.acquaintance.is_known())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))

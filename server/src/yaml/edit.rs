@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Bytes of a text, and what takes their place.
+/// A range of bytes, and its replacement.
 pub(crate) struct Edit {
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -19,7 +19,7 @@ impl Edit {
     }
 }
 
-/// The text after the edits, which may come in any order. Those of one place keep theirs. `None` if edits overlap.
+/// Applies edits in any order; edits at one place keep their order. `None` if edits overlap.
 pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> Option<String> {
     edits.sort_by_key(|edit| edit.from);
     let (mut changed, mut done) = (String::with_capacity(text.len()), 0);
@@ -32,9 +32,9 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> Option<String> {
     Some(changed)
 }
 
-/// Renders a value as lines of YAML with this indentation.
+/// Formats a value as YAML lines with this indentation.
 pub(crate) fn lines(value: &Value, indent: usize) -> Option<String> {
-    // Folded text would not survive the indentation.
+    // Indentation would change folded text.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options).ok()?;
     Some(text.lines().map(|line| format!("{:indent$}{line}\n", "")).collect())

@@ -1,4 +1,4 @@
-//! Changes of single fields of a YAML document: the lines of every other field stay. Pure.
+//! Changes of single fields of a YAML document. The lines of all other fields stay. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use super::edit::{Edit, apply, lines};
 use super::layout::{Layout, Mapping, Node};
 
-/// Changes the text of a document so that it says `to` in place of `from`; the lines of equal fields stay. `None` for a
-/// text in which fields have no lines of their own (braces), and for one with anchors.
+/// Changes a document from the value `from` to the value `to`; the lines of equal fields stay. `None` for a document in
+/// braces, whose fields have no lines of their own, and for a document with anchors.
 pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::of(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };
     let mut edits = Vec::new();
     collect(&layout, &layout.block_mapping(layout.root()?)?, (from, wanted), &mut edits)?;
     let changed = apply(text, edits)?;
-    // The result has to read as the wanted value: a wrong edit is never written.
+    // A wrong edit is never written: the result has to have the wanted value.
     let is_read: Value = serde_saphyr::from_str(&changed).ok()?;
     (is_read == *to).then_some(changed)
 }
@@ -57,7 +57,7 @@ fn collect(
     Some(())
 }
 
-/// The mapping of a field, where its own fields can be changed one by one and some of them stay.
+/// The mapping of a field, if its own fields can change one by one and some of them stay.
 fn within<'a, 'b>(
     layout: &Layout<'_>,
     node: &'a Node,

@@ -1,5 +1,4 @@
-//! Where the lists and the fields of a YAML document stand in its text. So they are put in and taken out while every
-//! other byte stays, comments and order too. Pure.
+//! Positions of lists and fields in the text of a YAML document, for edits that keep all other bytes. Pure.
 
 use granit_parser::{Event, Parser, ScanError, Span};
 
@@ -35,22 +34,22 @@ pub(crate) enum List {
     Block { colon: usize, indent: usize, entries: Vec<(usize, usize)> },
 }
 
-/// A mapping whose fields have lines of their own.
+/// A mapping whose fields have their own lines.
 pub(crate) struct Mapping<'a> {
     /// The column of its keys.
     pub(crate) indent: usize,
     pub(crate) fields: Vec<Field<'a>>,
 }
 
-/// A field of such a mapping.
+/// A field of a [`Mapping`].
 pub(crate) struct Field<'a> {
     pub(crate) key: &'a str,
-    /// From the first byte of its first line to the byte after its last one.
+    /// The first byte of the first line, and the byte after the last line.
     pub(crate) lines: (usize, usize),
     pub(crate) value: &'a Node,
 }
 
-/// A document's text, with its parts.
+/// The text of a document, with the positions of its parts.
 pub(crate) struct Layout<'a> {
     text: &'a str,
     /// `None` if it holds nothing.
@@ -75,8 +74,7 @@ impl<'a> Layout<'a> {
         self.root.as_ref()
     }
 
-    /// The fields of a mapping, with their lines; `None` for another node, and where a field shares its line with
-    /// another.
+    /// The fields of a mapping, with their lines; `None` for another node, and for fields that share a line.
     pub(crate) fn block_mapping<'b>(&self, node: &'b Node) -> Option<Mapping<'b>> {
         let Shape::Mapping(entries) = &node.shape else { return None };
         let begin = self.line_start(entries.first()?.0.start);
@@ -93,7 +91,7 @@ impl<'a> Layout<'a> {
         is_apart.then_some(Mapping { indent, fields })
     }
 
-    /// The end of a node without the blank lines behind it, which a block scalar ends with.
+    /// The end of a node without the blank lines at the end of a block scalar.
     fn trimmed(&self, end: usize) -> usize {
         self.text[..end].trim_end().len()
     }

@@ -1,5 +1,5 @@
-//! Answers over HTTP/1.1 that are ready before the request's body has arrived: the connection goes on, or its client is
-//! told that it does not.
+//! Answers over HTTP/1.1 that are ready before the request's body has arrived: the connection stays open, or the answer
+//! says that it closes.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start};
 
-/// Answers before the end of a body, which it does not read, reads in part, or leaves to a task.
+/// A handler that answers before the end of a body: it ignores the body, reads a part, or leaves it to a task.
 struct Early;
 
 impl Handler for Early {
@@ -57,7 +57,7 @@ fn post(server: &Server, path: &str, headers: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{headers}\r\n\r\n", server.token)
 }
 
-/// All that is answered to these pieces, each sent a moment after the one before it, and to a last request behind them.
+/// Sends the pieces of a request, a moment apart, and a last request. Returns all answers.
 async fn exchange(server: &Server, pieces: &[&str]) -> String {
     let stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     let (mut from, mut to) = tokio::io::split(stream);
@@ -75,7 +75,7 @@ async fn exchange(server: &Server, pieces: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The codes of answers, and for each whether it says that the connection is closed.
+/// The status codes of the answers, each with whether the answer closes the connection.
 fn answered(answers: &str) -> Vec<(&str, bool)> {
     let each = answers.split("HTTP/1.1 ").skip(1);
     each.map(|answer| (&answer[..3], answer.contains("connection: close\r\n"))).collect()
@@ -105,14 +105,14 @@ async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
 }
 
 #[tokio::test]
-async fn an_early_answer_says_that_the_connection_is_closed_where_the_rest_is_not_read() {
+async fn an_early_answer_with_an_unread_rest_closes_the_connection() {
     let server = start(Early).await;
     let closed = [("200", true)];
     for (path, headers, body) in [
         ("/nothing", "Content-Length: 300000", ""),
         ("/nothing", "Content-Length: 3\r\nExpect: 100-continue", ""),
         ("/task", "Content-Length: 3", "abc"),
-        // It never comes whole.
+        // The body stays incomplete.
         ("/nothing", "Content-Length: 3", "ab"),
         ("/nothing", "Transfer-Encoding: chunked", "3\r\nabc\r\n"),
     ] {
@@ -124,7 +124,7 @@ async fn an_early_answer_says_that_the_connection_is_closed_where_the_rest_is_no
     }
 }
 
-/// What is answered to these pieces by a client that waits for the end of the connection.
+/// Sends the pieces of a request, and reads the answer up to the end of the connection.
 async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
     let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     for piece in pieces {
@@ -138,9 +138,9 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// Authentication refuses before the handler, on a connection that another user's requests share.
+/// The 401 comes before the handler, on a connection that has requests of another user.
 #[tokio::test]
-async fn a_401_keeps_a_shared_connection_and_tells_strangers_that_theirs_is_closed() {
+async fn a_401_closes_a_connection_without_an_authenticated_user() {
     let server = start(Early).await;
     let known = post(&server, "/whole", "Content-Length: 0");
     let refused = "POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";

@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
-/// How long a change of a file may take to be seen.
+/// The time until a change of a file has an effect.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn written_contexts_follow_the_namespace_of_their_original_context() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_in_the_users_own_kubeconfig_is_told_once() {
+async fn a_name_conflict_in_the_users_kubeconfig_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let (one, taken) = (member("one").await, member("tributary-all").await);
     let config = directory.path().join(".kube/config");

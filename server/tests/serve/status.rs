@@ -62,7 +62,7 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
     }
 }
 
-/// A server that answers whatever is sent to it as Go's servers answer plain HTTP on a port of TLS.
+/// A server that answers like Go's servers to plain HTTP on a TLS port.
 async fn answer_as_of_tls() -> std::net::SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -80,7 +80,7 @@ async fn answer_as_of_tls() -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn status_has_a_word_for_each_reason_why_nothing_comes_of_a_cluster() {
+async fn status_has_a_word_for_each_cause_of_an_outage() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let tls_port = answer_as_of_tls().await;

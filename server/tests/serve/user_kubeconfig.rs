@@ -40,7 +40,7 @@ async fn a_user_logs_in_with_the_kubeconfig_that_is_made_for_them() {
         run(&[&made[..], &by, &further].concat(), directory.path()).await
     };
 
-    // Twice: what it wrote it may write again.
+    // The second run replaces the file of the first.
     for _ in 0..2 {
         let (code, said, errors) = make("people", "ann", "ann.kubeconfig").await;
         assert_eq!(code, Some(0), "{errors}");
@@ -56,12 +56,12 @@ async fn a_user_logs_in_with_the_kubeconfig_that_is_made_for_them() {
     assert!(refused.contains("User \"ann\" cannot get path"), "{refused}");
     assert_eq!(config(&path, "one").await.cluster_url.path(), "/clusters/one");
 
-    // The endpoint does not know whom another authority vouches for.
+    // The endpoint does not trust this authority.
     assert_eq!(make("strangers", "ann", "stranger.kubeconfig").await.0, Some(0));
     let stranger = get(&directory.path().join("stranger.kubeconfig"), "all", "/version").await.unwrap_err();
     assert!(stranger.to_string().contains("Unauthorized"), "{stranger}");
 
-    // Another user's file is left alone.
+    // The command does not replace the file of another user.
     let before = std::fs::read(&path).unwrap();
     let (code, said, errors) = make("people", "bob", "ann.kubeconfig").await;
     assert_eq!((code, &*said), (Some(2), ""));
@@ -72,7 +72,7 @@ async fn a_user_logs_in_with_the_kubeconfig_that_is_made_for_them() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_names_the_flag_and_the_remedy() {
+async fn an_error_names_the_flag_and_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     write_authority(directory.path(), "people");
     write_authority(directory.path(), "strangers");

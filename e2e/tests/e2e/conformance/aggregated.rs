@@ -1,4 +1,4 @@
-//! Aggregated API servers behind a member, and the assumptions that rest on how a kube-apiserver shows them.
+//! Aggregated API servers behind a member: Tributary's assumptions about the discovery of a kube-apiserver.
 
 use super::{
     Conformance, conformance,
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["aggregated"; subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata]
 }
 
-/// A server behind the first member alone, in a group of the case's own.
+/// A server behind the first member alone, in a group of its own.
 struct Aggregated {
     server: AggregatedServer,
     target: Target,
@@ -50,7 +50,8 @@ impl Aggregated {
         .await
     }
 
-    /// The description of the version once it has resources: the aggregator reads it a moment after the server answers.
+    /// Waits for resources in the description of the version: the aggregator reads it a moment after the server
+    /// answers.
     async fn described_with_resources(&self) -> anyhow::Result<Value> {
         eventually(SOON, async || {
             let version = self.described().await?;
@@ -61,7 +62,7 @@ impl Aggregated {
         self.described().await
     }
 
-    /// The version as the member's discovery describes it.
+    /// Reads the version from the member's discovery.
     async fn described(&self) -> anyhow::Result<Value> {
         let http = self.target.members[0].http();
         let document = http.get("/apis").accept(AGGREGATED).send().await?.expect(200)?.json()?;
@@ -70,14 +71,14 @@ impl Aggregated {
         Ok(group["versions"][0].clone())
     }
 
-    /// The members are shared with other cases.
+    /// Removes the registration, because other cases share the members.
     async fn remove(&self) -> anyhow::Result<()> {
         let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{}", self.group);
         self.target.members[0].http().delete(&path).send().await?.expect(200).map(drop)
     }
 }
 
-/// The aggregator of a kube-apiserver makes a parent with `"verbs": null` of a subresource that is listed alone.
+/// The aggregator of a kube-apiserver adds a parent with `"verbs": null` to a subresource without a parent.
 async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
     let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
         "kind": "MetricValueList", "verbs": ["get"]}]);
@@ -89,13 +90,13 @@ async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
     let parent = &described?["resources"][0];
     ensure!(parent["resource"] == "pods" && parent["verbs"].is_null(), "{parent}");
     ensure!(parent["subresources"][0]["verbs"] == json!(["get"]), "{parent}");
-    // Nothing else of the cluster is lost by it.
+    // Requests for built-in kinds of the cluster succeed.
     let maps = aggregated.target.http.get(&aggregated.target.maps("")).send().await?.expect(200)?;
     ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
     Ok(())
 }
 
-/// A server need not list what it serves.
+/// Some aggregated servers serve paths that their discovery does not list.
 async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
     let aggregated = Aggregated::start(target, &json!([])).await?;
     let shown = aggregated.shows("s0-queue").await;
@@ -107,7 +108,7 @@ async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The metadata of CustomResourceDefinitions alone can be listed and watched, and tells of each new one.
+/// A list and a watch of the metadata of CustomResourceDefinitions work, and show each new one.
 async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
     let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
     let list = target.http.get(&format!("{DEFINITIONS}?limit=1")).accept(&accept("PartialObjectMetadataList"));

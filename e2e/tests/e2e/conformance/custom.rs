@@ -352,13 +352,14 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kube-apiserver shows the columns before the first one that it cannot parse. A definition may have a column
-/// `Cluster` of its own.
+/// A kube-apiserver shows the columns before the first one that it cannot parse. A definition may have its own column
+/// `Cluster`.
 async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
-    // Before the change: a kube-apiserver refuses creates while it replaces the storage of a changed definition.
+    // This comes before the change, because a kube-apiserver refuses creates while it replaces the storage of a changed
+    // definition.
     gauges.only().await?;
     for member in &gauges.target.members {
         let path = format!("{DEFINITIONS}/{}", gauges.name());

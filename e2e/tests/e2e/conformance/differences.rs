@@ -18,7 +18,7 @@ pub(crate) const GET_OF_GARBAGE_VERSION: Difference = Difference {
     reason: "the client is wrong, not the server; kubernetes/kubernetes#113939 says the same",
 };
 
-/// YAML whose aliases are longer than the body several times over, on create.
+/// YAML whose aliases expand to several times its length, on create.
 pub(crate) const YAML_WITH_MANY_ALIASES: Difference = Difference {
     kubernetes: "takes them, as far as they are 99 % of at most 400,000 values",
     tributary: "400 BadRequest, with kube-apiserver's words for more of them",

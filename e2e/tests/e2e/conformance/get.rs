@@ -64,7 +64,7 @@ async fn without_a_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// RBAC objects may have any segment of a path as a name. Each of these with its JSON, its path and its field selector.
+/// Names of RBAC objects, which may be any segment of a path: each name with its JSON, its path and its field selector.
 const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
     // A kube-apiserver writes `<` and `&` as escapes.
     ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),

@@ -103,7 +103,7 @@ async fn create_from_yaml_with_aliases(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A text that is repeated: 1.2 MB from 12 KB.
+/// One text in 12 KB that aliases expand to 1.2 MB.
 async fn create_from_yaml_with_many_aliases(target: Target) -> anyhow::Result<()> {
     let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: many}\n";
@@ -430,7 +430,7 @@ async fn delete_by_query_uid(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The options in the query are not read where there is a body.
+/// The server ignores options in the query of a delete with a body.
 async fn delete_with_a_body_and_a_query(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let path = format!("{}?dryRun=All&uid=00000000-0000-0000-0000-000000000000", target.map("one"));

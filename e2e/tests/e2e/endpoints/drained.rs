@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// So many watches are open, half of them at each endpoint.
 const WATCHES: usize = 4;
 
-/// The watches of Tributary's own: of CustomResourceDefinitions and of APIServices.
+/// Tributary's own watches: of CustomResourceDefinitions and of APIServices.
 const OWN_WATCHES: usize = 2;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! `kubectl auth can-i`, and reviews of others, about a namespace that one member has.
+//! `kubectl auth can-i`, and access reviews of other users, about a namespace of one member.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
 
-/// A review of many members takes no longer than one of them.
+/// A limit for reviews of many members, which Tributary sends at the same time.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl"; can_i_says_what_the_clusters_with_the_namespace_say]
 }
 
-/// What dev, and a ServiceAccount, may do in a namespace of the first member alone.
+/// The user dev and a ServiceAccount have rights in a namespace of the first member alone.
 async fn can_i_says_what_the_clusters_with_the_namespace_say(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let member = &setup.members[..1];

@@ -87,7 +87,7 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
             // Requests and the status codes of their answers are logged.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
-            // kubectl replace sends the version of member1, which cannot be met in member2 whatever exists there.
+            // kubectl replace sends the version of member1, which member2 can never match.
             let reason = match (name, *command) {
                 ("only", ["replace"]) => "its resourceVersion is not of cluster member2",
                 _ => "kubectl --context member2 …",

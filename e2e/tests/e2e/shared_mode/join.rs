@@ -180,7 +180,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     for says in ["change  profile write to read", "change  ClusterRole"] {
         ensure!(less.stdout.contains(says), "{says}: {}", less.stdout);
     }
-    // What somebody has written into its file stays, and so does its name.
+    // The second join keeps the cluster's name, and fields and comments of the user.
     let file = folder.join(format!("{}.yaml", one.name()));
     let policies = "  # by whom all is taken\n  dispatchPolicies:\n  - rules:\n    - { verbs: [\"*\"], apiGroups: [\"*\"], \
                     resources: [\"*\"], nonResourceURLs: [\"*\"] }\n";

@@ -6,7 +6,7 @@ use crate::grounds::Evidence;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
-/// Finds the clusters that serve the resource, and those that may. The last discovery of a cluster out of reach counts.
+/// Finds the clusters that serve the resource, and those that may. A cluster out of reach counts by its last discovery.
 pub(in crate::forward) fn of_kind(request: ClientRequest<'_>) -> Evidence {
     let ClientRequest { configuration, served, .. } = request;
     let may = |cluster: &&Arc<Cluster>| {

@@ -46,7 +46,7 @@ pub(super) struct LiveAnswer {
     form: AnswerForm,
     indent: Option<Indent>,
     version: CompositeResourceVersion,
-    /// The clusters whose versions are left out.
+    /// Clusters whose versions the answer omits.
     unheld: Vec<ClusterName>,
     epochs: Arc<Epochs>,
     next: Option<LiveContinueToken>,
@@ -92,7 +92,7 @@ impl LiveAnswer {
         }
     }
 
-    /// The same without the versions of these clusters.
+    /// Removes the versions of these clusters.
     pub(super) fn without_versions_of(self, unheld: &[ClusterName]) -> Self {
         Self { unheld: unheld.to_vec(), ..self }
     }

@@ -221,7 +221,7 @@ impl MemberList {
         self.texts.text.len()
     }
 
-    /// The objects that have come and are not written yet. Rows are none.
+    /// The objects that have arrived and are not yet written. Rows of a Table are no objects.
     pub(super) fn objects(&self) -> impl Iterator<Item = &[u8]> {
         let Texts { text, ends, next } = &self.texts;
         let start = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before].0);

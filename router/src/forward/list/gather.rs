@@ -108,10 +108,11 @@ type Willing = (Vec<HeaderValue>, Option<Arc<AdmittedRequest>>);
 type Sounded = (Arc<Cluster>, Result<Willing, Refusal>);
 
 impl GatheredPage {
-    /// A page after that which gave this token. `clusters` are those that the list is of.
+    /// Starts the page that follows a continue token, or the first page without one. `clusters` are the clusters of the
+    /// list.
     ///
     /// # Errors
-    /// 410 for versions that mean nothing any more, or are of other clusters.
+    /// 410 for a token whose versions are outdated, or belong to other clusters.
     pub(super) fn new(
         token: Option<&LiveContinueToken>,
         epochs: &Epochs,

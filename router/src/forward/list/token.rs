@@ -39,11 +39,11 @@ impl LiveContinueToken {
         serde_json::from_slice(&bytes).map_err(|_| expired())
     }
 
-    /// The versions of the clusters that were shown before; `None` on the second page of a first cluster. A page ends
-    /// with them in its own version, so a client must not write there what it likes.
+    /// The versions of the clusters on earlier pages; `None` on a second page of the first cluster. The list's own
+    /// version includes them, so a client must not write any version there.
     ///
     /// # Errors
-    /// 410 for what is no version, and for one that names another cluster than those that are listed before this place.
+    /// 410 for a text that is no version, and for a version of a cluster that is not listed before this place.
     pub(super) fn shown(
         &self,
         epochs: &Epochs,

@@ -80,8 +80,8 @@ impl Located {
         self.not_put = Some(why);
     }
 
-    /// Takes over the answers of clusters that were asked because memory has no object of the name. A cluster whose
-    /// objects memory has, and which does not answer, counts by memory.
+    /// Adds the answers of clusters that were asked because memory has no object of the name. A cluster with cached
+    /// objects that does not answer counts by memory.
     pub(super) fn learn(&mut self, asked: Self, is_asked: impl Fn(&ClusterName) -> bool) {
         let answers = |name: &ClusterName| is_asked(name) && !asked.unknown.contains(name);
         let was_unknown = std::mem::take(&mut self.unknown);

@@ -55,7 +55,7 @@ enum Origin {
     Native,
     /// A version of the merged view that says something of the cluster, and what.
     Given(ClientVersion, CollectionVersion),
-    /// A version of an object of the cluster that is not a number, as the cluster gave it.
+    /// A version of an object of the cluster that is not a number, in the cluster's own text.
     Opaque(String),
     /// A version of the merged view that says nothing of the cluster.
     Other,
@@ -66,7 +66,7 @@ pub(super) fn query_may_hold(query: &str) -> bool {
     query.contains('%') || BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin))
 }
 
-/// Whether a body may hold anything of ours. Most do not.
+/// Whether a body may have something of the merged view. Most bodies have nothing.
 pub(super) fn may_hold_ours(format: Format, body: &[u8]) -> bool {
     rewrite::may_hold(format, body, &OURS)
 }
@@ -97,10 +97,10 @@ impl TakenBack<'_> {
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
     }
 
-    /// The request for the cluster: `body` is the request's.
+    /// Builds the request for the cluster; `body` is its body.
     ///
     /// # Errors
-    /// 400 for a body that is not of its form, 409 for one of another cluster.
+    /// 400 for a body that does not match its format, 409 for a version of another cluster.
     pub(super) fn request(&self, body: &RequestBody, request: Request<Bytes>) -> Result<Request<Bytes>, Refusal> {
         let rewritten = self.body(body)?;
         let (mut head, before) = request.into_parts();

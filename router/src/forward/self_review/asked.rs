@@ -1,4 +1,4 @@
-//! What a question about rights asks for, in the body's own form.
+//! The right that an access review asks for, read from JSON or protobuf.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
@@ -8,10 +8,10 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::refusal::Refusal;
 
-/// What begins a protobuf body of Kubernetes.
+/// The first bytes of a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What an access review or a SelfSubjectRulesReview asks for. Empty texts stand for what is not given.
+/// The right that an access review or a SelfSubjectRulesReview asks for. An absent field is an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AskedRight {
     verb: String,
@@ -21,17 +21,17 @@ pub(super) struct AskedRight {
     subresource: String,
     pub(super) namespace: String,
     name: String,
-    /// Whom a SubjectAccessReview is about.
+    /// The user of a SubjectAccessReview; empty for a review of oneself.
     pub(super) user: String,
-    /// The path that it is about, and no resource.
+    /// The path of a review without a resource.
     path: Option<String>,
 }
 
 impl AskedRight {
-    /// What a body asks for: of a SelfSubjectRulesReview (`is_of_rules`) the namespace alone.
+    /// Reads a body. A SelfSubjectRulesReview (`is_of_rules`) has a namespace alone.
     ///
     /// # Errors
-    /// 400 for protobuf that cannot be read.
+    /// 400 for malformed protobuf.
     pub(super) fn read(body: &RequestBody, is_of_rules: bool) -> Result<Self, Refusal> {
         if body.format() != Format::Protobuf {
             return Ok(Self::of_json(body));
@@ -44,7 +44,7 @@ impl AskedRight {
         let names = ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
         let attributes = body.texts_at(&["spec", "resourceAttributes"], names).unwrap_or_default();
         let [of_attributes, verb, group, version, resource, subresource, name] = attributes;
-        // A review of rules has it in its spec.
+        // A SelfSubjectRulesReview has the namespace in its spec.
         let [of_spec, user] = body.texts_at(&["spec"], ["namespace", "user"]).unwrap_or_default();
         let namespace = if of_spec.is_empty() { of_attributes } else { of_spec };
         let asked = Self { verb, group, version, resource, subresource, namespace, name, user, path: None };
@@ -54,12 +54,12 @@ impl AskedRight {
         }
     }
 
-    /// As [`Self::of_json`], by the fields of `generated.proto` of k8s.io/api/authorization/v1.
+    /// Reads protobuf like [`Self::of_json`], by the fields of `generated.proto` of k8s.io/api/authorization/v1.
     ///
     /// # Errors
     /// [`Malformed`].
     fn of_protobuf(body: &[u8], is_of_rules: bool) -> Result<Self, Malformed> {
-        // `raw` is of bytes, of which the last count.
+        // `raw` is of type bytes, so its last occurrence counts.
         let object = last(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
         let spec = merged(object, 2)?.unwrap_or_default();
         if is_of_rules {
@@ -135,13 +135,13 @@ fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
     Ok(contents?.into_iter().flatten().collect())
 }
 
-/// The last of them, which is the one that counts of bytes and texts.
+/// The contents of the last field of this number. The last one counts if bytes or a text occur several times.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
     Ok(all(message, number)?.pop())
 }
 
-/// The message in the fields of this number; `None` without such a field. A message that occurs several times is merged
-/// from all its occurrences, which is the same as to read them one after the other.
+/// The message in the fields of this number; `None` without such a field. Several occurrences are merged, which
+/// concatenation does.
 ///
 /// Source: protobuf's encoding guide ("Last One Wins").
 fn merged(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malformed> {
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A member that reads all occurrences of a message is asked another question than one that reads the last.
+    /// A member that merges all occurrences answers another question than a member that reads the last one.
     #[test]
     fn a_review_whose_messages_occur_twice_is_read_as_members_read_it() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);

@@ -1,5 +1,5 @@
-//! The clusters that an access review concerns. In the others the action cannot be done, so their answers say nothing:
-//! those without the namespace, and for a ServiceAccount those without the account.
+//! The clusters that an access review concerns. A cluster without the namespace, or without the ServiceAccount of the
+//! review, cannot do the action, so its answer has no meaning.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::grounds::Evidence;
 use crate::request::ClientRequest;
 use crate::rights::Candidates;
 
-/// Those of the candidates that a review concerns; all of them if nothing tells them apart. Memory answers for what it
-/// has; what it does not have is asked of the clusters, which takes some seconds at most.
+/// Chooses the candidates that a review concerns; all candidates if none is known to have the namespace or the account.
+/// Memory answers for cached kinds. Other kinds need a request to the clusters, for some seconds at most.
 pub(super) async fn concerned(request: ClientRequest<'_>, asked: &AskedRight, candidates: &Candidates) -> Candidates {
     let request = request.about(request.resource, request.served, candidates);
     if request.clusters().len() < 2 {
@@ -23,7 +23,7 @@ pub(super) async fn concerned(request: ClientRequest<'_>, asked: &AskedRight, ca
         true => request.caller.acting_name().unwrap_or_default(),
         false => asked.user.clone(),
     };
-    // Whom the one person asks to be may not be allowed to look.
+    // The impersonated user may lack the right to get namespaces.
     let caller = request.caller.of_owner();
     let request = ClientRequest { caller: &caller, ..request };
     let having_namespace = having(request, "namespaces", None, &asked.namespace).await;
@@ -54,8 +54,8 @@ async fn having(
     (!has.is_empty()).then(|| has.into_iter().chain(may).collect())
 }
 
-/// The clusters that are concerned, by those that have the namespace and those that have the account. A ServiceAccount
-/// acts in its own cluster, whatever namespaces there are.
+/// Combines the clusters with the namespace and the clusters with the account. The account decides: it acts in its own
+/// cluster.
 fn choose(
     having_namespace: Option<BTreeSet<ClusterName>>,
     having_account: Option<BTreeSet<ClusterName>>,

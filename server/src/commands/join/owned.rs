@@ -1,5 +1,5 @@
-//! The fields of an UpstreamCluster that `join` owns: how its cluster is reached, as whom, and what the account can do
-//! there. All other fields are the user's. Pure.
+//! The fields of an UpstreamCluster that `join` owns: address, credentials and impersonation. All other fields belong
+//! to the user. Pure.
 
 use anyhow::bail;
 use base64::Engine;
@@ -16,10 +16,10 @@ use crate::credentials::pem;
 /// The fields that `join` sets.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedFields {
-    /// The uid of its namespace kube-system.
+    /// The uid of the cluster's namespace kube-system.
     uid: String,
     url: String,
-    /// The certificate authorities as `caData` has them; `None` where nobody checks the server's certificate.
+    /// The certificate authorities in the form of `caData`; `None` for `insecure-skip-tls-verify`.
     authorities: Option<String>,
     tls_server_name: Option<String>,
     proxy: Option<String>,
@@ -29,21 +29,21 @@ pub(super) struct OwnedFields {
     reviews_tokens: Option<bool>,
 }
 
-/// Which extras of users the cluster is told.
+/// The extras of users that the cluster gets.
 #[derive(Clone, Debug)]
 enum Extra {
-    /// The keys of `--impersonate-extra` alone.
+    /// Only the keys of `--impersonate-extra`.
     Exactly(Vec<String>),
-    /// The keys of the account, beside those in the file.
+    /// The keys of the account, in addition to the keys in the file.
     AtLeast(Vec<String>),
 }
 
 impl OwnedFields {
-    /// The fields for a cluster of this uid that is reached in this way, through the proxy that its kubeconfig names. A
-    /// proxy of the environment is not written: whoever serves has their own.
+    /// Collects the fields of the cluster with this uid, from its kubeconfig. `proxy` is the kubeconfig's own proxy: a
+    /// proxy of the environment belongs to one machine, and the file may serve another.
     ///
     /// # Errors
-    /// Where no UpstreamCluster can say it.
+    /// For a kubeconfig that an UpstreamCluster cannot express.
     pub(super) fn of(
         arguments: &JoinArguments,
         uid: &str,
@@ -80,8 +80,8 @@ impl OwnedFields {
         &self.url
     }
 
-    /// Whether an UpstreamCluster is of this cluster: by its uid. One that does not say it has to be reached in the
-    /// same way.
+    /// Whether an UpstreamCluster describes this cluster: it has the same uid, or no uid and the same address and
+    /// authorities.
     pub(super) fn are_of(&self, present: &Value) -> bool {
         match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
             Some(uid) => self.uid == uid,
@@ -92,7 +92,7 @@ impl OwnedFields {
         }
     }
 
-    /// Sets these fields in the present UpstreamCluster, and keeps all others.
+    /// Sets these fields in an UpstreamCluster, and keeps all others.
     pub(super) fn in_place(&self, name: &ClusterName, present: Option<&Value>) -> Value {
         let mut object = present.cloned().unwrap_or_else(|| {
             json!({"apiVersion": tributary_crds::API_VERSION, "kind": "UpstreamCluster",
@@ -104,7 +104,7 @@ impl OwnedFields {
             spec["endpoints"] = json!([self.url]);
         }
         spec["credentials"] = json!({"tokenFile": format!("{name}.token")});
-        // A file of authorities is the user's choice: it can be exchanged without join.
+        // The user may choose a file of authorities, which can change without `join`.
         if spec["caFile"].is_null() {
             set(spec, "caData", self.authorities.clone().map(Value::from));
             set(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));
@@ -119,7 +119,7 @@ impl OwnedFields {
         object
     }
 
-    /// Sets what the cluster is told of users, and whether it reviews tokens.
+    /// Sets the impersonated fields of users, and whether the cluster reviews tokens.
     fn tell(&self, spec: &mut Value) {
         let told = &mut spec["impersonation"];
         if let Some(tells_uid) = self.tells_uid {
@@ -157,8 +157,8 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// The changes between two states of an object, one line for each field. Fields that may hold a secret, or are long,
-/// are named alone.
+/// Lists the changes between two states of an object, a line for each field. The line of a long field, or of one that
+/// may hold a secret, lacks the value.
 pub(super) fn changes(from: &Value, to: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     differ("", (from, to), &mut lines);
@@ -228,7 +228,7 @@ mod tests {
         present["metadata"]["labels"] = json!({"region": "eu"});
         assert_eq!(owned("", |_| {}).in_place(&eu(), Some(&present)), present);
         assert_eq!(changes(&present, &present), Vec::<String>::new());
-        // A file of authorities takes the place of those that join would write.
+        // A file of authorities replaces the authorities that `join` would write.
         let spec = present["spec"].as_object_mut().unwrap();
         spec.remove("caData");
         spec.insert("caFile".to_owned(), "eu.crt".into());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_join_follow_the_flags_and_the_kubeconfig_and_each_change_is_told() {
+    fn join_lists_each_change_of_its_fields() {
         let mut present = owned("--tokens --impersonate-uid --impersonate-extra a.b/c", |_| {}).in_place(&eu(), None);
         present["spec"]["credentials"]["token"] = "hunter2".into();
         for (flags, moved, expected) in [

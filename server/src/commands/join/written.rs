@@ -1,5 +1,5 @@
-//! The files of the configuration directory that `join` writes: an UpstreamCluster, and the account's token beside it.
-//! Run again, it changes the fields that it owns alone.
+//! The files that `join` writes into the configuration directory: an UpstreamCluster, and the account's token. A second
+//! run changes only the fields that `join` owns.
 
 use std::fs;
 use std::io;
@@ -19,10 +19,10 @@ use crate::config_source::contexts::cluster_name;
 use crate::data_directory::write_private;
 use crate::yaml::fields::with_fields;
 
-/// The begin of each file that `join` wrote, by which it knows them.
+/// The first words of each file that `join` wrote. `join` changes no file without them.
 const MARK: &str = "# Written by tributary join";
 
-/// The first line of such a file.
+/// The first line of a new or changed file.
 const FIRST_LINE: &str = "# Written by tributary join, which run again sets endpoints, authorities, credentials, \
     impersonation and tokenReview. Change all else here: it stays.";
 
@@ -39,11 +39,11 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The files for the cluster of this uid that is reached in this way, through the proxy that its kubeconfig names.
+    /// Plans the files of the cluster with this uid. `reached` are the kubeconfig and its own proxy.
     ///
     /// # Errors
-    /// Where no UpstreamCluster can say it; where a file is there that was not written here, or of another cluster;
-    /// where the directory has the cluster under another name than `--name`.
+    /// For a kubeconfig that an UpstreamCluster cannot express; for an existing file that `join` did not write, or of
+    /// another cluster; for a directory that has the cluster under another name than `--name`.
     pub(super) fn plan(
         arguments: &JoinArguments,
         uid: &str,
@@ -109,7 +109,7 @@ impl Written {
     }
 }
 
-/// An UpstreamCluster of the directory.
+/// An UpstreamCluster in the directory.
 struct Known {
     file: PathBuf,
     name: String,
@@ -117,7 +117,7 @@ struct Known {
 }
 
 impl Known {
-    /// Finds the UpstreamClusters of the directory that describe the cluster.
+    /// Finds the UpstreamClusters in the directory that describe the cluster.
     fn of_cluster(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
         let documents = tributary_crds::documents_of(directory);
         let same = documents
@@ -132,7 +132,7 @@ impl Known {
         known.collect()
     }
 
-    /// The message that refuses another name for the cluster.
+    /// The message that refuses a second name for the cluster.
     fn in_the_way_of(&self, name: Option<&ClusterName>) -> String {
         let Self { file, name: own, is_ours } = self;
         let file = file.display();
@@ -170,10 +170,10 @@ fn name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName
     }
 }
 
-/// Reads the present file of the UpstreamCluster; `None` for no file.
+/// Reads the file of the UpstreamCluster; `None` if there is none.
 ///
 /// # Errors
-/// If `join` did not write the file, or the token file without one.
+/// If `join` did not write the file, or if there is a token file alone.
 fn present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
     let foreign = |path: &Path| {
         anyhow::anyhow!(
@@ -238,7 +238,7 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::commands::join::purpose;
 
-    /// A directory into which clusters are joined.
+    /// A configuration directory for `join`.
     struct Folder(tempfile::TempDir);
 
     impl Folder {
@@ -254,19 +254,19 @@ mod tests {
             fs::read_to_string(self.file(name)).unwrap()
         }
 
-        /// Plans what `join CONTEXT FLAGS` writes for the cluster of this uid and URL.
+        /// Plans the files of `join CONTEXT FLAGS` for the cluster with this uid and URL.
         fn plan(&self, line: &str, (uid, url): (&str, &str), proxy: Option<&Uri>) -> anyhow::Result<Written> {
             let line = format!("tributary join --config {} {line}", self.0.path().display());
             let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
-            // As the environment gives it.
+            // The proxy of the environment.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
             let purpose = purpose::of(&arguments, None, 36).unwrap();
             Written::plan(&arguments, uid, (&config, proxy), &purpose)
         }
 
-        /// Joins, and gives what is said of the files.
+        /// Joins, and returns the description of the files.
         fn join(&self, line: &str, cluster: (&str, &str)) -> String {
             let planned = self.plan(line, cluster, None).unwrap();
             planned.write(&SecretString::from("t")).unwrap();
@@ -318,7 +318,7 @@ mod tests {
         {
             assert!(said.contains(part), "{part} in {said}");
         }
-        // One in braces is written anew, and keeps its fields.
+        // `join` writes an object in braces anew, with all fields.
         let object: Value = serde_saphyr::from_str(&own).unwrap();
         fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
         let said = folder.join("eu --tokens", ONE);
@@ -339,7 +339,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "is there already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // As it was before.
+                // The file is unchanged.
                 "",
             ),
         ] {
@@ -375,7 +375,7 @@ mod tests {
     fn a_cluster_that_the_folder_has_keeps_its_name() {
         let folder = Folder::new();
         folder.join("eu-admin --name eu", ONE);
-        // Without --name it is the same file, whatever the context's name, and one that gives no name.
+        // Without --name, `join` updates the same file for any context, also for a context that gives no name.
         for context in ["eu-admin", "other", "_"] {
             let planned = folder.plan(context, ONE, None).unwrap();
             assert_eq!(planned.cluster, folder.file("eu.yaml"), "{context}");
@@ -386,7 +386,7 @@ mod tests {
         }
         // A further cluster gets the name of its context.
         assert_eq!(folder.plan("us", ("u2", "https://two"), None).unwrap().cluster, folder.file("us.yaml"));
-        // An UpstreamCluster that was written by hand, in a file with another one.
+        // A user wrote this UpstreamCluster by hand, in a file with another object.
         let by_hand = folder.read("eu.yaml").replacen(FIRST_LINE, "# mine", 1);
         fs::remove_file(folder.file("eu.yaml")).unwrap();
         fs::write(folder.file("all.yml"), format!("{}---\n{by_hand}", by_hand.replace("eu", "us").replace("u1", "u3")))

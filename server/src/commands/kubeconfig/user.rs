@@ -22,10 +22,10 @@ use crate::exit::Failure;
 use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner, check_replaceable};
 use crate::output::print;
 
-/// Makes the kubeconfig and says for how long it is valid.
+/// Makes the kubeconfig, and prints its validity.
 ///
 /// # Errors
-/// A usage failure that names the flag to correct; a runtime failure where the file cannot be written.
+/// A usage failure that names the flag to correct; a runtime failure if the file cannot be written.
 pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     check_identity(&arguments.name, &arguments.groups).map_err(Failure::Usage)?;
     let path = path(arguments).map_err(Failure::Usage)?;
@@ -47,7 +47,7 @@ pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that clusters are told the name and each group: what they are not told gives no right.
+/// Checks that clusters get the name and each group. A name or group that no cluster gets gives no right.
 fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     for (what, text) in std::iter::once(("NAME", name)).chain(groups.iter().map(|group| ("--group", &**group))) {
         if text.chars().any(char::is_control) {
@@ -68,7 +68,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the kubeconfig is written.
+/// Chooses the file of the kubeconfig.
 fn path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     let name = &arguments.name;
     let is_plain = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
@@ -79,7 +79,7 @@ fn path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The authority of the endpoint's certificate, PEM; `None` for those of the system.
+/// Reads the authority of the endpoint's certificate, PEM; `None` for the system's authorities.
 fn server_authority(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
     let text = read(path, "--certificate-authority")?;
@@ -128,9 +128,9 @@ fn said(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> Strin
     )
 }
 
-/// A duration in the greatest unit of which it has two.
+/// Formats a duration in minutes, hours or days: the greatest unit with a number of two or more.
 fn lasts(duration: Duration) -> String {
-    // Half a minute for the time between making and telling.
+    // Half a minute for the time since the certificate was made.
     let minutes = (duration.as_secs() + 30) / 60;
     match minutes {
         0..120 => format!("{minutes} minutes"),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_no_cluster_is_told_are_refused() {
+    fn names_that_clusters_never_get_are_refused() {
         for (name, groups, expected) in [
             ("ann", &["dev", "ops: all"][..], ""),
             ("ann@example.com", &[], ""),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_told_in_one_unit() {
+    fn a_duration_has_one_unit() {
         let minutes = |minutes: u64| lasts(Duration::from_secs(minutes * 60 - 1));
         assert_eq!(minutes(10), "10 minutes");
         assert_eq!(minutes(120), "2 hours");

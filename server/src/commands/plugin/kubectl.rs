@@ -1,7 +1,7 @@
-//! `kubectl tributary get|exec|logs|…`: kubectl itself, with the API of one cluster as its server.
+//! `kubectl tributary get|exec|logs|…`: kubectl with the API of one cluster as its server.
 //!
-//! In the merged view kubectl finds the pods of a Deployment or Service by its selector, which selects pods of all
-//! clusters. Below `/clusters/NAME` there are none but those of the cluster.
+//! In the merged view, kubectl selects the pods of a Deployment or Service among the pods of all clusters. Below
+//! `/clusters/NAME` it finds the cluster's own pods.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::terminal::plain;
 
-/// Arguments with which kubectl cannot be sent to one cluster.
+/// Arguments that do not lead to one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotPassedOn {
     /// No cluster is named.
@@ -44,7 +44,7 @@ pub(super) enum NotPassedOn {
     },
 }
 
-/// The arguments of a command, parted.
+/// The arguments of a kubectl command, split into Tributary's and kubectl's.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PartedArguments {
     cluster: Option<String>,
@@ -54,10 +54,11 @@ struct PartedArguments {
     others: Vec<OsString>,
 }
 
-/// Runs kubectl in place of this process. Returns only if that fails.
+/// Replaces this process by kubectl. Returns only after a failure.
 ///
 /// # Errors
-/// A usage failure for arguments, a kubeconfig or a cluster that cannot be used; a runtime failure without kubectl.
+/// A usage failure for invalid arguments, an invalid kubeconfig or an unknown cluster; a runtime failure without
+/// kubectl.
 pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Result<u8, Failure> {
     let parted = part(&arguments.arguments).map_err(Failure::usage)?;
     let (kubeconfig, context) = (parted.kubeconfig.as_deref(), parted.context.as_deref());
@@ -93,8 +94,8 @@ fn chosen_cluster<'a>(
     }
 }
 
-/// Asks the server for the names of its clusters. `None` if it refuses, as it may to one of many users; then kubectl
-/// gets the 404 of an unknown cluster.
+/// Asks the server for the names of its clusters. `None` if it refuses: one of many users may lack the right. kubectl
+/// then gets the 404 for an unknown cluster.
 async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
     let server = RunningServer::of(parted.kubeconfig.as_deref(), parted.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), called: "its report" };
@@ -102,7 +103,7 @@ async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
     Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
 }
 
-/// Takes the flags that are not kubectl's out of the arguments. Behind `--` stands the command of an exec.
+/// Takes Tributary's flags out of the arguments. The command of an exec follows `--`.
 ///
 /// # Errors
 /// [`NotPassedOn`].
@@ -131,7 +132,7 @@ fn part(arguments: &[OsString]) -> Result<PartedArguments, NotPassedOn> {
     Ok(parted)
 }
 
-/// The URL of a cluster's own API at a server, of which any context will do.
+/// The URL of a cluster's own API, on the server of any context.
 fn server(url: &Uri, cluster: &str) -> String {
     format!("{}/clusters/{cluster}", merged_view(url).to_string().trim_end_matches('/'))
 }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_lead_elsewhere_are_refused() {
+    fn arguments_that_name_a_server_are_refused() {
         for (arguments, expected) in [
             ("pods --cluster", NotPassedOn::NoValue("--cluster")),
             ("pods --server https://other --cluster eu", NotPassedOn::Server("--server".to_owned())),
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_cluster_is_refused_with_those_that_there_are() {
+    fn the_refusal_of_an_unknown_cluster_lists_the_clusters() {
         let known = || Some(vec!["eu".to_owned(), "us".to_owned()]);
         assert_eq!(chosen_cluster("logs", Some("eu"), known()), Ok("eu"));
         assert_eq!(chosen_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");

@@ -18,8 +18,8 @@ pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for a question about a resource that Kubernetes does not have. Of groups that are not its own nothing is
-/// known, and nothing said.
+/// A line for a question about a resource that Kubernetes does not have. Resources of other groups are unknown and get
+/// no line.
 pub(super) fn warning(question: &PolicyQuestion) -> Option<String> {
     let QuestionTarget::Resource(QuestionResource { group, resource, subresource, .. }) = &question.target else {
         return None;

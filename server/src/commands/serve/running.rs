@@ -295,10 +295,10 @@ impl Running {
         }
     }
 
-    /// Writes the kubeconfig for clients, and puts its contexts into the user's own.
+    /// Writes the kubeconfig for clients, and adds its contexts to the user's own kubeconfig.
     ///
     /// # Errors
-    /// A usage failure for a file that the user has to change or name otherwise, a runtime failure of the machine.
+    /// A usage failure for a file that the user has to change or rename; a runtime failure of the machine.
     pub(super) async fn write_kubeconfigs(&self) -> Result<(), Failure> {
         let clusters = self.clusters.contexts();
         // Many users have credentials of their own; the flags that would write ours are refused then.
@@ -366,7 +366,7 @@ fn ready_line(url: &str, kubeconfig: Option<&Path>, clusters: &[ClusterName]) ->
     format!("ready: {url}{kubeconfig} clusters={}\n", names.join(","))
 }
 
-/// A command to try where contexts were put into a user's own kubeconfig; `file` is the one that the flag names.
+/// A command for the user's own kubeconfig after it got the contexts; `file` is the file of the flag.
 fn line_to_try(context: &str, file: Option<&Path>) -> String {
     let file = file.map(|file| format!(" --kubeconfig {}", file.display())).unwrap_or_default();
     format!("Try it: kubectl{file} --context {context} get pods -A\n")

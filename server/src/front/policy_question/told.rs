@@ -7,7 +7,7 @@ use tributary_policy::{
     Rule, Verdict,
 };
 
-/// The verdict on a request that this process answers about itself.
+/// The verdict for Tributary's own paths: `/tributary/status`, for example.
 pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it passes no policies";
 
 /// What a cluster to which nothing is dispatched at all is asked for.

@@ -1,5 +1,4 @@
-//! The verdict on a request for each path that it can take, as text: a line for the merged view, and a line for each
-//! cluster's path.
+//! The verdicts on a request as text: a line for the merged view, and a line for each cluster's path.
 
 use std::fmt::Write;
 
@@ -8,8 +7,9 @@ use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, Outcome, Ve
 use super::told::{ANSWERED_HERE, becomes};
 use super::{Compiled, CompiledCluster};
 
-/// One line for each path. `merged` is there if the request can come in at the merged view: whether this endpoint
-/// answers it itself, and whether it asks for a resource, so that the policies of clusters follow.
+/// Lists a verdict for each path. `merged` is `None` for a request that cannot come in at the merged view. It tells
+/// whether this endpoint itself answers the request, and whether the request is for a resource, so that clusters'
+/// policies apply.
 pub(super) fn told(compiled: &Compiled<'_>, merged: Option<(bool, bool)>, asked: &DispatchAttributes<'_>) -> String {
     let mut out = "Verdict:\n".to_owned();
     if let Some((is_answered_here, is_for_resource)) = merged {
@@ -34,14 +34,14 @@ pub(super) fn told(compiled: &Compiled<'_>, merged: Option<(bool, bool)>, asked:
     out
 }
 
-/// The verdict on a request where it comes in: the global policies', then those of the place.
+/// The verdict of the global policies, and then of the policies of a place.
 fn of_place(compiled: &Compiled<'_>, place: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> String {
     let mut lists = compiled.global.iter().chain([place]);
     lists.find_map(|policies| refused(policies, asked)).unwrap_or_else(|| goes_on(compiled, place, asked))
 }
 
-/// The verdict on a request to the merged view. A cluster whose policies refuse a request for a resource is left out of
-/// it.
+/// The verdict on a request to the merged view, which leaves out clusters whose policies refuse a request for a
+/// resource.
 fn of_merged(compiled: &Compiled<'_>, is_for_resource: bool, asked: &DispatchAttributes<'_>) -> String {
     let verdict = of_place(compiled, &compiled.merged, asked);
     let mut lists = compiled.global.iter().chain([&compiled.merged]);

@@ -139,8 +139,8 @@ impl Asked<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Whether the one Warning with this name is that of a selector which names no cluster of the caller. A name that
-    /// no cluster has gets the same.
+    /// Whether the one Warning with this name is about a selector that names a cluster which the caller may not know. A
+    /// name without a cluster gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let said = format!("299 - \"the label selector names clusters of which nothing is shown to you here: {name}\"");
         if answer.headers.get("warning").is_none_or(|warning| warning.as_bytes() != said.as_bytes()) {
