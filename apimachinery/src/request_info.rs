@@ -293,14 +293,14 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
         return Err(Status::path_not_found());
     }
     let mut namespace = None;
-    let mut name = if resource == "namespaces" { segments.next()? } else { segments.name()? };
+    let mut name = if resource == "namespaces" { segments.next()? } else { segments.next_name()? };
     let mut subresource = segments.next()?;
     if resource == "namespaces"
         && let Some(inner) = subresource.take_if(|inner| !matches!(&**inner, "status" | "finalize"))
     {
         resource = inner;
         namespace = name;
-        (name, subresource) = (segments.name()?, segments.next()?);
+        (name, subresource) = (segments.next_name()?, segments.next()?);
     }
     if legacy_watch && subresource.is_some() {
         return Err(Status::path_not_found());
@@ -401,16 +401,16 @@ impl<'a> Segments<'a> {
 
     /// The next segment, decoded. `None` at the end, before which one slash may stand.
     fn next(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
-        self.next_by(check_word)
+        self.next_checked(check_word)
     }
 
     /// Takes the next segment as the name of an object, which may have more characters than [`next`](Self::next)
     /// allows.
-    fn name(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
-        self.next_by(check_name)
+    fn next_name(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
+        self.next_checked(check_name)
     }
 
-    fn next_by(&mut self, check: fn(&str, &str) -> Result<(), Status>) -> Result<Option<Cow<'a, str>>, Status> {
+    fn next_checked(&mut self, check: fn(&str, &str) -> Result<(), Status>) -> Result<Option<Cow<'a, str>>, Status> {
         let Some(remaining) = self.remaining.filter(|remaining| !remaining.is_empty()) else {
             return Ok(None);
         };

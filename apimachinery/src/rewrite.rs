@@ -117,7 +117,7 @@ const LISTED_MAX: usize = 1_000;
 impl Facts {
     /// The options of a delete without a body, which a member reads from the query
     /// (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery). With a body it does not look at the query.
-    pub fn of_delete_query(query: Option<&str>) -> Self {
+    pub fn from_delete_query(query: Option<&str>) -> Self {
         let query = Query::parse(query);
         let text = |name| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
         Self {

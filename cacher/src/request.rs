@@ -92,13 +92,13 @@ pub(crate) fn build(
         }
     };
     Request::get(format!("{}?{query}", config.path()))
-        .header(ACCEPT, HeaderValue::from_static(accepted(config.held, target)))
+        .header(ACCEPT, HeaderValue::from_static(accept_header(config.held, target)))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(if target.is_compressed() { "gzip" } else { "identity" }))
         .body(body::empty())
 }
 
 /// The `Accept` header of a request for objects. A server without metadata-only lists answers with whole objects.
-fn accepted(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
+fn accept_header(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
     match (held, target) {
         (HeldObjects::WhileThere | HeldObjects::UntilTold, _) => "application/json",
         (HeldObjects::MetadataUntilTold, ReflectorRequest::Watch { .. } | ReflectorRequest::WatchList) => {

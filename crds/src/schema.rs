@@ -33,7 +33,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(allowed) = &schema.enum_
         && !allowed.iter().any(|allowed| allowed.0 == *value)
     {
-        wrong(not_allowed(value, allowed));
+        wrong(not_allowed_message(value, allowed));
     }
     if let Some(number) = value.as_f64() {
         let (least, most) = (schema.minimum.unwrap_or(f64::MIN), schema.maximum.unwrap_or(f64::MAX));
@@ -68,7 +68,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
 }
 
 /// The message for a value that is not among the permitted values.
-fn not_allowed(value: &Value, allowed: &[JSON]) -> String {
+fn not_allowed_message(value: &Value, allowed: &[JSON]) -> String {
     let allowed: Vec<_> = allowed.iter().map(|one| &one.0).filter(|one| !one.is_null()).collect();
     let is_meant =
         |one: &&&Value| value.as_str().zip(one.as_str()).is_some_and(|(given, one)| given.eq_ignore_ascii_case(one));

@@ -84,7 +84,7 @@ impl Refused {
 }
 
 /// Formats a number of requests.
-fn requests(number: u32) -> String {
+fn format_requests(number: u32) -> String {
     if number == 1 { "1 request".to_owned() } else { format!("{number} requests") }
 }
 
@@ -96,10 +96,10 @@ impl fmt::Display for Refused {
                 return f.write_str("lets no request in");
             }
             ReachedLimit::MaxRequestsInflight(MaxRequestsInflight { max, .. }) => {
-                write!(f, "lets {} in at once", requests(max))?;
+                write!(f, "lets {} in at once", format_requests(max))?;
             }
             ReachedLimit::TokenBucket(TokenBucket { qps, burst }) => {
-                write!(f, "lets {} in each second, and {burst} at once", requests(qps.get()))?;
+                write!(f, "lets {} in each second, and {burst} at once", format_requests(qps.get()))?;
             }
         }
         for (at, dimension) in self.by.iter().enumerate() {

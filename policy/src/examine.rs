@@ -116,14 +116,14 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
         tell_hidden(policy, (list, number), &own, &mut findings);
     }
     if list == PolicyList::Dispatch {
-        what_a_last_denial_leaves(policies, &mut findings);
+        warn_of_final_denial(policies, &mut findings);
     }
     findings.0
 }
 
 /// Warns of a list that ends with a denial. The router answers 500 to each request that no policy takes, which the
 /// author of a denial rarely wants.
-fn what_a_last_denial_leaves(policies: &[Policy], findings: &mut Findings) {
+fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
     let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };
     if take_everything(policies) {

@@ -41,7 +41,7 @@ impl ColumnDefinition {
     /// Reads a column of a kube-apiserver's Table as a definition. A Table has no JSONPath, but the description has it
     /// unless the definition has its own description. `None` for an unknown path, and for the name; the age is
     /// recognised by its heading.
-    pub fn of_table_column(mut self) -> Option<Self> {
+    pub fn from_table_column(mut self) -> Option<Self> {
         self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
             Some(path) => path.to_owned(),
             None if self.name == "Age" && self.r#type == "date" => AGE_PATH.to_owned(),
@@ -368,7 +368,7 @@ mod tests {
         let read = |column: &Column| {
             let mut text = Vec::new();
             column.write(&mut text);
-            serde_json::from_slice::<ColumnDefinition>(&text).unwrap().of_table_column()
+            serde_json::from_slice::<ColumnDefinition>(&text).unwrap().from_table_column()
         };
         let known: Vec<_> = shown.columns().iter().filter_map(read).collect();
         let paths: Vec<_> = known.iter().map(|column| &*column.json_path).collect();

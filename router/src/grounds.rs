@@ -8,4 +8,4 @@ mod owner;
 
 pub(crate) use self::evidence::{Evidence, Finding};
 pub(crate) use self::ground::Ground;
-pub(crate) use self::owner::{Meaning, NoOwner, Words, is_denial_told, owner, unknown, words};
+pub(crate) use self::owner::{AnswerOrigin, Meaning, NoOwner, choose_answer_origin, is_denial_told, owner, unknown};

@@ -32,7 +32,7 @@ fn warning_for_owner<'a>(
     configured: impl Iterator<Item = &'a ClusterName> + Clone,
 ) -> Option<String> {
     let is_configured = |name: &str| configured.clone().any(|cluster| cluster.as_str() == name);
-    let unknown = distinct(selector.names().filter(|name| !is_configured(name)));
+    let unknown = deduplicate(selector.names().filter(|name| !is_configured(name)));
     let configured: Vec<_> = configured.clone().collect();
     (!unknown.is_empty()).then(|| {
         format!(
@@ -46,13 +46,13 @@ fn warning_for_owner<'a>(
 /// Ignores excluded names (`!=`): `is_shown` knows the selected clusters alone.
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
-    let hidden = distinct(selector.wanted_names().filter(is_hidden));
+    let hidden = deduplicate(selector.wanted_names().filter(is_hidden));
     (!hidden.is_empty()).then(|| {
         format!("the label selector names clusters of which nothing is shown to you here: {}", listed(&hidden))
     })
 }
 
-fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+fn deduplicate<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut distinct = Vec::new();
     for name in names {
         if !distinct.contains(&name) {

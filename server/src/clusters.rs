@@ -55,7 +55,7 @@ impl Clusters {
     /// described is broken off.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
-        self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), namespace(spec)?))).collect();
+        self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
             // Before it is given others: none of those that are drained is to be sent anything.
@@ -151,7 +151,7 @@ impl Clusters {
     }
 
     /// The contexts of clients' kubeconfigs, sorted by cluster name.
-    pub fn contexts(&self) -> Vec<ClientContext> {
+    pub fn client_contexts(&self) -> Vec<ClientContext> {
         let context = |cluster: &ClusterName| ClientContext {
             cluster: cluster.clone(),
             namespace: self.namespaces.get(cluster).cloned(),
@@ -191,7 +191,7 @@ impl Clusters {
 }
 
 /// The namespace in the context of a cluster; `None` for `default`.
-fn namespace(spec: &ClusterSpec) -> Option<String> {
+fn context_namespace(spec: &ClusterSpec) -> Option<String> {
     let namespace = &spec.config.as_ref().ok()?.default_namespace;
     (namespace != "default").then(|| namespace.clone())
 }
@@ -321,7 +321,11 @@ mod tests {
     async fn contexts_follow_the_namespace_of_the_description() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let namespaces = |clusters: &Clusters| -> Vec<_> {
-            clusters.contexts().into_iter().map(|context| (context.cluster.to_string(), context.namespace)).collect()
+            clusters
+                .client_contexts()
+                .into_iter()
+                .map(|context| (context.cluster.to_string(), context.namespace))
+                .collect()
         };
         for (described, expected) in [("shop", Some("shop")), ("team", Some("team")), ("default", None)] {
             let mut spec = spec("a", "1");

@@ -117,7 +117,7 @@ impl Api {
                 let writes = kind == RequestKind::Write;
                 let answer = self.resource(target, request, query).await?;
                 let answer = match self.faults().opaque_suffix(resource) {
-                    Some(suffix) => answer.map(|whole| opaque::in_answer(whole, suffix)),
+                    Some(suffix) => answer.map(|whole| opaque::write_into_answer(whole, suffix)),
                     None => answer,
                 };
                 let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
@@ -185,7 +185,7 @@ impl Api {
         let (parts, incoming) = request.into_parts();
         let (content_type, mut bytes) = json_body(&parts.headers, incoming).await?;
         if let Some(suffix) = self.faults().opaque_suffix(&CATALOG[target.resource].qualified()) {
-            bytes = opaque::in_request(&bytes, &suffix);
+            bytes = opaque::remove_from_request(&bytes, &suffix);
         }
         let write = write::Request { content_type: &content_type, body: &bytes, query };
         let namespace_deleted = target.name.clone();

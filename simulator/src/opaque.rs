@@ -9,18 +9,18 @@ use crate::body::Body;
 const VERSION: &str = r#""resourceVersion":""#;
 
 /// Writes such versions into the body of an answer. A version that is split between two chunks keeps its form.
-pub(crate) fn in_answer(body: Body, suffix: String) -> Body {
+pub(crate) fn write_into_answer(body: Body, suffix: String) -> Body {
     let with_suffix = move |number: &str| if suffix.is_empty() { String::new() } else { format!("{number}{suffix}") };
-    body.map_frame(move |frame| frame.map_data(|data| rewritten(&data, &with_suffix))).boxed_unsync()
+    body.map_frame(move |frame| frame.map_data(|data| rewrite_versions(&data, &with_suffix))).boxed_unsync()
 }
 
 /// Writes numbers into the body of a request. Any other version belongs to no object.
-pub(crate) fn in_request(body: &Bytes, suffix: &str) -> Bytes {
-    rewritten(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
+pub(crate) fn remove_from_request(body: &Bytes, suffix: &str) -> Bytes {
+    rewrite_versions(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
 }
 
 /// The text with each version replaced.
-fn rewritten(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
+fn rewrite_versions(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
     let Ok(mut rest) = std::str::from_utf8(text) else { return text.clone() };
     let mut out = String::with_capacity(text.len() + 64);
     while let Some((before, after)) = rest.split_once(VERSION) {

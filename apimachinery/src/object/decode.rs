@@ -35,7 +35,7 @@ impl ObjectDecoder {
     }
 
     /// Makes a decoder for forwarded objects, which memory does not store: their version may be any text.
-    pub fn passing() -> Self {
+    pub fn for_forwarding() -> Self {
         Self { takes_opaque: true, ..Self::new("", "", Arc::default()) }
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn an_object_that_is_passed_on_may_have_any_version() {
         let version = |text: &str| {
             let json = format!(r#"{{"kind":"K","metadata":{{"name":"p","resourceVersion":"{text}"}}}}"#);
-            ObjectDecoder::passing().decode(json.as_bytes()).map(|object| match object.native_version() {
+            ObjectDecoder::for_forwarding().decode(json.as_bytes()).map(|object| match object.native_version() {
                 NativeVersion::Number(number) => format!("number {number}"),
                 NativeVersion::Opaque(text) => text.into_owned(),
             })

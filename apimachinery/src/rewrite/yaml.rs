@@ -84,7 +84,7 @@ fn options(added: usize, bytes: usize) -> Options {
 fn refusal(error: &Error) -> Status {
     let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
     let place = place.unwrap_or_default();
-    Status::bad_request(match limit_of(error) {
+    Status::bad_request(match exceeded_limit(error) {
         Some(YamlLimit::Aliases) => format!(
             "error converting YAML to JSON: document contains excessive aliasing{place}: aliases and merge keys may add \
              as many values as the body has bytes, and texts of {ADDED_LENGTHS} times its length; write out what they \
@@ -108,9 +108,9 @@ enum YamlLimit {
 }
 
 /// The limit that the YAML exceeds; `None` for invalid YAML.
-fn limit_of(error: &Error) -> Option<YamlLimit> {
+fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
     match error {
-        Error::AliasError { error, .. } => limit_of(error),
+        Error::AliasError { error, .. } => exceeded_limit(error),
         Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }

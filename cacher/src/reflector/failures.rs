@@ -94,7 +94,7 @@ impl Reflector {
 
     /// Marks the collection as one whose versions are not numbers. That rarely changes, so the next attempt waits for
     /// the longest time that a member may ask for.
-    pub(super) fn opaque(&mut self, version: &str) -> Input {
+    pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
         self.give_back_room();
         self.failed(StaleReason::opaque(version));

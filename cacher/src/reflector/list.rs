@@ -25,7 +25,7 @@ struct PageItems {
 impl PageItems {
     /// A version that is not a number; empty if no item has a version. One item without a version among others is
     /// malformed.
-    fn opaque(&self) -> Option<&str> {
+    fn opaque_version(&self) -> Option<&str> {
         let is_unversioned = self.count > 0 && self.unversioned == self.count;
         self.opaque.as_deref().or(is_unversioned.then_some(""))
     }
@@ -59,7 +59,7 @@ impl Reflector {
                 return Ok(self.failed(StaleReason::Other(chain(&error))));
             }
             if let Some(version) = &items.opaque {
-                return Ok(self.opaque(version));
+                return Ok(self.fail_opaque(version));
             }
             if let Some(too_large) = self.too_large(self.staging.bytes()) {
                 return Ok(too_large);
@@ -73,8 +73,8 @@ impl Reflector {
 
     /// A page was read to the end of its body: it is whole, or cut, or not a list.
     fn end_page(&mut self, page: &Page, items: &PageItems, end: Result<ListMeta, PageError>) -> Input {
-        if let Some(version) = items.opaque() {
-            return self.opaque(version);
+        if let Some(version) = items.opaque_version() {
+            return self.fail_opaque(version);
         }
         match end {
             // Whoever followed it would ask for the same page for ever, and without a pause.
@@ -89,7 +89,7 @@ impl Reflector {
                 }
                 Input::PageEnd { more: meta.continue_token, soon }
             }
-            Err(PageError::List(ListError::ResourceVersion(invalid))) => self.opaque(&invalid.0),
+            Err(PageError::List(ListError::ResourceVersion(invalid))) => self.fail_opaque(&invalid.0),
             Err(error) => {
                 let failed = self.failed(StaleReason::Other(chain(&error)));
                 let is_cut = matches!(error, PageError::List(ListError::Incomplete(_)));

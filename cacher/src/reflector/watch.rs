@@ -104,7 +104,7 @@ impl Reflector {
                 Err(error) => {
                     // After the initial events, the next list finds such a version.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
-                        return Err(self.opaque(version));
+                        return Err(self.fail_opaque(version));
                     }
                     let after = self.version();
                     self.skipped(&error, &decode_position(&error), format_args!("watch event after version {after}"));
@@ -116,7 +116,7 @@ impl Reflector {
             Ok(MemberEvent::Error { status }) => {
                 return Err(self.refused(MemberError::from_status(status, None), stream.initial));
             }
-            Err(FrameError::OpaqueVersion(version)) if stream.initial => return Err(self.opaque(&version)),
+            Err(FrameError::OpaqueVersion(version)) if stream.initial => return Err(self.fail_opaque(&version)),
             Err(error) => {
                 let after = self.version();
                 self.skipped(&error, "", format_args!("watch frame after version {after}"));

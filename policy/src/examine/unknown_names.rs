@@ -13,8 +13,8 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
         findings.warning(format!("{place}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {doubt}"));
     };
-    for (index, entry) in named(Field::ApiGroups, rule) {
-        if let Some(doubt) = group_doubt(name_of(entry)) {
+    for (index, entry) in list_names(Field::ApiGroups, rule) {
+        if let Some(doubt) = group_doubt(without_inversion(entry)) {
             tell(Field::ApiGroups, index, entry, &doubt);
         }
     }
@@ -23,8 +23,9 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;
     }
-    for (index, entry) in named(Field::Resources, rule) {
-        let (resource, subresource) = name_of(entry).split_once('/').unwrap_or((name_of(entry), ""));
+    for (index, entry) in list_names(Field::Resources, rule) {
+        let (resource, subresource) =
+            without_inversion(entry).split_once('/').unwrap_or((without_inversion(entry), ""));
         if let Some(doubt) = resource_doubt(&groups, resource, subresource) {
             tell(Field::Resources, index, entry, &doubt);
         }
@@ -32,12 +33,12 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
 }
 
 /// The well-formed entries of a field that are names, with their places. `fields` reports malformed entries.
-fn named(field: Field, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
+fn list_names(field: Field, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
-    entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, name_of(entry)).is_none())
+    entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, without_inversion(entry)).is_none())
 }
 
 /// The entry without the `-` of an inverted one.
-fn name_of(entry: &str) -> &str {
+fn without_inversion(entry: &str) -> &str {
     entry.strip_prefix('-').unwrap_or(entry)
 }

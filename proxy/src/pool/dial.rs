@@ -216,7 +216,7 @@ impl Dialer {
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
             Ok(Err(error)) => {
-                let diagnosis = (tls::remedy(&error), tls::obstacle(&error));
+                let diagnosis = (tls::remedy(&error), tls::handshake_obstacle(&error));
                 return Err(self.tls_failed(tls, Arc::new(error), diagnosis));
             }
             Ok(Ok(stream)) => stream,

@@ -199,7 +199,7 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
 }
 
 /// Classifies a failed handshake.
-pub(crate) fn obstacle(error: &std::io::Error) -> Obstacle {
+pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(_)) => Obstacle::Trust,
@@ -216,7 +216,7 @@ const OTHER: &str = "check the server URL and what lies between";
 /// What to do about a TLS alert, by the text of an error. In TLS 1.3 a member judges the client certificate after the
 /// handshake, so that its alert comes as an error of HTTP, and the HTTP/2 library keeps nothing but its text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
-    Some(match alert(text)? {
+    Some(match alert_name(text)? {
         "CertificateRequired" => {
             "the server wants a client certificate: set client-certificate-data and client-key-data"
         }
@@ -230,7 +230,7 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
 
 /// Classifies a TLS alert by the text of an error.
 pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
-    match alert(text) {
+    match alert_name(text) {
         Some(
             "CertificateRequired"
             | "CertificateExpired"
@@ -244,7 +244,7 @@ pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
 }
 
 /// Finds the name of the alert in the text of an error.
-fn alert(text: &str) -> Option<&str> {
+fn alert_name(text: &str) -> Option<&str> {
     let (_, alert) = text.split_once(ALERT)?;
     alert.split(|end: char| !end.is_ascii_alphanumeric()).next()
 }
@@ -256,13 +256,13 @@ mod tests {
     #[test]
     fn a_failed_handshake_shows_whose_certificate_is_refused() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
-        let of = |error| obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
+        let of = |error| handshake_obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Trust);
         assert_eq!(of(Error::InvalidCertificate(CertificateError::Expired)), Obstacle::Trust);
         assert_eq!(of(Error::InvalidMessage(InvalidMessage::InvalidContentType)), Obstacle::Protocol);
         assert_eq!(of(Error::AlertReceived(AlertDescription::CertificateExpired)), Obstacle::Rejection);
         assert_eq!(of(Error::AlertReceived(AlertDescription::HandshakeFailure)), Obstacle::Network);
-        assert_eq!(obstacle(&std::io::ErrorKind::UnexpectedEof.into()), Obstacle::Network);
+        assert_eq!(handshake_obstacle(&std::io::ErrorKind::UnexpectedEof.into()), Obstacle::Network);
         assert_eq!(alert_obstacle("connection error: received fatal alert: CertificateRequired"), Obstacle::Rejection);
     }
 

@@ -164,7 +164,7 @@ async fn fetch_document(
     match head.status {
         StatusCode::OK => {}
         StatusCode::NOT_MODIFIED => return Ok(None),
-        status => return Err(refused(path, status, said(answer).await)),
+        status => return Err(refusal_error(path, status, read_error_message(answer).await)),
     }
     let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let text = body::whole(answer).await.map_err(|source| FetchError::Send { path, source })?;
@@ -177,7 +177,7 @@ async fn fetch_document(
 /// `net/http/server.go`).
 const IS_HTTPS: &str = "Client sent an HTTP request to an HTTPS server";
 
-fn refused(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
+fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
     match said {
         Some(said) if status == StatusCode::BAD_REQUEST && said.starts_with(IS_HTTPS) => {
             FetchError::PlainHttp { path, said }
@@ -192,7 +192,7 @@ const ERROR_BYTES_MAX: usize = 16 << 10;
 const SAID_MAX: usize = 200;
 
 /// Reads the message of an error's body: the message of a Status, or the first line.
-async fn said(body: Body) -> Option<String> {
+async fn read_error_message(body: Body) -> Option<String> {
     let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let status: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
@@ -219,15 +219,15 @@ mod tests {
             (500, "", "answered with 500 Internal Server Error"),
             (500, "\u{1b}[31mred", "answered with 500 Internal Server Error: "),
         ] {
-            let said = said(crate::body::full(body.to_owned())).await;
-            let error = refused("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
+            let said = read_error_message(crate::body::full(body.to_owned())).await;
+            let error = refusal_error("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
             let (begin, rest) = error.split_at(error.find("answered").unwrap());
             assert!(begin.ends_with("discovery of /api was "), "{error}");
             assert_eq!(begin.starts_with("its port speaks TLS, write https://"), body == https, "{error}");
             assert!(rest.starts_with(expected) && !rest.contains('\u{1b}'), "{rest}");
             assert_eq!(rest.len() > expected.len(), expected.ends_with(' '), "{rest}");
         }
-        let long = said(crate::body::full("x".repeat(1_000))).await.unwrap();
+        let long = read_error_message(crate::body::full("x".repeat(1_000))).await.unwrap();
         assert_eq!(long.len(), SAID_MAX);
     }
 

@@ -53,7 +53,7 @@ impl SchemaName {
 
     /// Adds the outcome of one more list of policies. A schema that a global policy names replaces the schema of the
     /// place, so that a request passes a single schema.
-    fn after(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
+    fn with_outcome(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
         match (list, self, Self::of(outcome)) {
             (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
             (PolicyList::Global, said, _) | (PolicyList::Dispatch, said @ Self::Global(_), _) => said,
@@ -124,7 +124,7 @@ impl Dispatched {
             }
             for policies in dispatch.entered(info) {
                 let outcome = policies.enter(&dispatched.asked_where_it_came_in(), may_act, trace)?;
-                schema = schema.after(policies.list(), outcome);
+                schema = schema.with_outcome(policies.list(), outcome);
             }
         }
         dispatched.schema = schema;

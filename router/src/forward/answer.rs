@@ -140,7 +140,7 @@ fn translated(
     text: Bytes,
     wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
-    let object = match ObjectDecoder::passing().decode(&text) {
+    let object = match ObjectDecoder::for_forwarding().decode(&text) {
         Ok(object) => object,
         Err(error) => {
             head.headers.remove(header::CONTENT_LENGTH);

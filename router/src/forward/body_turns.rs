@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 ///
 /// # Errors
 /// 400 for YAML that cannot be converted, 429 without room for its JSON.
-pub(super) async fn readable(
+pub(super) async fn convert_in_turns(
     turns: &LargeBodies,
     portion: &mut Portion,
     format: Format,
@@ -53,15 +53,15 @@ mod tests {
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
         for format in [Format::Yaml, Format::ApplyYaml] {
             let mut portion = held(1 << 20, &json);
-            let read = readable(&turns, &mut portion, format, json.clone()).now_or_never();
+            let read = convert_in_turns(&turns, &mut portion, format, json.clone()).now_or_never();
             assert!(read.expect("JSON of this length takes no turn").is_ok());
             let mut portion = held(1 << 20, &text);
-            let read = readable(&turns, &mut portion, format, text.clone()).now_or_never();
+            let read = convert_in_turns(&turns, &mut portion, format, text.clone()).now_or_never();
             assert!(read.is_none(), "YAML of this length takes a turn");
         }
         drop(occupied);
         let mut portion = held(1 << 20, &text);
-        let body = readable(&turns, &mut portion, Format::Yaml, text.clone()).now_or_never().unwrap().unwrap();
+        let body = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).now_or_never().unwrap().unwrap();
         assert_eq!(portion.amount(), text.len() + body.converted().unwrap().len(), "text and JSON are held");
     }
 
@@ -70,7 +70,7 @@ mod tests {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
         // A single client may occupy half of three quarters of the room.
         let mut portion = held(text.len() * 4, &text);
-        let refused = readable(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
+        let refused = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);
         assert_eq!(portion.amount(), text.len());
     }

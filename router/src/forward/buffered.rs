@@ -54,10 +54,10 @@ impl BufferedRequest {
             None => return Err(RequestRefusal::BodyFormat.into()),
         };
         let turns = request.router.large_bodies();
-        let body = body_turns::readable(turns, &mut portion, format, text).await?;
+        let body = body_turns::convert_in_turns(turns, &mut portion, format, text).await?;
         let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
         let facts = match shape {
-            BodyKind::DeleteOptions if body.text().is_empty() => Facts::of_delete_query(request.query),
+            BodyKind::DeleteOptions if body.text().is_empty() => Facts::from_delete_query(request.query),
             _ => turn.run(|| body.facts(shape)).map_err(Refusal::malformed)?,
         };
         Ok(Self { head, body, facts, shape, portion })

@@ -77,7 +77,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     page.gather(&gathering, &clusters, token).await?;
     let is_first = options.continue_token.is_none();
     let is_of_helm = is_first && is_list_of_records(&served.resource, &options.label_selector);
-    let mixed = is_of_helm.then(|| mixed_releases(&page)).and_then(|found| found.warning());
+    let mixed = is_of_helm.then(|| collect_release_clusters(&page)).and_then(|found| found.warning());
     let mut standings = std::mem::take(&mut page.standings);
     let undescribed = served.undescribed().filter_map(|cluster| request.cluster(cluster));
     standings.extend(request.may_serve().into_iter().chain(undescribed).map(|cluster| {
@@ -115,7 +115,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
 }
 
 /// The clusters of each Helm release with records on the page, as far as their lists have arrived.
-fn mixed_releases(page: &GatheredPage) -> ReleaseClusters {
+fn collect_release_clusters(page: &GatheredPage) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     for list in &page.lists {
         for object in list.objects() {

@@ -14,7 +14,7 @@ use tributary_merge::CompositeResourceVersion;
 pub(crate) use self::ask::{Found, Located, LookupKey};
 use super::ask::{Patience, Question};
 use crate::body::WHOLE_BODY_BYTES_MAX;
-use crate::grounds::{self, Meaning, NoOwner, Words};
+use crate::grounds::{self, AnswerOrigin, Meaning, NoOwner};
 use crate::metrics::QuestionAbout;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
@@ -52,16 +52,16 @@ impl Located {
     /// Whether it cannot be said of the object of a request that it is nowhere: a cluster forbids to look, or was not
     /// asked.
     pub(crate) fn leaves_open(&self, request: ClientRequest<'_>) -> bool {
-        self.not_put.is_some() || self.told_denial(request).is_some()
+        self.not_put.is_some() || self.denial_for_client(request).is_some()
     }
 
     /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in
-    /// the words of one that forbids to ask.
+    /// the 403 of a cluster that forbids the get.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
-        let denied = self.told_denial(request);
-        match (grounds::words(&none, self.not_put.is_some(), denied.is_some()), &self.not_put, denied) {
-            (Words::NotAsked, Some(not_put), _) => not_put.clone(),
-            (Words::Forbidding, _, Some(denied)) => denied.clone(),
+        let denied = self.denial_for_client(request);
+        match (grounds::choose_answer_origin(&none, self.not_put.is_some(), denied.is_some()), &self.not_put, denied) {
+            (AnswerOrigin::NotAsked, Some(not_put), _) => not_put.clone(),
+            (AnswerOrigin::Forbidding, _, Some(denied)) => denied.clone(),
             _ => none.refusal(request, &self.told).with_warnings(|| {
                 let doubtful: Standings = self.doubtful.iter().cloned().collect();
                 standing::warnings(&request.resource.resource, &doubtful)
@@ -70,7 +70,7 @@ impl Located {
     }
 
     /// The 403 of a cluster, if the client gets it as the answer.
-    fn told_denial(&self, request: ClientRequest<'_>) -> Option<&Refusal> {
+    fn denial_for_client(&self, request: ClientRequest<'_>) -> Option<&Refusal> {
         let is_get = request.info.verb == Verb::Get && request.resource.subresource.is_none();
         let is_shared = request.caller.rights().is_some();
         self.denied.as_ref().filter(|_| grounds::is_denial_told(is_shared, request.is_held(), is_get))

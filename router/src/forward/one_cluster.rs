@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
-use self::taken_back::{KnownObject, TakenBack, may_hold_ours, query_may_hold};
+use self::taken_back::{KnownObject, TakenBack, body_may_hold, query_may_hold};
 use super::answer::note;
 use super::body_turns;
 use super::buffered::unreadable;
@@ -140,7 +140,8 @@ async fn write(
         // What the member answers is never withheld: there has to be room for it once the body has come to its end.
         Some(format) => {
             let held = held(request, &mut portion).await?;
-            let (request, options) = without_ours(router.large_bodies(), &mut portion, given, (format, held)).await?;
+            let (request, options) =
+                request_for_cluster(router.large_bodies(), &mut portion, given, (format, held)).await?;
             (request.map(as_it_came), options)
         }
         None => (request, None),
@@ -238,7 +239,7 @@ fn as_it_came(text: Bytes) -> Body {
 ///
 /// # Errors
 /// The errors of [`TakenBack::request`].
-async fn without_ours(
+async fn request_for_cluster(
     turns: &LargeBodies,
     portion: &mut Portion,
     given: &TakenBack<'_>,
@@ -246,19 +247,19 @@ async fn without_ours(
 ) -> Result<(Request<Bytes>, Option<Facts>), Refusal> {
     let has_options = given.verb == Verb::Delete && !held.body().is_empty();
     let turn = turns.turn(portion.holder(), held.body().len()).await;
-    let may_hold_ours = turn.run(|| may_hold_ours(format, held.body()));
-    if !may_hold_ours && !has_options {
+    let may_hold = turn.run(|| body_may_hold(format, held.body()));
+    if !may_hold && !has_options {
         return Ok((held, None));
     }
-    let body = match body_turns::readable(turns, portion, format, held.body().clone()).await {
+    let body = match body_turns::convert_in_turns(turns, portion, format, held.body().clone()).await {
         Ok(body) => body,
-        Err(_) if !may_hold_ours => return Ok((held, None)),
+        Err(_) if !may_hold => return Ok((held, None)),
         Err(refusal) => return Err(refusal),
     };
     let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
     turn.run(|| {
         let options = has_options.then(|| body.facts(BodyKind::DeleteOptions).ok()).flatten();
-        let request = if may_hold_ours { given.request(&body, held)? } else { held };
+        let request = if may_hold { given.request(&body, held)? } else { held };
         Ok((request, options))
     })
 }

@@ -53,7 +53,7 @@ pub(crate) async fn to_owner(
         Some(request.finish(form, ResponseKind::Object)?)
     };
     let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
-    let seen = preconditions::versions(request, &held)?;
+    let seen = preconditions::read_versions(request, &held)?;
     let located = locate(request, lookup(&held), &seen).await?;
     let (meant, doubts) = match info.verb {
         Verb::Get => read_target(request, locate::ask_unknown(request, located).await?)?,

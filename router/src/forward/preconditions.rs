@@ -12,7 +12,7 @@ use crate::versions::ClientVersion;
 ///
 /// # Errors
 /// 409 for an unreadable version, and for a version without a component of the cluster that the annotation names.
-pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Vec<ClientVersion>, Refusal> {
+pub(super) fn read_versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Vec<ClientVersion>, Refusal> {
     let facts = &held.facts;
     // `0` in an object is no condition, and neither is an empty version.
     let own = facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
@@ -20,9 +20,9 @@ pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Re
     let named = held.named_cluster().and_then(|named| ClusterName::new(named).ok());
     let named = named.filter(|named| request.cluster(named).is_some());
     let read = texts.map(|text| {
-        let given = decode(request, text)?;
+        let given = decode_version(request, text)?;
         match &named {
-            Some(named) if given.native(named, None).is_none() => Err(of_another(request, named)),
+            Some(named) if given.native(named, None).is_none() => Err(refuse_other_cluster(request, named)),
             _ => Ok(given),
         }
     });
@@ -33,14 +33,14 @@ pub(super) fn versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Re
 ///
 /// # Errors
 /// 409 for a version that Tributary did not issue.
-pub(super) fn decode(request: ClientRequest<'_>, text: &str) -> Result<ClientVersion, Refusal> {
+pub(super) fn decode_version(request: ClientRequest<'_>, text: &str) -> Result<ClientVersion, Refusal> {
     let (resource, name) = object(request);
     let not_handed_out = |error| PreconditionRefusal::NotHandedOut { resource, name, error };
     Ok(request.versions().decode(text).map_err(not_handed_out)?)
 }
 
 /// Builds the 409 for a version without a component of the object's cluster.
-pub(super) fn of_another(request: ClientRequest<'_>, owner: &ClusterName) -> Refusal {
+pub(super) fn refuse_other_cluster(request: ClientRequest<'_>, owner: &ClusterName) -> Refusal {
     let (resource, name) = object(request);
     PreconditionRefusal::OfAnotherCluster { resource, name, owner: owner.clone() }.into()
 }

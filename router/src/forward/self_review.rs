@@ -19,7 +19,7 @@ use tributary_apimachinery::rewrite::Rewritten;
 use tributary_authorization::Attributes;
 
 use self::asked::AskedRight;
-use self::concerned::concerned;
+use self::concerned::choose_concerned;
 use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
@@ -57,7 +57,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
     answer_room::wait(caller.answer_room.as_ref()).await?;
-    let scope = ReviewScope::of(request, &held).await?;
+    let scope = ReviewScope::read(request, &held).await?;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);
     let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
@@ -83,24 +83,24 @@ impl ReviewScope {
     ///
     /// # Errors
     /// 400 for a malformed body.
-    async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Self, Refusal> {
+    async fn read(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Self, Refusal> {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";
         let turn = request.router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
         let asked = turn.run(|| AskedRight::read(&held.body, is_of_rules))?;
         let is_of_many = request.caller.rights().is_some();
         let joining = if is_of_many && (is_of_rules || asked.is_read()) { Joining::AnyRead } else { Joining::Each };
-        let known = known(request, &asked).await;
+        let known = find_known_clusters(request, &asked).await;
         let candidates = match resource {
             "selfsubjectreviews" => known,
-            _ => Some(concerned(request, &asked, known.as_ref().unwrap_or(request.candidates)).await),
+            _ => Some(choose_concerned(request, &asked, known.as_ref().unwrap_or(request.candidates)).await),
         };
         Ok(Self { asked, candidates, joining })
     }
 }
 
 /// The clusters whose existence the answer may show to one of many users; `None` for all clusters of the request.
-async fn known(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
+async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
     let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
     let itself = Attributes::of(request.info);
     match &*request.resource.resource.resource {

@@ -78,9 +78,9 @@ fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Resul
     if target.object.is_none() && text == "0" {
         return Ok(String::new());
     }
-    let given = preconditions::decode(request, text)?;
+    let given = preconditions::decode_version(request, text)?;
     let cluster = target.cluster.name();
-    given.native(cluster, held).ok_or_else(|| preconditions::of_another(request, cluster))
+    given.native(cluster, held).ok_or_else(|| preconditions::refuse_other_cluster(request, cluster))
 }
 
 /// Translates the version in an Event's `involvedObject`, like [`native`]. A version without meaning for the member

@@ -95,7 +95,7 @@ fn not_where_named<'a>(found: &[&ClusterName], unknown: impl Iterator<Item = &'a
 
 /// The origin of the answer when no cluster owns a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Words {
+pub(crate) enum AnswerOrigin {
     /// Tributary: 404, 409 or 503, depending on the clusters that have the name.
     Own,
     /// Tributary: 429, because it had no room for a question to a cluster.
@@ -115,11 +115,11 @@ pub(crate) fn is_denial_told(is_shared: bool, is_held: bool, is_get: bool) -> bo
 
 /// Chooses the origin of the answer. A cluster that cannot be asked counts before a cluster that forbids the get: it
 /// may have the name, and for a client a 403 is final.
-pub(crate) fn words(none: &NoOwner, is_one_not_asked: bool, is_denial_told: bool) -> Words {
+pub(crate) fn choose_answer_origin(none: &NoOwner, is_one_not_asked: bool, is_denial_told: bool) -> AnswerOrigin {
     match none {
-        NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. } if is_one_not_asked => Words::NotAsked,
-        NoOwner::Nowhere if is_denial_told => Words::Forbidding,
-        _ => Words::Own,
+        NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. } if is_one_not_asked => AnswerOrigin::NotAsked,
+        NoOwner::Nowhere if is_denial_told => AnswerOrigin::Forbidding,
+        _ => AnswerOrigin::Own,
     }
 }
 
@@ -179,13 +179,13 @@ mod tests {
                 Err(none) => none,
             };
             let is_denial_told = !forbidden.is_empty() && is_denial_told(is_shared, is_held, is_get);
-            match (words(&none, !of("429").is_empty(), is_denial_told), none) {
-                (Words::NotAsked, _) => "429",
-                (Words::Forbidding, _) => "403",
-                (Words::Own, NoOwner::Nowhere) => "404",
-                (Words::Own, NoOwner::Unknown(_) | NoOwner::Unsure { .. }) => "503",
-                (Words::Own, NoOwner::Several(_)) => "409",
-                (Words::Own, none) => panic!("{none:?}"),
+            match (choose_answer_origin(&none, !of("429").is_empty(), is_denial_told), none) {
+                (AnswerOrigin::NotAsked, _) => "429",
+                (AnswerOrigin::Forbidding, _) => "403",
+                (AnswerOrigin::Own, NoOwner::Nowhere) => "404",
+                (AnswerOrigin::Own, NoOwner::Unknown(_) | NoOwner::Unsure { .. }) => "503",
+                (AnswerOrigin::Own, NoOwner::Several(_)) => "409",
+                (AnswerOrigin::Own, none) => panic!("{none:?}"),
             }
             .to_owned()
         };

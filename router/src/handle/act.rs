@@ -154,7 +154,9 @@ impl Router {
                 let answer = Box::pin(memory::list::list(request)).await;
                 drop(stage);
                 match answer {
-                    Err(Refusal::NotCached(lacking)) => Box::pin(self.list_elsewhere(request, &lacking.unheld)).await,
+                    Err(Refusal::NotCached(lacking)) => {
+                        Box::pin(self.list_from_clusters(request, &lacking.unheld)).await
+                    }
                     answer => answer,
                 }
             }
@@ -187,7 +189,7 @@ impl Router {
     }
 
     /// Answers a list of a collection that memory does not have in full, by lists of the clusters.
-    async fn list_elsewhere(
+    async fn list_from_clusters(
         &self,
         request: ClientRequest<'_>,
         unheld: &[ClusterName],

@@ -179,7 +179,7 @@ pub(crate) async fn collection(
     let lifetime = if read == CollectionRead::Watch { Lifetime::Follows } else { Lifetime::Once };
     let (view, before) = request.read(&clusters, partial, lifetime).await;
     let standings = view.standings_of(&clusters);
-    match uncached::source(&served.resource, read, &standings, |cluster| request.can_ask(cluster)) {
+    match uncached::choose_source(&served.resource, read, &standings, |cluster| request.can_ask(cluster)) {
         CollectionSource::Memory => {}
         CollectionSource::Clusters(unheld) => return Err(Refusal::NotCached(Box::new(NotCached { unheld }))),
         CollectionSource::Nobody(cluster) => {

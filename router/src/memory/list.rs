@@ -68,7 +68,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let (list, (cursor, share), mixed) = loop {
         let begun = Instant::now();
         let read = read(request, &options, readable.as_ref()).await?;
-        let mixed = mixed_releases(&read, &served.resource, &options).await;
+        let mixed = mixed_releases_warning(&read, &served.resource, &options).await;
         let (list, opening) = read.opening(limit)?;
         let opened = open(opening, router.answer_turns(), request.caller.holder).await?;
         match request.readable_anew(("list", &wanted, partial), &readable, begun).await? {
@@ -187,7 +187,7 @@ async fn read(
 
 /// The Warning for a list of Helm that has records of one release in several clusters. The first page has it for all
 /// pages.
-async fn mixed_releases(
+async fn mixed_releases_warning(
     read: &ReadList,
     resource: &GroupVersionResource,
     options: &ListOptions,

@@ -39,7 +39,7 @@ pub(super) enum CollectionSource {
 ///   newest state. If another cluster is stale, a live list would lack that cluster's objects, so memory answers.
 ///
 /// - A collection that Tributary may not list is missing, because the clusters would refuse the list, too.
-pub(super) fn source(
+pub(super) fn choose_source(
     resource: &GroupVersionResource,
     read: CollectionRead,
     standings: &Standings,
@@ -119,7 +119,7 @@ mod tests {
             let all: Standings = all.collect();
             for (read, expected) in [NewestList, List, Watch, LivePage].into_iter().zip(expected) {
                 let can_be_asked = |name: &ClusterName| name.as_str() != "c" || can_ask_c;
-                assert_eq!(source(&custom, read, &all, can_be_asked), expected, "{standings}, {read:?}");
+                assert_eq!(choose_source(&custom, read, &all, can_be_asked), expected, "{standings}, {read:?}");
             }
         }
     }
@@ -135,12 +135,12 @@ mod tests {
                 let all: Standings = names("a b").into_iter().zip(standings.split(' ').map(standing)).collect();
                 for read in [NewestList, List, Watch] {
                     assert_eq!(
-                        source(&resource, read, &all, |_| true),
+                        choose_source(&resource, read, &all, |_| true),
                         CollectionSource::Memory,
                         "{standings}, {read:?}"
                     );
                 }
-                let page = source(&resource, LivePage, &all, |_| true);
+                let page = choose_source(&resource, LivePage, &all, |_| true);
                 assert!(matches!(page, CollectionSource::Clusters(_)), "{standings}");
             }
         }

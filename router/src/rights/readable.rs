@@ -116,7 +116,7 @@ impl CallerRights {
         let only_watched = only_watched(verb, &own, &listed, place);
         // Unknown rights are not missing rights: a list or watch leaves such clusters out, with a Warning.
         if only.is_empty() && (verb == "get" || !is_one_unknown) {
-            return Err(match self.nobody_may(verb, place) {
+            return Err(match self.forbid_unknown_user(verb, place) {
                 Some(refusal) => refusal,
                 None if is_one_unknown => unknown().into(),
                 None if !only_watched.is_empty() => {
@@ -127,7 +127,7 @@ impl CallerRights {
             });
         }
         if verb == "watch" && !covers(&own, &listed, place) {
-            return Err(self.nobody_may(verb, place).unwrap_or_else(|| self.forbidden(clusters, verb, place)));
+            return Err(self.forbid_unknown_user(verb, place).unwrap_or_else(|| self.forbidden(clusters, verb, place)));
         }
         let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
         let by_namespace = (!is_all).then(|| {
@@ -171,7 +171,7 @@ impl CallerRights {
     }
 
     /// Builds the 403 for a user without rights in any configured cluster.
-    fn nobody_may(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
+    fn forbid_unknown_user(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
         let GroupVersionResource { group, version, resource } = &place.resource;
         let (namespace, name) = (&*place.namespace, &*place.name);
         let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };

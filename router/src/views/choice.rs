@@ -102,7 +102,7 @@ impl ClientRequest<'_> {
 
 /// The standings of the wanted clusters, at this time at the latest. A partial answer is allowed, so there is no
 /// refusal.
-async fn known_by(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
+async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
     let standings = view.known(Partial::Allow, wanted, deadline).await;
     standings.unwrap_or_else(|_| view.standings_of(wanted))
 }
@@ -135,14 +135,14 @@ impl ViewRead<'_> {
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = views.get_or_start(served, own, namespace).await;
         view.follow_serving_clusters(served);
-        let mut standings = self.attempted(&view, deadline).await;
+        let mut standings = self.wait_for_attempts(&view, deadline).await;
         if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
             let forbidding: Vec<_> = standings.forbidding().cloned().collect();
             if lifetime == Lifetime::Follows || !self.is_missing(views, &view, &forbidding, namespace).await {
                 return match self.of_namespace(views, &view, &forbidding, namespace).await {
                     Ok(part) => {
                         let standings = match partial {
-                            Partial::Allow => Ok(self.attempted(&part, deadline).await),
+                            Partial::Allow => Ok(self.wait_for_attempts(&part, deadline).await),
                             Partial::Deny => part.known(partial, wanted, deadline).await,
                         };
                         (part, standings)
@@ -172,19 +172,19 @@ impl ViewRead<'_> {
 
     /// The standings after the first attempt at each cluster. A request for a name does not wait long for clusters that
     /// can be asked for it.
-    async fn attempted(self, view: &View, deadline: Instant) -> Arc<Standings> {
+    async fn wait_for_attempts(self, view: &View, deadline: Instant) -> Arc<Standings> {
         let Self { configuration, served, wanted, lifetime, .. } = self;
         let can_be_asked = |name: &ClusterName| {
             let cluster = configuration.clusters.get(name).filter(|_| served.clusters.contains(name));
             cluster.is_some_and(|cluster| cluster.can_be_asked())
         };
         if lifetime == Lifetime::Name {
-            let standings = known_by(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
+            let standings = standings_until(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
             if standings.under_way().all(can_be_asked) {
                 return standings;
             }
         }
-        known_by(view, wanted, deadline).await
+        standings_until(view, wanted, deadline).await
     }
 
     /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held

@@ -122,12 +122,12 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
-            let text = get(fleet, &before.cluster, &path(served), METADATA_ALONE).await;
+            let text = get(fleet, &before.cluster, &definition_path(served), METADATA_ALONE).await;
             let known = text.and_then(|text| serde_json::from_slice::<DefinitionObject<IgnoredAny>>(&text).ok());
             known.is_some_and(|known| known.metadata != *state)
         }
         DefinitionSource::Shown { namespace } => {
-            let columns = shown_columns(fleet, &before.cluster, served, namespace.as_deref()).await;
+            let columns = read_table_columns(fleet, &before.cluster, served, namespace.as_deref()).await;
             columns.is_some_and(|columns| columns != before.version.additional_printer_columns)
         }
     }
@@ -142,7 +142,7 @@ pub(super) async fn find(
 ) -> Option<Definition> {
     let stored = |cluster: &ClusterName| {
         let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
-        async move { given_by(&fleet, cluster, &served).await }.boxed()
+        async move { read_stored_definition(&fleet, cluster, &served).await }.boxed()
     };
     if let Some(stored) = first(served.clusters.iter().map(stored).collect()).await {
         return Some(stored);
@@ -150,7 +150,7 @@ pub(super) async fn find(
     let shown = |cluster: &ClusterName| {
         let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
         let namespace = namespace.clone();
-        async move { shown_by(&fleet, cluster, &served, namespace).await }.boxed()
+        async move { read_shown_definition(&fleet, cluster, &served, namespace).await }.boxed()
     };
     let shown = first(served.clusters.iter().map(shown).collect()).await?;
     let (resource, cluster) = (&served.resource, &shown.cluster);
@@ -159,26 +159,26 @@ pub(super) async fn find(
 }
 
 /// Reads the columns and fields that a cluster shows to users without rights to its CRD.
-async fn shown_by(
+async fn read_shown_definition(
     fleet: &Fleet,
     cluster: ClusterName,
     served: &ServedResource,
     namespace: Option<String>,
 ) -> Option<Definition> {
-    let (columns, namespace) = match shown_columns(fleet, &cluster, served, None).await {
+    let (columns, namespace) = match read_table_columns(fleet, &cluster, served, None).await {
         Some(columns) => (columns, None),
-        None => (shown_columns(fleet, &cluster, served, Some(namespace.as_deref()?)).await?, namespace),
+        None => (read_table_columns(fleet, &cluster, served, Some(namespace.as_deref()?)).await?, namespace),
     };
     let version = DefinitionVersion {
         name: served.resource.version.to_string(),
         additional_printer_columns: columns,
-        selectable_fields: shown_fields(fleet, &cluster, served).await.unwrap_or_default(),
+        selectable_fields: read_document_fields(fleet, &cluster, served).await.unwrap_or_default(),
     };
     Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
 }
 
 /// The columns of a Table with known paths; `None` without any.
-async fn shown_columns(
+async fn read_table_columns(
     fleet: &Fleet,
     cluster: &ClusterName,
     served: &ServedResource,
@@ -190,14 +190,15 @@ async fn shown_columns(
 
 fn columns_of_table(text: &[u8]) -> Option<Vec<ColumnDefinition>> {
     let table: Table = serde_json::from_slice(text).ok()?;
-    let columns: Vec<_> = table.column_definitions.into_iter().filter_map(ColumnDefinition::of_table_column).collect();
+    let columns: Vec<_> =
+        table.column_definitions.into_iter().filter_map(ColumnDefinition::from_table_column).collect();
     (table.kind == "Table" && !columns.is_empty()).then_some(columns)
 }
 
 /// Reads the selectable fields from the OpenAPI document of the version.
 ///
 /// Source: `buildSelectableFields` in `k8s.io/apiextensions-apiserver`.
-async fn shown_fields(
+async fn read_document_fields(
     fleet: &Fleet,
     cluster: &ClusterName,
     served: &ServedResource,
@@ -219,8 +220,8 @@ fn fields_of_document(text: &[u8], resource: &GroupVersionResource, kind: &str) 
     Some(schema.fields.into_iter().map(of_path).collect())
 }
 
-async fn given_by(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
-    let text = get(fleet, &cluster, &path(served), "application/json").await?;
+async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
+    let text = get(fleet, &cluster, &definition_path(served), "application/json").await?;
     let definition = serde_json::from_slice::<DefinitionObject<DefinitionSpec>>(&text).ok()?;
     let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
     let version = versions.find(|version| *version.name == *served.resource.version)?;
@@ -240,7 +241,7 @@ fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFut
 }
 
 /// The path of the CRD.
-fn path(served: &ServedResource) -> String {
+fn definition_path(served: &ServedResource) -> String {
     let GroupVersionResource { group, resource, .. } = &served.resource;
     format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource}.{group}")
 }

@@ -31,15 +31,15 @@ pub(super) fn parse_bytes<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
 /// # Errors
 /// The errors of [`parse_bytes`], and one for a lower number.
 pub(super) fn parse_bytes_from<N: TryFrom<u64>>(least: u64, text: &str) -> Result<N, String> {
-    let bytes = bytes_of(text).and_then(|bytes| N::try_from(bytes).ok().filter(|_| bytes >= least));
+    let bytes = parse_quantity(text).and_then(|bytes| N::try_from(bytes).ok().filter(|_| bytes >= least));
     bytes.ok_or_else(|| {
-        let least = size(least);
+        let least = format_size(least);
         format!("must be a number of bytes, at least {least}, as 134217728, 128Mi or 1.5Gi")
     })
 }
 
 /// The bytes of a quantity; `None` for an invalid one, a fraction of a byte, or more than 64 bits.
-fn bytes_of(text: &str) -> Option<u64> {
+fn parse_quantity(text: &str) -> Option<u64> {
     let (number, unit) =
         SUFFIXES.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -54,7 +54,7 @@ fn bytes_of(text: &str) -> Option<u64> {
 }
 
 /// Formats a number of bytes with a binary unit: `1.5 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     let mut units = SUFFIXES.iter().filter(|(suffix, _)| suffix.ends_with('i')).rev();
     match units.find(|(_, unit)| bytes >= *unit) {
         None => bytes.to_string(),
@@ -104,7 +104,7 @@ mod tests {
             (100 << 30, "100 GiB"),
             (u64::MAX, "16.0 EiB"),
         ] {
-            assert_eq!(size(bytes), text);
+            assert_eq!(format_size(bytes), text);
         }
     }
 }

@@ -23,9 +23,9 @@ What it makes there:
   A namespace, a ServiceAccount with a token, a ClusterRole that names each kind (no '*'), and its
   binding. Run it again after kinds were added to the cluster, or to change the profile: it changes
   what is other than it should be, says so, and keeps what the account was made for (profile,
-  impersonation, tokens, the token's lifetime) but for what you say. In the cluster's file it sets
-  endpoints, authorities, credentials, impersonation and tokenReview; all other fields stay, and
-  comments. To leave, delete the ClusterRoleBinding and the namespace.
+  impersonation, tokens, the token's lifetime) except for the flags that you give. In the cluster's
+  file it sets endpoints, authorities, credentials, impersonation and tokenReview; all other fields
+  and all comments stay. To leave, delete the ClusterRoleBinding and the namespace.
 
 Profiles:
   read               lists and watches everything but secrets; users may read

@@ -10,7 +10,8 @@ use super::group_resource::GroupResource;
 
 const EXAMPLES: &str = "Examples:
   tributary policy test --config clusters/ --user ann --group dev --verb list --resource pods --namespace shop
-      says for the merged view and for each cluster which rule takes the request, and by which entries
+      says for the merged view and for each cluster which rule takes the request, and by which
+      entries; ends with a verdict for each path
   tributary policy test --config clusters/ --cluster eu --user ann --verb create --resource pods/exec
   tributary policy test --config clusters/ --user system:serviceaccount:shop:web --verb get --path /clusters/eu/version
   tributary policy test --kubeconfig all.kubeconfig --user ann --verb get --path /api/v1/namespaces/shop/secrets/s

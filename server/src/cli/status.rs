@@ -16,10 +16,11 @@ pub(super) const EXAMPLES: &str = "Examples:
       prints the whole report: reasons that are cut on the screen are whole there
 
 The columns:
-  HEALTH   ready; refusing: it answers, but refuses what is asked for; pending: not asked yet;
-           troubled: something is wrong with it as a whole; misconfigured; without credentials;
-           unauthorized: it rejects them; untrusted: its certificate is not believed; unreachable
-  AGE      how old the oldest of what is held of it is
+  HEALTH   ready; refusing: it answers, but refuses some requests; pending: not asked yet;
+           misconfigured: invalid configuration, or another protocol; without credentials: no plugin
+           or file gives them; unauthorized: it rejects them; untrusted: Tributary does not trust its
+           certificate; unreachable; troubled: another fault of the whole cluster
+  AGE      seconds since Tributary last heard from it; with several collections the oldest value
   LATENCY  how long its last answer to /readyz took
   BEHIND   how many of its collections are not current
 

@@ -203,7 +203,7 @@ fn said(
         )
     }));
     lines.push("What is to be written here:".to_owned());
-    lines.extend(written.said());
+    lines.extend(written.describe());
     lines.join("\n") + "\n"
 }
 

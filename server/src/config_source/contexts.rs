@@ -214,7 +214,7 @@ impl ContextSelection {
         let unnamed = |context: &String| Choice { context: context.clone(), name: None, named: false };
         let (mut choices, mut excluded, mut chooses) = (Vec::new(), BTreeSet::new(), false);
         for selector in &self.0 {
-            if let Some(contexts) = exclusion(selector, contexts)? {
+            if let Some(contexts) = find_excluded(selector, contexts)? {
                 excluded.extend(contexts);
                 continue;
             }
@@ -222,7 +222,7 @@ impl ContextSelection {
             match selector {
                 Selector::Item(item) => choices.push(choose_item(item, contexts)?),
                 Selector::Pattern(pattern) | Selector::Exclusion(pattern) => {
-                    choices.extend(matching(pattern, contexts)?.into_iter().map(unnamed));
+                    choices.extend(find_matching(pattern, contexts)?.into_iter().map(unnamed));
                 }
             }
         }
@@ -238,14 +238,14 @@ impl ContextSelection {
 }
 
 /// The contexts that an item excludes; `None` for an item that chooses contexts.
-fn exclusion<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
+fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
-        Selector::Exclusion(pattern) => matching(pattern, contexts).map(Some),
+        Selector::Exclusion(pattern) => find_matching(pattern, contexts).map(Some),
         // The name of a context may begin with an exclamation mark.
         Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
             Some(name) => match contexts.iter().find(|context| *context == name) {
                 Some(context) => Ok(Some(vec![context])),
-                None => Err(unknown(name, contexts)),
+                None => Err(unknown_context(name, contexts)),
             },
             None => Ok(None),
         },
@@ -254,7 +254,7 @@ fn exclusion<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<V
 }
 
 /// The contexts that a pattern matches, at least one.
-fn matching<'a>(pattern: &Regex, contexts: &'a [String]) -> Result<Vec<&'a String>, ContextsError> {
+fn find_matching<'a>(pattern: &Regex, contexts: &'a [String]) -> Result<Vec<&'a String>, ContextsError> {
     let matching: Vec<_> = contexts.iter().filter(|context| pattern.is_match(context)).collect();
     match matching.is_empty() {
         true => {
@@ -265,12 +265,12 @@ fn matching<'a>(pattern: &Regex, contexts: &'a [String]) -> Result<Vec<&'a Strin
     }
 }
 
-fn unknown(context: &str, contexts: &[String]) -> ContextsError {
+fn unknown_context(context: &str, contexts: &[String]) -> ContextsError {
     ContextsError::UnknownContext { context: context.to_owned(), existing: Existing(contexts.to_vec()) }
 }
 
 /// Formats a `--contexts` flag that excludes a context, in addition to the given selection; quoted for a shell.
-pub fn excluding(context: &str, given: Option<&str>) -> String {
+pub fn format_exclusion(context: &str, given: Option<&str>) -> String {
     // A comma would end the item.
     let item = match context.contains(',') {
         true => format!("!/^{}$/", regex::escape(context)),
@@ -324,10 +324,10 @@ fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError>
     if exists(item) {
         return Ok(Choice { context: item.to_owned(), name: None, named: true });
     }
-    let Some((name, context)) = item.split_once('=') else { return Err(unknown(item, contexts)) };
+    let Some((name, context)) = item.split_once('=') else { return Err(unknown_context(item, contexts)) };
     let (name, context) = (name.trim(), context.trim());
     if !exists(context) {
-        return Err(unknown(context, contexts));
+        return Err(unknown_context(context, contexts));
     }
     let name = ClusterName::new(name).map_err(|source| ContextsError::GivenName { item: item.to_owned(), source })?;
     Ok(Choice { context: context.to_owned(), name: Some(name), named: true })
@@ -474,7 +474,7 @@ mod tests {
             ("b", Some("/./"), "--contexts '/./,!b'"),
             ("b,c", Some("/./"), "--contexts '/./,!/^b,c$/'"),
         ] {
-            let flag = excluding(context, given);
+            let flag = format_exclusion(context, given);
             assert_eq!(flag, expected);
             let value = flag.strip_prefix("--contexts '").unwrap().strip_suffix('\'').unwrap();
             assert_eq!(select(value, &["a", context]), Ok(vec![("a".to_owned(), "a".to_owned())]));

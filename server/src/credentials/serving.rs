@@ -70,11 +70,11 @@ pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
         (parsed.is_ca(), "it is an authority's own (CA:TRUE), which some clients take from no server"),
     ];
     let of_names = all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt.to_owned());
-    of_time(parsed.validity(), now).into_iter().chain(of_names).collect()
+    doubt_time(parsed.validity(), now).into_iter().chain(of_names).collect()
 }
 
 /// The reason why clients refuse a certificate because of its time, now or within a week.
-fn of_time(validity: &Validity, now: SystemTime) -> Option<String> {
+fn doubt_time(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

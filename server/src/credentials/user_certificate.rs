@@ -137,9 +137,9 @@ impl ClientAuthority {
         let (asked, authority_end) = (now + lifetime, Duration::from_secs(authority_end));
         let end = asked.min(authority_end);
         let key = KeyPair::generate()?;
-        let unnamed = self.unnamed(&authority, &key, (now.saturating_sub(CLOCK_SKEW), end))?;
+        let unnamed = self.make_unnamed(&authority, &key, (now.saturating_sub(CLOCK_SKEW), end))?;
         let names = (authority.subject().as_raw(), &*distinguished_name(user));
-        let certificate = named(&unnamed, names, &self.key)?;
+        let certificate = insert_names(&unnamed, names, &self.key)?;
         let mut chain = vec![CertificateDer::from(certificate)];
         if authority.subject().as_raw() != authority.issuer().as_raw() {
             chain.push(self.certificate.clone());
@@ -153,7 +153,7 @@ impl ClientAuthority {
     }
 
     /// Makes a certificate with empty names for a key.
-    fn unnamed(
+    fn make_unnamed(
         &self,
         authority: &X509Certificate<'_>,
         key: &KeyPair,
@@ -185,7 +185,7 @@ fn key_identifier(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
 }
 
 /// Inserts the names of issuer and subject (DER) into a certificate, and signs it with the issuer's key.
-fn named(
+fn insert_names(
     certificate: &[u8],
     (issuer, subject): (&[u8], &[u8]),
     key: &KeyPair,

@@ -171,7 +171,7 @@ impl PolicyQuestion {
         let counted = beyond_member(&user);
         let counted = self.attributes(&read, (counted.username.as_str(), counted.groups.as_slice()));
         let clusters = named_clusters(settings, cluster)?;
-        let compiled = Compiled::of(settings, &clusters);
+        let compiled = Compiled::new(settings, &clusters);
         let mut out = String::new();
         if let Some(global) = &compiled.global {
             out.push_str(&told::told(&format!("{}, globally", merged_object()), None, global, &asked));
@@ -192,7 +192,7 @@ impl PolicyQuestion {
             out.push_str(&told::told(&format!("UpstreamCluster {}", own.name), frozen, &own.policies, &asked));
         }
         let merged = cluster.is_none().then_some((is_answered_here, is_for_resource));
-        out.push_str(&verdicts::told(&compiled, merged, &asked));
+        out.push_str(&verdicts::list_verdicts(&compiled, merged, &asked));
         Ok(out)
     }
 
@@ -301,7 +301,7 @@ struct CompiledCluster<'a> {
 }
 
 impl<'a> Compiled<'a> {
-    fn of(settings: &DispatchSettings, clusters: &[(&'a ClusterName, &'a PlacePolicies)]) -> Self {
+    fn new(settings: &DispatchSettings, clusters: &[(&'a ClusterName, &'a PlacePolicies)]) -> Self {
         let clusters = clusters.iter().map(|(name, place)| CompiledCluster {
             name,
             denies_all: place.denies_all,

@@ -217,7 +217,7 @@ fn new_document() -> Map<String, Value> {
 
 /// The text after the edits, which may come in any order. Those of one place keep theirs.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
-    let layout = Layout::of(text).map_err(|_| ChangeError::Form)?;
+    let layout = Layout::parse(text).map_err(|_| ChangeError::Form)?;
     edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)
 }
 

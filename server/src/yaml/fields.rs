@@ -10,10 +10,10 @@ use super::layout::{Layout, Mapping, Node};
 /// Changes a document from the value `from` to the value `to`; the lines of equal fields stay. `None` for a document in
 /// braces, whose fields have no lines of their own, and for a document with anchors.
 pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
-    let layout = Layout::of(text).ok()?;
+    let layout = Layout::parse(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };
     let mut edits = Vec::new();
-    collect(&layout, &layout.block_mapping(layout.root()?)?, (from, wanted), &mut edits)?;
+    collect_edits(&layout, &layout.block_mapping(layout.root()?)?, (from, wanted), &mut edits)?;
     let changed = apply(text, edits)?;
     // A wrong edit is never written: the result has to have the wanted value.
     let is_read: Value = serde_saphyr::from_str(&changed).ok()?;
@@ -24,7 +24,7 @@ pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String
 type BeforeAndAfter<'a> = (&'a Map<String, Value>, &'a Map<String, Value>);
 
 /// Collects the edits of a mapping and of the mappings below it.
-fn collect(
+fn collect_edits(
     layout: &Layout<'_>,
     mapping: &Mapping<'_>,
     (from, to): BeforeAndAfter<'_>,
@@ -43,9 +43,9 @@ fn collect(
             (None, Some(value)) => edits.push(Edit::insert(end, layout.with_newline(end, field(key, value)?))),
             (Some(there), None) => edits.push(Edit::remove(there.lines)),
             (Some(there), Some(value)) => {
-                let inner = within(layout, there.value, (from.get(key)?, value));
+                let inner = find_inner_mapping(layout, there.value, (from.get(key)?, value));
                 match inner {
-                    Some((inner, pair)) => collect(layout, &inner, pair, edits)?,
+                    Some((inner, pair)) => collect_edits(layout, &inner, pair, edits)?,
                     None => {
                         let (from, to) = there.lines;
                         edits.push(Edit { from, to, put: field(key, value)? });
@@ -58,7 +58,7 @@ fn collect(
 }
 
 /// The mapping of a field, if its own fields can change one by one and some of them stay.
-fn within<'a, 'b>(
+fn find_inner_mapping<'a, 'b>(
     layout: &Layout<'_>,
     node: &'a Node,
     (from, to): (&'b Value, &'b Value),

@@ -61,7 +61,7 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// What is no YAML.
-    pub(crate) fn of(text: &'a str) -> Result<Self, ScanError> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, ScanError> {
         let mut events = Events { parser: Parser::new_from_str(text) };
         let root = events.document()?;
         // A document of nothing but comments is an empty scalar.

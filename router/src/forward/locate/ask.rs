@@ -123,7 +123,7 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
     for (cluster, reply) in replies {
         match reply {
             Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
-            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::passing().decode(&text) {
+            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::for_forwarding().decode(&text) {
                 Ok(object) => located.add(cluster, Some(Arc::new(object)), room),
                 Err(ObjectDecodeError::Missing(_)) => located.add(cluster, None, room),
                 Err(error) => located.not_told(&cluster, format!("its answer cannot be read: {error}")),

@@ -67,7 +67,7 @@ pub(super) fn query_may_hold(query: &str) -> bool {
 }
 
 /// Whether a body may have something of the merged view. Most bodies have nothing.
-pub(super) fn may_hold_ours(format: Format, body: &[u8]) -> bool {
+pub(super) fn body_may_hold(format: Format, body: &[u8]) -> bool {
     rewrite::may_hold(format, body, &OURS)
 }
 
@@ -280,7 +280,7 @@ mod tests {
         };
         let mut request = Request::new(body.into());
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("1"));
-        if !may_hold_ours(format, request.body()) {
+        if !body_may_hold(format, request.body()) {
             return Ok(Rewritten { body: request.into_body(), content_type: None });
         }
         let body = RequestBody::new(format, request.body().clone()).or_else(YamlBody::convert);

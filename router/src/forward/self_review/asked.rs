@@ -60,24 +60,24 @@ impl AskedRight {
     /// [`Malformed`].
     fn of_protobuf(body: &[u8], is_of_rules: bool) -> Result<Self, Malformed> {
         // `raw` is of type bytes, so its last occurrence counts.
-        let object = last(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
-        let spec = merged(object, 2)?.unwrap_or_default();
+        let object = last_contents(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
+        let spec = merged_message(object, 2)?.unwrap_or_default();
         if is_of_rules {
-            return Ok(Self { namespace: text(&spec, 1)?, ..Self::default() });
+            return Ok(Self { namespace: last_text(&spec, 1)?, ..Self::default() });
         }
-        let user = text(&spec, 3)?;
-        if let Some(path) = merged(&spec, 2)? {
-            return Ok(Self { verb: text(&path, 2)?, user, path: Some(text(&path, 1)?), ..Self::default() });
+        let user = last_text(&spec, 3)?;
+        if let Some(path) = merged_message(&spec, 2)? {
+            return Ok(Self { verb: last_text(&path, 2)?, user, path: Some(last_text(&path, 1)?), ..Self::default() });
         }
-        let attributes = merged(&spec, 1)?.unwrap_or_default();
+        let attributes = merged_message(&spec, 1)?.unwrap_or_default();
         Ok(Self {
-            namespace: text(&attributes, 1)?,
-            verb: text(&attributes, 2)?,
-            group: text(&attributes, 3)?,
-            version: text(&attributes, 4)?,
-            resource: text(&attributes, 5)?,
-            subresource: text(&attributes, 6)?,
-            name: text(&attributes, 7)?,
+            namespace: last_text(&attributes, 1)?,
+            verb: last_text(&attributes, 2)?,
+            group: last_text(&attributes, 3)?,
+            version: last_text(&attributes, 4)?,
+            resource: last_text(&attributes, 5)?,
+            subresource: last_text(&attributes, 6)?,
+            name: last_text(&attributes, 7)?,
             user,
             path: None,
         })
@@ -129,29 +129,29 @@ impl AskedRight {
 }
 
 /// The contents of all length-delimited fields of this number.
-fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
+fn all_contents(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
     let fields = wire::fields(message).filter(|field| !field.is_ok_and(|field| field.number != number));
     let contents: Result<Vec<_>, _> = fields.map(|field| field.map(|field| field.contents)).collect();
     Ok(contents?.into_iter().flatten().collect())
 }
 
 /// The contents of the last field of this number. The last one counts if bytes or a text occur several times.
-fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
-    Ok(all(message, number)?.pop())
+fn last_contents(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
+    Ok(all_contents(message, number)?.pop())
 }
 
 /// The message in the fields of this number; `None` without such a field. Several occurrences are merged, which
 /// concatenation does.
 ///
 /// Source: protobuf's encoding guide ("Last One Wins").
-fn merged(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malformed> {
-    let occurrences = all(message, number)?;
+fn merged_message(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malformed> {
+    let occurrences = all_contents(message, number)?;
     Ok((!occurrences.is_empty()).then(|| occurrences.concat()))
 }
 
 /// The text in the last field of this number.
-fn text(message: &[u8], number: u64) -> Result<String, Malformed> {
-    let contents = last(message, number)?.unwrap_or_default();
+fn last_text(message: &[u8], number: u64) -> Result<String, Malformed> {
+    let contents = last_contents(message, number)?.unwrap_or_default();
     String::from_utf8(contents.to_vec()).map_err(|_| Malformed)
 }
 

@@ -14,7 +14,11 @@ use crate::rights::Candidates;
 
 /// Chooses the candidates that a review concerns; all candidates if none is known to have the namespace or the account.
 /// Memory answers for cached kinds. Other kinds need a request to the clusters, for some seconds at most.
-pub(super) async fn concerned(request: ClientRequest<'_>, asked: &AskedRight, candidates: &Candidates) -> Candidates {
+pub(super) async fn choose_concerned(
+    request: ClientRequest<'_>,
+    asked: &AskedRight,
+    candidates: &Candidates,
+) -> Candidates {
     let request = request.about(request.resource, request.served, candidates);
     if request.clusters().len() < 2 {
         return candidates.clone();
@@ -26,20 +30,22 @@ pub(super) async fn concerned(request: ClientRequest<'_>, asked: &AskedRight, ca
     // The impersonated user may lack the right to get namespaces.
     let caller = request.caller.of_owner();
     let request = ClientRequest { caller: &caller, ..request };
-    let having_namespace = having(request, "namespaces", None, &asked.namespace).await;
+    let having_namespace = find_having(request, "namespaces", None, &asked.namespace).await;
     let having_account = match ServiceAccount::of_user(&user) {
-        Some(ServiceAccount { namespace, name }) => having(request, "serviceaccounts", Some(namespace), name).await,
+        Some(ServiceAccount { namespace, name }) => {
+            find_having(request, "serviceaccounts", Some(namespace), name).await
+        }
         None => None,
     };
     let all = request.configuration.clusters.keys();
-    match choose(having_namespace, having_account) {
+    match combine(having_namespace, having_account) {
         Some(concerned) => candidates.except(all, |cluster| !concerned.contains(cluster)),
         None => candidates.clone(),
     }
 }
 
 /// The clusters that have, or may have, an object of the core group; `None` if none is known to have it.
-async fn having(
+async fn find_having(
     request: ClientRequest<'_>,
     resource: &str,
     namespace: Option<&str>,
@@ -56,7 +62,7 @@ async fn having(
 
 /// Combines the clusters with the namespace and the clusters with the account. The account decides: it acts in its own
 /// cluster.
-fn choose(
+fn combine(
     having_namespace: Option<BTreeSet<ClusterName>>,
     having_account: Option<BTreeSet<ClusterName>>,
 ) -> Option<BTreeSet<ClusterName>> {
@@ -79,7 +85,7 @@ mod tests {
         for (namespace, account, expected) in
             [("-", "-", "-"), ("a b", "-", "a b"), ("-", "b", "b"), ("a b", "b c", "b"), ("a", "b", "b")]
         {
-            assert_eq!(choose(names(namespace), names(account)), names(expected), "{namespace}, {account}");
+            assert_eq!(combine(names(namespace), names(account)), names(expected), "{namespace}, {account}");
         }
     }
 }

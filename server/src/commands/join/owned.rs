@@ -44,7 +44,7 @@ impl OwnedFields {
     ///
     /// # Errors
     /// For a kubeconfig that an UpstreamCluster cannot express.
-    pub(super) fn of(
+    pub(super) fn new(
         arguments: &JoinArguments,
         uid: &str,
         (config, proxy): (&kube::Config, Option<&Uri>),
@@ -82,7 +82,7 @@ impl OwnedFields {
 
     /// Whether an UpstreamCluster describes this cluster: it has the same uid, or no uid and the same address and
     /// authorities.
-    pub(super) fn are_of(&self, present: &Value) -> bool {
+    pub(super) fn describe_same_cluster(&self, present: &Value) -> bool {
         match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
             Some(uid) => self.uid == uid,
             None => {
@@ -93,7 +93,7 @@ impl OwnedFields {
     }
 
     /// Sets these fields in an UpstreamCluster, and keeps all others.
-    pub(super) fn in_place(&self, name: &ClusterName, present: Option<&Value>) -> Value {
+    pub(super) fn apply_to(&self, name: &ClusterName, present: Option<&Value>) -> Value {
         let mut object = present.cloned().unwrap_or_else(|| {
             json!({"apiVersion": tributary_crds::API_VERSION, "kind": "UpstreamCluster",
                 "metadata": {"name": name.as_str()}, "spec": {}})
@@ -106,24 +106,24 @@ impl OwnedFields {
         spec["credentials"] = json!({"tokenFile": format!("{name}.token")});
         // The user may choose a file of authorities, which can change without `join`.
         if spec["caFile"].is_null() {
-            set(spec, "caData", self.authorities.clone().map(Value::from));
-            set(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));
+            set_or_remove(spec, "caData", self.authorities.clone().map(Value::from));
+            set_or_remove(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));
         }
-        set(spec, "kubeconfig", None);
+        set_or_remove(spec, "kubeconfig", None);
         for (field, given) in [("tlsServerName", &self.tls_server_name), ("proxyURL", &self.proxy)] {
             if let Some(given) = given {
                 spec[field] = given.clone().into();
             }
         }
-        self.tell(spec);
+        self.set_impersonation(spec);
         object
     }
 
     /// Sets the impersonated fields of users, and whether the cluster reviews tokens.
-    fn tell(&self, spec: &mut Value) {
+    fn set_impersonation(&self, spec: &mut Value) {
         let told = &mut spec["impersonation"];
         if let Some(tells_uid) = self.tells_uid {
-            set(told, "uid", tells_uid.then_some(true.into()));
+            set_or_remove(told, "uid", tells_uid.then_some(true.into()));
         }
         let present = told["extra"].as_array().cloned().unwrap_or_default();
         let extra = match &self.extra {
@@ -133,12 +133,12 @@ impl OwnedFields {
                 present.iter().cloned().chain(further).collect::<Vec<_>>()
             }
         };
-        set(told, "extra", (!extra.is_empty()).then_some(extra.into()));
+        set_or_remove(told, "extra", (!extra.is_empty()).then_some(extra.into()));
         if told.as_object().is_some_and(serde_json::Map::is_empty) {
-            set(spec, "impersonation", None);
+            set_or_remove(spec, "impersonation", None);
         }
         if let Some(reviews_tokens) = self.reviews_tokens {
-            set(spec, "tokenReview", reviews_tokens.then_some(true.into()));
+            set_or_remove(spec, "tokenReview", reviews_tokens.then_some(true.into()));
         }
     }
 
@@ -149,7 +149,7 @@ impl OwnedFields {
 }
 
 /// Sets a field of an object, or removes it.
-fn set(object: &mut Value, field: &str, value: Option<Value>) {
+fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
     match (value, object) {
         (Some(value), object) => object[field] = value,
         (None, Value::Object(fields)) => drop(fields.remove(field)),
@@ -159,13 +159,13 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
 
 /// Lists the changes between two states of an object, a line for each field. The line of a long field, or of one that
 /// may hold a secret, lacks the value.
-pub(super) fn changes(from: &Value, to: &Value) -> Vec<String> {
+pub(super) fn list_changes(from: &Value, to: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    differ("", (from, to), &mut lines);
+    collect_changes("", (from, to), &mut lines);
     lines
 }
 
-fn differ(path: &str, (from, to): (&Value, &Value), lines: &mut Vec<String>) {
+fn collect_changes(path: &str, (from, to): (&Value, &Value), lines: &mut Vec<String>) {
     if from == to {
         return;
     }
@@ -173,7 +173,7 @@ fn differ(path: &str, (from, to): (&Value, &Value), lines: &mut Vec<String>) {
         let new = right.keys().filter(|key| !left.contains_key(*key));
         for key in left.keys().chain(new) {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            differ(&path, (&from[key], &to[key]), lines);
+            collect_changes(&path, (&from[key], &to[key]), lines);
         }
         return;
     }
@@ -203,7 +203,7 @@ mod tests {
         config.root_cert = Some(vec![b"authority".to_vec()]);
         change(&mut config);
         let purpose = purpose::of(&arguments, None, 36).unwrap();
-        OwnedFields::of(&arguments, "u1", (&config, None), &purpose).unwrap()
+        OwnedFields::new(&arguments, "u1", (&config, None), &purpose).unwrap()
     }
 
     fn eu() -> ClusterName {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn fields_of_the_user_stay() {
-        let first = owned("", |_| {}).in_place(&eu(), None);
+        let first = owned("", |_| {}).apply_to(&eu(), None);
         let mut present = first.clone();
         for (field, value) in [
             ("dispatchPolicies", json!([{"name": "freeze"}])),
@@ -226,18 +226,18 @@ mod tests {
             present["spec"][field] = value;
         }
         present["metadata"]["labels"] = json!({"region": "eu"});
-        assert_eq!(owned("", |_| {}).in_place(&eu(), Some(&present)), present);
-        assert_eq!(changes(&present, &present), Vec::<String>::new());
+        assert_eq!(owned("", |_| {}).apply_to(&eu(), Some(&present)), present);
+        assert_eq!(list_changes(&present, &present), Vec::<String>::new());
         // A file of authorities replaces the authorities that `join` would write.
         let spec = present["spec"].as_object_mut().unwrap();
         spec.remove("caData");
         spec.insert("caFile".to_owned(), "eu.crt".into());
-        assert_eq!(owned("", |_| {}).in_place(&eu(), Some(&present)), present);
+        assert_eq!(owned("", |_| {}).apply_to(&eu(), Some(&present)), present);
     }
 
     #[test]
     fn join_lists_each_change_of_its_fields() {
-        let mut present = owned("--tokens --impersonate-uid --impersonate-extra a.b/c", |_| {}).in_place(&eu(), None);
+        let mut present = owned("--tokens --impersonate-uid --impersonate-extra a.b/c", |_| {}).apply_to(&eu(), None);
         present["spec"]["credentials"]["token"] = "hunter2".into();
         for (flags, moved, expected) in [
             ("", false, vec!["remove  spec.credentials.token"]),
@@ -268,8 +268,8 @@ mod tests {
                     config.accept_invalid_certs = true;
                 }
             };
-            let object = owned(flags, moves).in_place(&eu(), Some(&present));
-            assert_eq!(changes(&present, &object), expected, "{flags}");
+            let object = owned(flags, moves).apply_to(&eu(), Some(&present));
+            assert_eq!(list_changes(&present, &object), expected, "{flags}");
         }
     }
 }

@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_crds::Severity;
 
 use super::account::Purpose;
-use super::owned::{OwnedFields, changes};
+use super::owned::{OwnedFields, list_changes};
 use crate::cli::JoinArguments;
 use crate::config_source::contexts::cluster_name;
 use crate::data_directory::write_private;
@@ -54,11 +54,11 @@ impl Written {
         if !directory.is_dir() {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
-        let owned = OwnedFields::of(arguments, uid, reached, purpose)?;
-        let same = Known::of_cluster(directory, &owned);
-        let name = name(arguments, &same)?;
+        let owned = OwnedFields::new(arguments, uid, reached, purpose)?;
+        let same = Known::find_in(directory, &owned);
+        let name = choose_name(arguments, &same)?;
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
-        let present = present(&cluster, &token)?;
+        let present = read_present(&cluster, &token)?;
         if present.is_some() && !same.iter().any(|known| known.file == cluster) {
             bail!(
                 "{} is of another cluster than {}; choose another --name, or delete it first",
@@ -67,14 +67,14 @@ impl Written {
             )
         }
         if let Some(other) = same.iter().find(|known| known.name != name.as_str()) {
-            bail!("{}", other.in_the_way_of(Some(&name)));
+            bail!("{}", other.refuse_name(Some(&name)));
         }
         let (text, changes) = match present {
             Some(text) => {
-                let updated = updated(&text, &name, &owned).with_context(|| cluster.display().to_string())?;
+                let updated = update_text(&text, &name, &owned).with_context(|| cluster.display().to_string())?;
                 (updated.0, Some(updated.1))
             }
-            None => (format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&owned.in_place(&name, None))?), None),
+            None => (format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&owned.apply_to(&name, None))?), None),
         };
         Ok(Self { cluster, token, changes, text })
     }
@@ -92,7 +92,7 @@ impl Written {
     }
 
     /// Lists the files and the changes for the user.
-    pub(super) fn said(&self) -> Vec<String> {
+    pub(super) fn describe(&self) -> Vec<String> {
         let mut lines = vec![format!("  {}  its token", self.token.display())];
         let cluster = self.cluster.display();
         match &self.changes {
@@ -118,11 +118,11 @@ struct Known {
 
 impl Known {
     /// Finds the UpstreamClusters in the directory that describe the cluster.
-    fn of_cluster(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
+    fn find_in(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
         let documents = tributary_crds::documents_of(directory);
         let same = documents
             .into_iter()
-            .filter(|(_, document)| document["kind"] == "UpstreamCluster" && owned.are_of(document));
+            .filter(|(_, document)| document["kind"] == "UpstreamCluster" && owned.describe_same_cluster(document));
         let known = same.map(|(origin, document)| {
             let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let is_ours = fs::read_to_string(&origin.file).is_ok_and(|text| text.starts_with(MARK));
@@ -133,7 +133,7 @@ impl Known {
     }
 
     /// The message that refuses a second name for the cluster.
-    fn in_the_way_of(&self, name: Option<&ClusterName>) -> String {
+    fn refuse_name(&self, name: Option<&ClusterName>) -> String {
         let Self { file, name: own, is_ours } = self;
         let file = file.display();
         let wanted = name.map(|name| format!(", to have it as {:?}", name.as_str())).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Known {
 }
 
 /// Chooses the name of the cluster: `--name`, else the name in the directory, else one from the context.
-fn name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName> {
+fn choose_name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName> {
     if let Some(name) = &arguments.name {
         return Ok(name.clone());
     }
@@ -159,7 +159,7 @@ fn name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName
         [] => derived
             .with_context(|| format!("context {:?} gives no name for a cluster; name it by --name", arguments.context)),
         [known] if known.is_ours => Ok(ClusterName::new(&known.name)?),
-        [known] => bail!("{}", known.in_the_way_of(derived.ok().as_ref())),
+        [known] => bail!("{}", known.refuse_name(derived.ok().as_ref())),
         [one, other, ..] => bail!(
             "{} has this cluster as {:?}, and {} as {:?}; delete one of them first",
             one.file.display(),
@@ -174,7 +174,7 @@ fn name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName
 ///
 /// # Errors
 /// If `join` did not write the file, or if there is a token file alone.
-fn present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
+fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
     let foreign = |path: &Path| {
         anyhow::anyhow!(
             "{} is there already and was not written by tributary join; choose another --name",
@@ -197,7 +197,7 @@ fn present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
 ///
 /// # Errors
 /// If the file has further objects, or the result would not be valid.
-fn updated(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Result<(String, Vec<String>)> {
+fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Result<(String, Vec<String>)> {
     let file = PathBuf::from(format!("{name}.yaml"));
     let objects: Vec<_> = tributary_crds::documents(text, &file).collect();
     ensure!(
@@ -207,8 +207,8 @@ fn updated(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Resul
     );
     tributary_crds::parse(text, &file).context("it has to be corrected first")?;
     let before: Value = serde_saphyr::from_str(text)?;
-    let after = owned.in_place(name, Some(&before));
-    let mut changes = changes(&before, &after);
+    let after = owned.apply_to(name, Some(&before));
+    let mut changes = list_changes(&before, &after);
     let changed = if before == after { Some(text.to_owned()) } else { with_fields(text, &before, &after) };
     let written = match changed {
         Some(changed) => format!("{FIRST_LINE}\n{}", changed.split_once('\n').map_or("", |(_, body)| body)),
@@ -217,14 +217,14 @@ fn updated(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Resul
             format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&after)?)
         }
     };
-    let (was, is) = (errors(text), errors(&written));
+    let (was, is) = (validation_errors(text), validation_errors(&written));
     let new: Vec<_> = is.iter().filter(|error| !was.contains(error)).map(String::as_str).collect();
     ensure!(new.is_empty(), "it would not be valid with what join says of the cluster: {}", new.join("; "));
     Ok((written, changes))
 }
 
 /// Validates the objects of a text, and returns the errors.
-fn errors(text: &str) -> Vec<String> {
+fn validation_errors(text: &str) -> Vec<String> {
     let Ok(objects) = tributary_crds::parse(text, Path::new("")) else { return Vec::new() };
     let errors = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error);
     errors.map(|problem| problem.to_string()).collect()
@@ -270,7 +270,7 @@ mod tests {
         fn join(&self, line: &str, cluster: (&str, &str)) -> String {
             let planned = self.plan(line, cluster, None).unwrap();
             planned.write(&SecretString::from("t")).unwrap();
-            planned.said().join("\n")
+            planned.describe().join("\n")
         }
 
         fn refused(&self, line: &str, cluster: (&str, &str)) -> String {

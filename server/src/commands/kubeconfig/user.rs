@@ -28,11 +28,11 @@ use crate::output::print;
 /// A usage failure that names the flag to correct; a runtime failure if the file cannot be written.
 pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     check_identity(&arguments.name, &arguments.groups).map_err(Failure::Usage)?;
-    let path = path(arguments).map_err(Failure::Usage)?;
+    let path = choose_path(arguments).map_err(Failure::Usage)?;
     let owner = Owner { user: &arguments.name, flag: "--output" };
     check_replaceable(&path, owner)?;
-    let authority_pem = server_authority(arguments.certificate_authority.as_deref()).map_err(Failure::Usage)?;
-    let made = certificate(arguments).map_err(Failure::Usage)?;
+    let authority_pem = read_server_authority(arguments.certificate_authority.as_deref()).map_err(Failure::Usage)?;
+    let made = issue_certificate(arguments).map_err(Failure::Usage)?;
     let credential = json!({
         "client-certificate-data": STANDARD.encode(&made.chain_pem),
         "client-key-data": STANDARD.encode(&made.key_pem),
@@ -43,7 +43,7 @@ pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     let (url, clusters) = (&*arguments.server, &*clusters);
     let written = ClientKubeconfig { url, authority_pem, owner, credential, clusters }.write(&path);
     written?;
-    print(&said(arguments, &path, &made));
+    print(&describe(arguments, &path, &made));
     Ok(())
 }
 
@@ -69,7 +69,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
 }
 
 /// Chooses the file of the kubeconfig.
-fn path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
+fn choose_path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     let name = &arguments.name;
     let is_plain = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
     match &arguments.output {
@@ -80,21 +80,21 @@ fn path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
 }
 
 /// Reads the authority of the endpoint's certificate, PEM; `None` for the system's authorities.
-fn server_authority(path: Option<&Path>) -> anyhow::Result<Option<String>> {
+fn read_server_authority(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
-    let text = read(path, "--certificate-authority")?;
+    let text = read_file(path, "--certificate-authority")?;
     if CertificateDer::pem_slice_iter(&text).flatten().next().is_none() {
         bail!("--certificate-authority {}: it holds no certificate; give PEM", path.display());
     }
     Ok(Some(String::from_utf8(text).with_context(|| format!("--certificate-authority {}", path.display()))?))
 }
 
-fn certificate(arguments: &UserArguments) -> anyhow::Result<UserCertificate> {
+fn issue_certificate(arguments: &UserArguments) -> anyhow::Result<UserCertificate> {
     let UserArguments { client_ca, client_ca_key, name, groups, .. } = arguments;
     let (of_ca, of_key) =
         (format!("--client-ca {}", client_ca.display()), format!("--client-ca-key {}", client_ca_key.display()));
-    let bundle = read(client_ca, "--client-ca")?;
-    let key = AuthorityKey::read(&read(client_ca_key, "--client-ca-key")?).with_context(|| of_key.clone())?;
+    let bundle = read_file(client_ca, "--client-ca")?;
+    let key = AuthorityKey::read(&read_file(client_ca_key, "--client-ca-key")?).with_context(|| of_key.clone())?;
     let authority = ClientAuthority::new(&bundle, key);
     let authority = authority.map_err(|error| {
         let at = if error.is_about_key() { &of_key } else { &of_ca };
@@ -103,24 +103,24 @@ fn certificate(arguments: &UserArguments) -> anyhow::Result<UserCertificate> {
     authority.issue(&NamedUser { name, groups }, now(), arguments.expires).context(of_ca)
 }
 
-fn read(path: &Path, flag: &str) -> anyhow::Result<Vec<u8>> {
+fn read_file(path: &Path, flag: &str) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{flag} {} cannot be read", path.display()))
 }
 
 /// Describes the new kubeconfig to the user.
-fn said(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> String {
+fn describe(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> String {
     let path = path.display();
     let groups = match &arguments.groups[..] {
         [] => "no groups".to_owned(),
         groups => format!("groups {}", groups.join(", ")),
     };
     let contexts: Vec<_> = std::iter::once(ALL).chain(arguments.clusters.iter().map(|name| name.as_str())).collect();
-    let lasts = lasts(made.end.saturating_sub(now()));
+    let validity = format_duration(made.end.saturating_sub(now()));
     let why = if made.is_shortened { ", when its authority ends" } else { "" };
     let end = i64::try_from(made.end.as_secs()).ok().and_then(|end| Timestamp::from_second(end).ok());
     let end = end.map(|end| format!(", until {end}")).unwrap_or_default();
     format!(
-        "Wrote {path}: user {:?}, {groups}; contexts {}, at {}.\nIt is valid for {lasts}{end}{why}. Nobody can call it back \
+        "Wrote {path}: user {:?}, {groups}; contexts {}, at {}.\nIt is valid for {validity}{end}{why}. Nobody can call it back \
          before; serve --denied-users-file refuses a user.\nTry it: kubectl --kubeconfig {path} auth whoami\n",
         arguments.name,
         contexts.join(", "),
@@ -129,7 +129,7 @@ fn said(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> Strin
 }
 
 /// Formats a duration in minutes, hours or days: the greatest unit with a number of two or more.
-fn lasts(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     // Half a minute for the time since the certificate was made.
     let minutes = (duration.as_secs() + 30) / 60;
     match minutes {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_duration_has_one_unit() {
-        let minutes = |minutes: u64| lasts(Duration::from_secs(minutes * 60 - 1));
+        let minutes = |minutes: u64| format_duration(Duration::from_secs(minutes * 60 - 1));
         assert_eq!(minutes(10), "10 minutes");
         assert_eq!(minutes(120), "2 hours");
         assert_eq!(minutes(47 * 60), "47 hours");

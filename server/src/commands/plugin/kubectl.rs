@@ -19,7 +19,7 @@ use crate::output::terminal::plain;
 
 /// Arguments that do not lead to one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotPassedOn {
+pub(super) enum KubectlArgumentsError {
     /// No cluster is named.
     #[error("--cluster is missing: kubectl tributary {verb} … --cluster NAME{}", known.as_ref().map(|known| format!("; the clusters are: {known}")).unwrap_or_default())]
     NoCluster {
@@ -46,7 +46,7 @@ pub(super) enum NotPassedOn {
 
 /// The arguments of a kubectl command, split into Tributary's and kubectl's.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct PartedArguments {
+struct SplitArguments {
     cluster: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
@@ -60,35 +60,35 @@ struct PartedArguments {
 /// A usage failure for invalid arguments, an invalid kubeconfig or an unknown cluster; a runtime failure without
 /// kubectl.
 pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Result<u8, Failure> {
-    let parted = part(&arguments.arguments).map_err(Failure::usage)?;
-    let (kubeconfig, context) = (parted.kubeconfig.as_deref(), parted.context.as_deref());
+    let split = split_arguments(&arguments.arguments).map_err(Failure::usage)?;
+    let (kubeconfig, context) = (split.kubeconfig.as_deref(), split.context.as_deref());
     let chosen = ChosenContext::open(kubeconfig, context).await.map_err(Failure::usage)?;
-    let known = clusters(&parted).await;
-    let cluster = chosen_cluster(verb, parted.cluster.as_deref(), known).map_err(Failure::usage)?;
+    let known = fetch_cluster_names(&split).await;
+    let cluster = check_cluster(verb, split.cluster.as_deref(), known).map_err(Failure::usage)?;
     let mut command = Command::new("kubectl");
     command.arg(verb).arg("--context").arg(&chosen.context);
-    command.arg("--server").arg(server(&chosen.target.config.cluster_url, cluster));
+    command.arg("--server").arg(cluster_server(&chosen.target.config.cluster_url, cluster));
     if let Some(kubeconfig) = kubeconfig {
         command.arg("--kubeconfig").arg(kubeconfig);
     }
-    let error = command.args(&parted.others).exec();
+    let error = command.args(&split.others).exec();
     Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run, which has to be on the PATH: {error}")))
 }
 
 /// Checks the name of `--cluster` against the known clusters.
 ///
 /// # Errors
-/// [`NotPassedOn`].
-fn chosen_cluster<'a>(
+/// [`KubectlArgumentsError`].
+fn check_cluster<'a>(
     verb: &'static str,
     named: Option<&'a str>,
     known: Option<Vec<String>>,
-) -> Result<&'a str, NotPassedOn> {
+) -> Result<&'a str, KubectlArgumentsError> {
     let list = |known: &[String]| plain(&known.join(", "));
     match (named, known) {
-        (None, known) => Err(NotPassedOn::NoCluster { verb, known: known.as_deref().map(list) }),
+        (None, known) => Err(KubectlArgumentsError::NoCluster { verb, known: known.as_deref().map(list) }),
         (Some(name), Some(known)) if !known.iter().any(|known| known == name) => {
-            Err(NotPassedOn::Unknown { cluster: name.to_owned(), known: list(&known) })
+            Err(KubectlArgumentsError::Unknown { cluster: name.to_owned(), known: list(&known) })
         }
         (Some(name), _) => Ok(name),
     }
@@ -96,8 +96,8 @@ fn chosen_cluster<'a>(
 
 /// Asks the server for the names of its clusters. `None` if it refuses: one of many users may lack the right. kubectl
 /// then gets the 404 for an unknown cluster.
-async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
-    let server = RunningServer::of(parted.kubeconfig.as_deref(), parted.context.as_deref()).await.ok()?;
+async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
+    let server = RunningServer::of(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), called: "its report" };
     let report: Report = serde_json::from_str(&server.ask(&page).await.ok()?).ok()?;
     Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
@@ -106,34 +106,34 @@ async fn clusters(parted: &PartedArguments) -> Option<Vec<String>> {
 /// Takes Tributary's flags out of the arguments. The command of an exec follows `--`.
 ///
 /// # Errors
-/// [`NotPassedOn`].
-fn part(arguments: &[OsString]) -> Result<PartedArguments, NotPassedOn> {
-    let mut parted = PartedArguments::default();
+/// [`KubectlArgumentsError`].
+fn split_arguments(arguments: &[OsString]) -> Result<SplitArguments, KubectlArgumentsError> {
+    let mut split = SplitArguments::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_str().unwrap_or_default();
         let (flag, joined) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
-        let mut value = |flag| -> Result<String, NotPassedOn> {
+        let mut value = |flag| -> Result<String, KubectlArgumentsError> {
             let next = || arguments.next().map(|next| next.to_string_lossy().into_owned());
-            joined.map(str::to_owned).or_else(next).ok_or(NotPassedOn::NoValue(flag))
+            joined.map(str::to_owned).or_else(next).ok_or(KubectlArgumentsError::NoValue(flag))
         };
         match flag {
-            "--cluster" => parted.cluster = Some(value("--cluster")?),
-            "--context" => parted.context = Some(value("--context")?),
-            "--kubeconfig" => parted.kubeconfig = Some(value("--kubeconfig")?.into()),
-            "--server" | "-s" => return Err(NotPassedOn::Server(flag.to_owned())),
-            _ => parted.others.push(argument.clone()),
+            "--cluster" => split.cluster = Some(value("--cluster")?),
+            "--context" => split.context = Some(value("--context")?),
+            "--kubeconfig" => split.kubeconfig = Some(value("--kubeconfig")?.into()),
+            "--server" | "-s" => return Err(KubectlArgumentsError::Server(flag.to_owned())),
+            _ => split.others.push(argument.clone()),
         }
         if argument == OsStr::new("--") {
             break;
         }
     }
-    parted.others.extend(arguments.cloned());
-    Ok(parted)
+    split.others.extend(arguments.cloned());
+    Ok(split)
 }
 
 /// The URL of a cluster's own API, on the server of any context.
-fn server(url: &Uri, cluster: &str) -> String {
+fn cluster_server(url: &Uri, cluster: &str) -> String {
     format!("{}/clusters/{cluster}", merged_view(url).to_string().trim_end_matches('/'))
 }
 
@@ -141,8 +141,8 @@ fn server(url: &Uri, cluster: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parted(arguments: &str) -> Result<PartedArguments, NotPassedOn> {
-        part(&arguments.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    fn split_text(arguments: &str) -> Result<SplitArguments, KubectlArgumentsError> {
+        split_arguments(&arguments.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
@@ -161,34 +161,34 @@ mod tests {
             ("pods --context=tributary-all", "", "tributary-all", "pods"),
             ("", "", "", ""),
         ] {
-            let parted = parted(arguments).unwrap();
+            let split = split_text(arguments).unwrap();
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            assert_eq!((&*text(&parted.cluster), &*text(&parted.context)), (cluster, context), "{arguments}");
+            assert_eq!((&*text(&split.cluster), &*text(&split.context)), (cluster, context), "{arguments}");
             let expected: Vec<OsString> = others.split_whitespace().map(OsString::from).collect();
-            assert_eq!(parted.others, expected, "{arguments}");
+            assert_eq!(split.others, expected, "{arguments}");
         }
-        let given = parted("get pods --kubeconfig all.kubeconfig").unwrap();
+        let given = split_text("get pods --kubeconfig all.kubeconfig").unwrap();
         assert_eq!(given.kubeconfig, Some("all.kubeconfig".into()));
     }
 
     #[test]
     fn arguments_that_name_a_server_are_refused() {
         for (arguments, expected) in [
-            ("pods --cluster", NotPassedOn::NoValue("--cluster")),
-            ("pods --server https://other --cluster eu", NotPassedOn::Server("--server".to_owned())),
-            ("pods --server=https://other", NotPassedOn::Server("--server".to_owned())),
-            ("-s https://other pods", NotPassedOn::Server("-s".to_owned())),
+            ("pods --cluster", KubectlArgumentsError::NoValue("--cluster")),
+            ("pods --server https://other --cluster eu", KubectlArgumentsError::Server("--server".to_owned())),
+            ("pods --server=https://other", KubectlArgumentsError::Server("--server".to_owned())),
+            ("-s https://other pods", KubectlArgumentsError::Server("-s".to_owned())),
         ] {
-            assert_eq!(parted(arguments), Err(expected), "{arguments}");
+            assert_eq!(split_text(arguments), Err(expected), "{arguments}");
         }
     }
 
     #[test]
     fn the_refusal_of_an_unknown_cluster_lists_the_clusters() {
         let known = || Some(vec!["eu".to_owned(), "us".to_owned()]);
-        assert_eq!(chosen_cluster("logs", Some("eu"), known()), Ok("eu"));
-        assert_eq!(chosen_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");
-        let message = |named, known| chosen_cluster("logs", named, known).unwrap_err().to_string();
+        assert_eq!(check_cluster("logs", Some("eu"), known()), Ok("eu"));
+        assert_eq!(check_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");
+        let message = |named, known| check_cluster("logs", named, known).unwrap_err().to_string();
         assert_eq!(message(Some("euu"), known()), "--cluster: there is no cluster \"euu\"; the clusters are: eu, us");
         assert_eq!(
             message(None, known()),
@@ -204,7 +204,7 @@ mod tests {
             ("https://127.0.0.1:7443/clusters/us", "https://127.0.0.1:7443/clusters/eu"),
             ("https://host/base/", "https://host/base/clusters/eu"),
         ] {
-            assert_eq!(server(&url.parse().unwrap(), "eu"), expected, "{url}");
+            assert_eq!(cluster_server(&url.parse().unwrap(), "eu"), expected, "{url}");
         }
     }
 }

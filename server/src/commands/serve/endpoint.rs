@@ -18,7 +18,7 @@ use super::running::Running;
 use super::unserved::Unserved;
 use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
-use crate::cli::bytes::size;
+use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
@@ -221,8 +221,8 @@ fn limits(arguments: &ServeArguments) -> Limits {
             max_collection_bytes = each,
             max_member_unread_bytes = unread,
             "memory limits: objects {}, unread answers {}",
-            size(total),
-            size(unread)
+            format_size(total),
+            format_size(unread)
         );
     }
     if LimitArguments::exceed(&limits, memory) {

@@ -19,7 +19,7 @@ use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::clusters::indices;
-use crate::config_source::contexts::excluding;
+use crate::config_source::contexts::format_exclusion;
 use crate::config_source::policies::{PolicyFlags, named_resources, policies};
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
@@ -182,7 +182,7 @@ impl Running {
         let remedy = match context {
             Some(context) => {
                 let given = self.arguments.contexts.as_deref();
-                format!("exclude one of them, as by {}", excluding(context.trim_matches('"'), given))
+                format!("exclude one of them, as by {}", format_exclusion(context.trim_matches('"'), given))
             }
             None => "remove one of them".to_owned(),
         };
@@ -225,7 +225,7 @@ impl Running {
 
     /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
     async fn reload(&mut self, why: ReloadCause) {
-        let (before, revisions) = (self.clusters.contexts(), self.clusters.revisions());
+        let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
             Ok(configuration) => self.apply(configuration).await,
             Err(error) => Err(error),
@@ -234,7 +234,7 @@ impl Running {
             Err(error) => self.refuse(why, format!("{error:#}")),
             Ok(()) => {
                 let was_refused = self.refused.take().is_some();
-                let is_other = revisions != self.clusters.revisions() || before != self.clusters.contexts();
+                let is_other = revisions != self.clusters.revisions() || before != self.clusters.client_contexts();
                 if why.is_news_by_itself() || was_refused || is_other {
                     self.report_change(why, &before).await;
                 }
@@ -258,7 +258,7 @@ impl Running {
     }
 
     async fn report_change(&self, why: ReloadCause, before: &[ClientContext]) {
-        let after = self.clusters.contexts();
+        let after = self.clusters.client_contexts();
         let names = |contexts: &[ClientContext]| -> Vec<ClusterName> {
             contexts.iter().map(|context| context.cluster.clone()).collect()
         };
@@ -300,7 +300,7 @@ impl Running {
     /// # Errors
     /// A usage failure for a file that the user has to change or rename; a runtime failure of the machine.
     pub(super) async fn write_kubeconfigs(&self) -> Result<(), Failure> {
-        let clusters = self.clusters.contexts();
+        let clusters = self.clusters.client_contexts();
         // Many users have credentials of their own; the flags that would write ours are refused then.
         let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {
             return Ok(());
