@@ -133,7 +133,7 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::PathLenConstraintViolated => {
                 "an authority allows fewer intermediate certificates".to_owned()
             }
-            // These errors quote bytes of the certificate, which may have tens of kilobytes.
+            // webpki's errors quote bytes of the certificate, tens of kilobytes at worst.
             webpki::Error::UnsupportedSignatureAlgorithmContext(_)
             | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
                 "its signature algorithm is not supported".to_owned()

@@ -47,7 +47,7 @@ pub enum HeldObjects {
 }
 
 impl HeldObjects {
-    /// Whether the cacher drops an object as soon as its observer has it.
+    /// Whether the cacher drops objects after telling its observer.
     pub(crate) fn is_until_told(self) -> bool {
         match self {
             Self::WhileThere => false,

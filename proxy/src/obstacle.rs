@@ -1,6 +1,6 @@
 //! Classes of failures that put a member out of reach.
 
-/// A class of failures, as `tributary status` names it.
+/// A class of failures. `tributary status` has a word for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// No connection, or no answer on it.

@@ -48,7 +48,8 @@ fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) 
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = deduplicate(selector.wanted_names().filter(is_hidden));
     (!hidden.is_empty()).then(|| {
-        format!("the label selector names clusters of which nothing is shown to you here: {}", listed(&hidden))
+        let hidden = listed(&hidden);
+        format!("the label selector names clusters that do not exist, or where you may not read this: {hidden}")
     })
 }
 

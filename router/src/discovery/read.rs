@@ -152,7 +152,7 @@ mod tests {
                 "responseKind": {"group": "", "version": "", "kind": kind}}]})
     }
 
-    /// A subresource without its parent, as an aggregator writes it for such a server.
+    /// A subresource without its parent, in the form that an aggregator writes.
     fn below_alone(plural: &str, below: &str, kind: &str, verbs: &[&str]) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "Namespaced",
             "singularResource": "", "verbs": null, "subresources": [{"subresource": below, "verbs": verbs,

@@ -29,7 +29,7 @@ use crate::versions::ClientVersion;
 use crate::view::{Deletion, standing};
 use crate::{deadline, response};
 
-/// Deletes a collection in each wanted cluster that serves it. Before that, it asks clusters for their discovery again.
+/// Deletes a collection in each wanted cluster that serves it, after clusters were asked for their discovery again.
 ///
 /// # Errors
 /// Before the first deletion: 403 if the caller sees the collection in a wanted cluster and may not delete it there;

@@ -283,7 +283,7 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
         (answer.code, answer.warnings())
     };
     let warning = |name: &str| {
-        let text = "the label selector names clusters of which nothing is shown to you here";
+        let text = "the label selector names clusters that do not exist, or where you may not read this";
         vec![format!("299 - \"{text}: {name}\"")]
     };
     for query in ["", "&watch=1&timeoutSeconds=1", "&limit=1"] {

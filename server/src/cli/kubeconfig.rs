@@ -25,7 +25,7 @@ const USER_EXAMPLES: &str = "Example:
     --server https://tributary.example.com:6443 --certificate-authority server-ca.crt --clusters eu,us
       writes ann.kubeconfig; then: kubectl --kubeconfig ann.kubeconfig auth whoami
 
-Nobody can call a certificate back before it ends: keep --expires short. serve --denied-users-file
+A certificate cannot be revoked before it ends: keep --expires short. serve --denied-users-file
 refuses a user at once.
 
 Exit codes: 0 done, 1 a file cannot be written, 2 a flag or a file has to be corrected.";

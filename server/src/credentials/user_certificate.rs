@@ -53,7 +53,7 @@ pub enum UserCertificateError {
     #[error("a certificate could not be made: it cannot be read")]
     Form,
     /// An endpoint with this authority would refuse the certificate.
-    #[error("an endpoint would not take a certificate of this authority")]
+    #[error("an endpoint would not accept a certificate of this authority")]
     Refused(#[source] CertificateError),
 }
 
@@ -88,17 +88,17 @@ pub struct ClientAuthority {
 
 /// The user that a certificate names.
 pub struct NamedUser<'a> {
-    /// The common name.
+    /// The user name, written as the common name.
     pub name: &'a str,
-    /// The organizations.
+    /// The user's groups, written as organizations.
     pub groups: &'a [String],
 }
 
 /// A user's certificate and its key.
 pub struct UserCertificate {
-    /// PEM: the certificate, and the certificate of an intermediate authority.
+    /// The user's certificate, and that of an intermediate authority, PEM.
     pub chain_pem: String,
-    /// PEM (PKCS#8).
+    /// The private key in PKCS#8, PEM.
     pub key_pem: String,
     /// The end of validity, since 1970.
     pub end: Duration,

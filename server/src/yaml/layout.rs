@@ -34,7 +34,7 @@ pub(crate) enum List {
     Block { colon: usize, indent: usize, entries: Vec<(usize, usize)> },
 }
 
-/// A mapping whose fields have their own lines.
+/// A mapping in block form: each field begins a line.
 pub(crate) struct Mapping<'a> {
     /// The column of its keys.
     pub(crate) indent: usize,

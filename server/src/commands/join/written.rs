@@ -23,8 +23,8 @@ use crate::yaml::fields::with_fields;
 const MARK: &str = "# Written by tributary join";
 
 /// The first line of a new or changed file.
-const FIRST_LINE: &str = "# Written by tributary join, which run again sets endpoints, authorities, credentials, \
-    impersonation and tokenReview. Change all else here: it stays.";
+const FIRST_LINE: &str = "# Written by tributary join. Another run of join sets endpoints, authorities, credentials, \
+    impersonation and tokenReview; all other changes stay.";
 
 /// The files of one cluster.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Written {
                 lines.push(format!("  {cluster}  its UpstreamCluster, which stays as it is"));
             }
             Some(changes) => {
-                lines.push(format!("  {cluster}  its UpstreamCluster, of which all else stays:"));
+                lines.push(format!("  {cluster}  its UpstreamCluster; all other fields stay:"));
                 lines.extend(changes.iter().map(|change| format!("            {change}")));
             }
         }
@@ -213,13 +213,13 @@ fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::R
     let written = match changed {
         Some(changed) => format!("{FIRST_LINE}\n{}", changed.split_once('\n').map_or("", |(_, body)| body)),
         None => {
-            changes.push("write   all of it anew: a part that changes has no lines of its own; comments go".to_owned());
+            changes.push("write   the whole file anew, without comments: it has braces or anchors".to_owned());
             format!("{FIRST_LINE}\n{}", serde_saphyr::to_string(&after)?)
         }
     };
     let (was, is) = (validation_errors(text), validation_errors(&written));
     let new: Vec<_> = is.iter().filter(|error| !was.contains(error)).map(String::as_str).collect();
-    ensure!(new.is_empty(), "it would not be valid with what join says of the cluster: {}", new.join("; "));
+    ensure!(new.is_empty(), "it would be invalid with the fields that join sets: {}", new.join("; "));
     Ok((written, changes))
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let object: Value = serde_saphyr::from_str(&own).unwrap();
         fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
         let said = folder.join("eu --tokens", ONE);
-        assert!(said.contains("write   all of it anew"), "{said}");
+        assert!(said.contains("write   the whole file anew"), "{said}");
         let read: Value = serde_saphyr::from_str(&folder.read("eu.yaml")).unwrap();
         assert_eq!(read["spec"]["dispatchPolicies"], object["spec"]["dispatchPolicies"]);
         assert!(folder.read("eu.yaml").starts_with(FIRST_LINE));

@@ -59,7 +59,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
         .map_err(|why| anyhow::anyhow!("NAME {name:?}: {why}; choose a name that does not begin with system:"))?;
     if let Some(group) = groups.iter().find(|group| !told.groups.contains(group)) {
         bail!(
-            "--group {group:?}: no cluster is told of this group, so it gives no right; name one that does not begin with system:"
+            "--group {group:?}: no cluster ever gets this group, so it gives no right; name one that does not begin with system:"
         );
     }
     if groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
@@ -120,8 +120,8 @@ fn describe(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> S
     let end = i64::try_from(made.end.as_secs()).ok().and_then(|end| Timestamp::from_second(end).ok());
     let end = end.map(|end| format!(", until {end}")).unwrap_or_default();
     format!(
-        "Wrote {path}: user {:?}, {groups}; contexts {}, at {}.\nIt is valid for {validity}{end}{why}. Nobody can call it back \
-         before; serve --denied-users-file refuses a user.\nTry it: kubectl --kubeconfig {path} auth whoami\n",
+        "Wrote {path}: user {:?}, {groups}; contexts {}, at {}.\nIt is valid for {validity}{end}{why}. It cannot be \
+         revoked earlier; serve --denied-users-file refuses a user.\nTry it: kubectl --kubeconfig {path} auth whoami\n",
         arguments.name,
         contexts.join(", "),
         arguments.server,
@@ -148,7 +148,7 @@ mod tests {
         for (name, groups, expected) in [
             ("ann", &["dev", "ops: all"][..], ""),
             ("ann@example.com", &[], ""),
-            ("ann", &["system:masters"], "--group \"system:masters\": no cluster is told of this group"),
+            ("ann", &["system:masters"], "--group \"system:masters\": no cluster ever gets this group"),
             ("ann", &["dev", "system:nodes"], "--group \"system:nodes\""),
             ("ann", &["system:serviceaccounts"], "--group \"system:serviceaccounts\""),
             ("ann", &["system:authenticated"], "every user has this group"),

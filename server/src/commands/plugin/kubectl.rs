@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::terminal::plain;
 
-/// Arguments that do not lead to one cluster.
+/// The error of arguments without a usable cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KubectlArgumentsError {
     /// No cluster is named.
@@ -32,7 +32,7 @@ pub(super) enum KubectlArgumentsError {
     #[error("{0} has no value")]
     NoValue(&'static str),
     /// The arguments name a server.
-    #[error("{0} cannot be combined with --cluster, which says the server")]
+    #[error("{0} cannot be combined with --cluster, which sets the server")]
     Server(String),
     /// The server has no such cluster.
     #[error("--cluster: there is no cluster {cluster:?}; the clusters are: {known}")]
@@ -72,7 +72,7 @@ pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Resul
         command.arg("--kubeconfig").arg(kubeconfig);
     }
     let error = command.args(&split.others).exec();
-    Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run, which has to be on the PATH: {error}")))
+    Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run; it has to be on the PATH: {error}")))
 }
 
 /// Checks the name of `--cluster` against the known clusters.

@@ -142,7 +142,8 @@ impl Asked<'_> {
     /// Whether the one Warning with this name is about a selector that names a cluster which the caller may not know. A
     /// name without a cluster gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
-        let said = format!("299 - \"the label selector names clusters of which nothing is shown to you here: {name}\"");
+        let text = "the label selector names clusters that do not exist, or where you may not read this";
+        let said = format!("299 - \"{text}: {name}\"");
         if answer.headers.get("warning").is_none_or(|warning| warning.as_bytes() != said.as_bytes()) {
             return false;
         }
