@@ -155,8 +155,9 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
-    // The log has a line at the begin and a line at the end of each outage, independent of the number of collections. An
-    // outage between two requests to the member has no line. A kube-apiserver that starts may be down, unready and well in turn.
+    // The log has a line at the begin and a line at the end of each outage, independent of the number of collections.
+    // An outage between two requests to the member has no line. A kube-apiserver that starts may be down, unready and
+    // well in turn.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
     ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");

@@ -25,8 +25,8 @@ impl BufferedRequest {
         Ok(self.with_body(rewritten, accept))
     }
 
-    /// Rewrites the body for all members at once. `None` for a body with a resourceVersion, which differs by member. YAML
-    /// goes as the JSON that Tributary read, so that no member reads the YAML in another way.
+    /// Rewrites the body for all members at once. `None` for a body with a resourceVersion, which differs by member.
+    /// YAML goes as the JSON that Tributary read, so that no member reads the YAML in another way.
     ///
     /// # Errors
     /// 400 for a body that does not match its format.

@@ -78,8 +78,8 @@ struct ReviewScope {
 }
 
 impl ReviewScope {
-    /// Reads a review. Each cluster that it concerns has to allow the action; with many users, one cluster is enough for
-    /// a read.
+    /// Reads a review. Each cluster that it concerns has to allow the action; with many users, one cluster is enough
+    /// for a read.
     ///
     /// # Errors
     /// 400 for a malformed body.

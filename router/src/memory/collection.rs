@@ -159,8 +159,8 @@ impl ClientRequest<'_> {
 /// Selects the objects of a list or watch.
 ///
 /// # Errors
-/// [`Refusal::NotCached`] for a list that the clusters have to answer; 405 for a watch of versions that are not numbers;
-/// 429 for unknown clusters under `partial: Deny`; 400 for selectors that the resource does not support.
+/// [`Refusal::NotCached`] for a list that the clusters have to answer; 405 for a watch of versions that are not
+/// numbers; 429 for unknown clusters under `partial: Deny`; 400 for selectors that the resource does not support.
 pub(crate) async fn collection(
     request: ClientRequest<'_>,
     label_selector: &LabelSelector,

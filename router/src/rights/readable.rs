@@ -77,8 +77,8 @@ impl CallerRights {
     /// Finds the objects that a list, watch or get may show.
     ///
     /// # Errors
-    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show less than a list. If the
-    /// rights in a cluster are unknown: 503 for a get that no other cluster allows; 429 for a list or watch under
+    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show less than a list. If
+    /// the rights in a cluster are unknown: 503 for a get that no other cluster allows; 429 for a list or watch under
     /// `partial: Deny`.
     pub(crate) fn readable(
         &self,

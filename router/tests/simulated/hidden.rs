@@ -298,8 +298,8 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
     }
 }
 
-/// Tributary asks a cluster for its discovery only if the caller may get the object there. So the time of a 404 does not
-/// show that the cluster exists.
+/// Tributary asks a cluster for its discovery only if the caller may get the object there. So the time of a 404 does
+/// not show that the cluster exists.
 #[tokio::test]
 async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
@@ -325,8 +325,8 @@ async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     }
 }
 
-/// While the rights in `c` are unknown, a selector with `c` gets the answer of a name without a cluster: from memory and
-/// live, with and without rights in other clusters.
+/// While the rights in `c` are unknown, a selector with `c` gets the answer of a name without a cluster: from memory
+/// and live, with and without rights in other clusters.
 #[tokio::test]
 async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_that_does_not_exist() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;

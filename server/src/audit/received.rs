@@ -97,8 +97,8 @@ impl Received {
         Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
     }
 
-    /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it writes
-    /// one event, of stage ResponseStarted.
+    /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it
+    /// writes one event, of stage ResponseStarted.
     pub(crate) async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
         let reading = RequestReading::of_head(head);
         let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
