@@ -411,8 +411,8 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// The `known` members that a review concerns: those that have the namespace, and those where the person may not
-    /// look for it; all of them where the person finds it in none.
+    /// The `known` members that a review concerns: members without the namespace are left out if the person may look
+    /// for it there. All of them if the person finds the namespace in none.
     async fn concerned(&self, question: &Question, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
         if question.place.is_empty() {
             return Ok(known);
