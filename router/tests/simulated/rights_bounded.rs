@@ -210,7 +210,7 @@ async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
         assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
         let of_bob = bob.get(list).await;
         assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings().len()), (0, 1), "{list}");
-        // A name gets the same answer, whether a cluster has it or not.
+        // A name gets the same answer with and without a cluster that has it.
         for name in ["a", "b", "nowhere"] {
             let named = bob.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%3D{name}")).await;
             assert_eq!((items(&named.ok()).len(), named.warnings().len()), (0, 2), "{list} {name}");
@@ -218,10 +218,10 @@ async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
     }
 }
 
-/// The rights in `b` are not known, and `a` gives eve none. Nothing says that eve has no rights in `b`, so kubectl must
-/// not print "forbidden".
+/// The rights in `b` are unknown, and eve has none in `a`. She may have rights in `b`, so kubectl must not print
+/// "forbidden".
 #[tokio::test]
-async fn unknown_rights_are_never_told_as_missing_rights() {
+async fn unknown_rights_never_look_like_missing_rights() {
     const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
     for names in [&["b"][..], &["a", "b"]] {
         let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -268,7 +268,7 @@ async fn unknown_rights_are_never_told_as_missing_rights() {
         listed(&fixture, "b", "eve", "all").await;
         until(async || items(&eve.get("/api/v1/configmaps").await.ok()).len() == 1).await;
         until(async || eve.get("/api/v1/configmaps").await.warnings().is_empty()).await;
-        // An informer that goes on from the empty list is told of the object, or lists again.
+        // An informer that continues from the empty list gets the object as an event, or lists again.
         let event = eve.watch(&format!("{follow}{version}")).await.soon().await["object"].clone();
         assert!(event["metadata"]["name"] == "one" || event["code"] == 410, "{event}");
     }
