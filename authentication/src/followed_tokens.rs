@@ -130,6 +130,13 @@ impl FollowedTokens {
         followed
     }
 
+    /// Loses the tokens that a cluster vouches for. Whether there was one.
+    pub(crate) fn lose(&self, cluster: &ClusterName) -> bool {
+        let by_key = self.0.lock();
+        let of_cluster = by_key.values().filter_map(Weak::upgrade).filter(|followed| followed.cluster == *cluster);
+        of_cluster.fold(false, |any, followed| any | !followed.is_lost.swap(true, Ordering::AcqRel))
+    }
+
     /// Those that clusters are to be asked about now, by cluster; those first that were not asked about for longest, so
     /// that some of which the cluster says nothing keep no others from their turn for ever. Forgets those that nobody
     /// follows any more.

@@ -229,6 +229,11 @@ impl MemberKeys {
         *self != before
     }
 
+    /// Forgets the keys of a member whose name means another cluster by now.
+    pub fn forget(&mut self, member: &ClusterName) {
+        self.0.remove(member);
+    }
+
     /// Whether a member serves a key of this id.
     pub(crate) fn has(&self, id: Option<&str>) -> bool {
         self.served().any(|(_, known)| known.key.has_id(id))

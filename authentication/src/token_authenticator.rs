@@ -38,6 +38,8 @@ use crate::verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules}
 const VERIFIED_TTL: Duration = Duration::from_secs(10);
 /// How long one cluster may take for a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a token is authenticated while the rules change. 3: they change a few times a minute at most.
+const TRIES: usize = 3;
 /// How many of the tokens that are followed a cluster is asked about at once: what clients wait for goes before them.
 const FOLLOWED_AT_ONCE: usize = 8;
 
@@ -161,6 +163,17 @@ impl TokenAuthenticator {
         self.exchange(|rules| Rules { members: Arc::clone(&members), ..rules.clone() });
     }
 
+    /// Forgets the answers and keys of a cluster whose name means another cluster by now. Whether something lasts by a
+    /// token that the earlier cluster knew: such a token counts as lost.
+    pub fn forget_cluster(&self, cluster: &ClusterName) -> bool {
+        self.exchange(|rules| {
+            let mut members = (*rules.members).clone();
+            members.forget(cluster);
+            Rules { members: Arc::new(members), ..rules.clone() }
+        });
+        self.followed.lose(cluster)
+    }
+
     /// Takes over which members are asked about tokens where they are addressed.
     pub fn set_reviewing_members(&self, members: BTreeSet<ClusterName>) {
         if *self.rules.load().reviewing != members {
@@ -254,7 +267,24 @@ impl TokenAuthenticator {
         addressed: Option<&ClusterName>,
         client: IpAddr,
     ) -> Result<Arc<Authenticated>, TokenAuthenticationError> {
-        let rules = self.rules.load_full();
+        for _ in 0..TRIES {
+            let rules = self.rules.load_full();
+            let outcome = self.authenticate_by(&rules, token, addressed, client).await;
+            // A cluster that has answered meanwhile may have been replaced by another of its name.
+            if self.rules.load().generation == rules.generation {
+                return outcome;
+            }
+        }
+        Err(TokenAuthenticationError::BrokenOff)
+    }
+
+    async fn authenticate_by(
+        &self,
+        rules: &Arc<Rules>,
+        token: &[u8],
+        addressed: Option<&ClusterName>,
+        client: IpAddr,
+    ) -> Result<Arc<Authenticated>, TokenAuthenticationError> {
         let context = [&rules.generation.to_le_bytes(), addressed.map_or("", ClusterName::as_str).as_bytes()];
         let key = self.cache.key(&context, token);
         if let Some(outcome) = self.cache.get(&key) {
@@ -263,7 +293,7 @@ impl TokenAuthenticator {
         let token = readable(token)?;
         let parsed = BearerToken::parse(token)?;
         let expires = match &parsed {
-            BearerToken::Jwt(token) => self.glance_at(token, &rules)?,
+            BearerToken::Jwt(token) => self.glance_at(token, rules)?,
             BearerToken::Opaque => None,
         };
         let verifiers = VerifierRules {
@@ -276,7 +306,7 @@ impl TokenAuthenticator {
         let order = verifiers.order(&parsed, addressed)?;
         match (&parsed, order.as_slice()) {
             (BearerToken::Jwt(token), [verifier @ Verifier::Issuer(issuer)]) => {
-                self.verify(token, &rules, verifier, issuer, key).await
+                self.verify(token, rules, verifier, issuer, key).await
             }
             _ => self.review(token, &order, expires, client, key).await,
         }

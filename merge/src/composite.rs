@@ -83,24 +83,29 @@ impl CompositeResourceVersion {
         self.components.binary_search_by(|(name, _)| name.cmp(cluster))
     }
 
-    /// The JSON form: the one canonical spelling.
-    pub(crate) fn json(&self) -> String {
-        let mut json = String::with_capacity(self.json_len());
+    /// The JSON form: the one canonical spelling. `mark_of` gives a cluster's mark.
+    pub(crate) fn json(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> String {
+        let mut json = String::with_capacity(self.json_len(&mark_of));
         json.push('{');
         for (at, (cluster, version)) in self.components.iter().enumerate() {
             if at > 0 {
                 json.push(',');
             }
             // Writing to a string cannot fail.
-            let _ = write!(json, "\"{cluster}\":\"{version}\"");
+            let _ = match mark_of(cluster) {
+                Some(mark) => write!(json, "\"{cluster}\":\"{version}@{mark}\""),
+                None => write!(json, "\"{cluster}\":\"{version}\""),
+            };
         }
         json.push('}');
         json
     }
 
     /// The length of the JSON form, in bytes.
-    pub(crate) fn json_len(&self) -> usize {
-        let members: usize = self.components.iter().map(|(cluster, version)| member_len(cluster, *version)).sum();
+    pub(crate) fn json_len(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> usize {
+        let marked = |cluster: &ClusterName| mark_of(cluster).map_or(0, |mark| 1 + mark.len());
+        let members = self.components.iter().map(|(cluster, version)| member_len(cluster, *version) + marked(cluster));
+        let members: usize = members.sum();
         2 + members + self.components.len().saturating_sub(1)
     }
 }
@@ -119,7 +124,7 @@ impl<V: Into<CollectionVersion>> FromIterator<(ClusterName, V)> for CompositeRes
 
 impl fmt::Debug for CompositeResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.json())
+        f.write_str(&self.json(|_| None))
     }
 }
 

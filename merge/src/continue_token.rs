@@ -99,6 +99,18 @@ impl ContinueToken {
     /// # Errors
     /// [`ContinueError`]: a token that cannot be read is never a list from the start.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, ContinueError> {
+        Self::decode_told(text, epochs, |_| true)
+    }
+
+    /// As [`decode`](Self::decode), for a reader who may know of these clusters only.
+    ///
+    /// # Errors
+    /// As of [`decode`](Self::decode).
+    pub fn decode_told(
+        text: &str,
+        epochs: &Epochs,
+        is_told: impl Fn(&ClusterName) -> bool,
+    ) -> Result<Self, ContinueError> {
         if text.len() > TEXT_MAX + 2 * KEY_MAX {
             return Err(ContinueError::Invalid("it is too long"));
         }
@@ -110,7 +122,7 @@ impl ContinueToken {
             None => (rest, None),
         };
         let (position, remaining) = decode_place(place)?;
-        let version = version.map(|text| CompositeResourceVersion::decode(text, epochs)).transpose();
+        let version = version.map(|text| CompositeResourceVersion::decode_told(text, epochs, is_told)).transpose();
         match version {
             Ok(version) => Ok(Self { position, remaining, version }),
             Err(VersionDecodeError::Malformed(_)) => {

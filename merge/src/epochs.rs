@@ -17,8 +17,9 @@
 //! of the incarnation behind it. Once a uid is known (or no longer), its component in earlier versions is refused as
 //! that of another incarnation: nobody knows whether it is. Versions that say nothing of that cluster go on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,15 +37,48 @@ const PREFIX: &str = "c1.";
 /// minutes.
 pub const LISTS_MAX: usize = 64;
 
-/// The lists of clusters that compact versions may refer to: the current one and those before it.
+/// For how long the JSON form marks the versions of a cluster that has taken another's name. An hour: informers renew
+/// their versions each minute, and a replica that has not seen the other cluster writes no marks.
+const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// The lists of clusters that compact versions may refer to: the current one and those before it; and the clusters
+/// whose versions the JSON form marks.
 ///
 /// Serialize it into the data directory after each [`update`](Epochs::update) and versions survive a restart. Cheap to
 /// share in an `Arc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Kept", into = "Kept")]
 pub struct Epochs {
     /// Newest first.
     lists: VecDeque<Arc<Epoch>>,
+    /// When a cluster with another uid took the name, in seconds since 1970.
+    replaced: BTreeMap<ClusterName, u64>,
+}
+
+/// What the data directory keeps: a bare list of lists where no name was taken over.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Lists(VecDeque<Arc<Epoch>>),
+    All { lists: VecDeque<Arc<Epoch>>, replaced: BTreeMap<ClusterName, u64> },
+}
+
+impl From<Kept> for Epochs {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Lists(lists) => Self { lists, replaced: BTreeMap::new() },
+            Kept::All { lists, replaced } => Self { lists, replaced },
+        }
+    }
+}
+
+impl From<Epochs> for Kept {
+    fn from(Epochs { lists, replaced }: Epochs) -> Self {
+        match replaced.is_empty() {
+            true => Self::Lists(lists),
+            false => Self::All { lists, replaced },
+        }
+    }
 }
 
 /// One list of clusters and its number.
@@ -117,6 +151,40 @@ impl Epochs {
         true
     }
 
+    /// As [`update`](Epochs::update), and notes which names clusters with other uids have taken by now. The JSON form
+    /// [marks](Epochs::mark_of) the versions of those for an hour.
+    pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
+        let clusters: Vec<_> = clusters.into_iter().collect();
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let before = self.replaced.clone();
+        self.replaced.retain(|_, at| now.saturating_sub(*at) < MARKED_FOR.as_secs());
+        for (name, uid) in &clusters {
+            let has_other = self.uid_of(name).is_some_and(|known| !known.is_empty() && known != uid);
+            if has_other && !uid.is_empty() {
+                self.replaced.insert(name.clone(), now);
+            }
+        }
+        self.update(clusters) | (self.replaced != before)
+    }
+
+    /// The mark of a cluster's versions in the JSON form, which tells its incarnation: `None` where no other cluster had
+    /// the name lately. Eight hexadecimal digits of SHA-256 over the uid.
+    pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
+        self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
+    }
+
+    /// Whether a component of the JSON form is of the cluster that has the name now, by its mark.
+    ///
+    /// # Errors
+    /// [`Foreign::Incarnation`].
+    pub(crate) fn check_mark(&self, cluster: &ClusterName, given: Option<&str>) -> Result<(), Foreign> {
+        let is_current = match given {
+            None => !self.replaced.contains_key(cluster),
+            Some(given) => self.current_uid_of(cluster).is_some_and(|uid| mark(uid) == given),
+        };
+        if is_current { Ok(()) } else { Err(Foreign::Incarnation(cluster.clone())) }
+    }
+
     /// The uid that a cluster had in the newest list that has the cluster; empty where it did not tell it.
     pub fn uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().find_map(|epoch| epoch.uid(cluster))
@@ -187,6 +255,11 @@ impl Epochs {
         }
         Ok(vector)
     }
+}
+
+/// The mark of a uid.
+fn mark(uid: &str) -> String {
+    Sha256::digest(uid).iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Whether this looks like a compact form with another layout: `c`, a number, a dot, base64url.
@@ -298,6 +371,32 @@ mod tests {
             Err(Foreign::Incarnation(name(0)).into()),
             "cluster 0 has another uid"
         );
+    }
+
+    #[test]
+    fn versions_of_a_cluster_that_took_a_name_are_marked_for_an_hour() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds);
+        let list = |uid: &str| [(name(0), uid.to_owned()), (name(1), "other".to_owned())];
+        let mut epochs = Epochs::default();
+        epochs.update_at(list("first"), at(0));
+        let (old, of_other) = (vector(0..2).encode(&epochs), vector(1..2).encode(&epochs));
+        assert!(epochs.update_at(list("second"), at(10)));
+        let foreign = Err(VersionDecodeError::from(Foreign::Incarnation(name(0))));
+        let decode = |text: &str, epochs: &Epochs| CompositeResourceVersion::decode(text, epochs);
+        assert_eq!(decode(&old, &epochs), foreign);
+        assert_eq!(decode(&of_other, &epochs), Ok(vector(1..2)));
+        let new = vector(0..2).encode(&epochs);
+        assert_eq!(decode(&new, &epochs), Ok(vector(0..2)));
+        let kept = serde_json::to_vec(&epochs).unwrap();
+        assert_eq!(serde_json::from_slice::<Epochs>(&kept).unwrap(), epochs, "also after a restart");
+        assert!(!epochs.update_at(list("second"), at(20)));
+        let mut third = epochs.clone();
+        third.update_at(list("third"), at(20));
+        assert_eq!(decode(&new, &third), foreign);
+        assert_eq!(CompositeResourceVersion::decode_told(&new, &third, |_| false), Ok(vector(0..2)));
+        assert!(epochs.update_at(list("second"), at(10 + MARKED_FOR.as_secs())));
+        assert_eq!(vector(0..2).encode(&epochs), old, "the mark has lapsed");
+        assert_eq!(decode(&new, &epochs), Ok(vector(0..2)), "and is still read");
     }
 
     /// One cluster that does not tell who it is must not make the versions of all others long.

@@ -309,13 +309,28 @@ impl Log {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
         }
-        let boundaries = self.histories.get(cluster).map(|history| &history.boundaries);
-        let left = boundaries.and_then(|boundaries| self.entry(boundaries.back()?.seq)?.boundary());
-        let left = left.and_then(|left| {
-            let at = left.component_before?;
-            Some(if snapshot.undoes(&left.before) { Left::Undone(at) } else { Left::At(at) })
+        let left = self.left(cluster, |before, at| match snapshot.undoes(before) {
+            true => Left::Undone(at),
+            false => Left::At(at),
         });
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
+    }
+
+    /// Another cluster of the name became known after the earlier one has [left](Self::leave): what was handed out
+    /// before cannot be resumed from any more.
+    pub fn join_successor(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
+        if self.snapshot(cluster).is_some() {
+            return self.reset(cluster, snapshot, now);
+        }
+        let left = self.left(cluster, |_, at| Left::Undone(at));
+        self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
+    }
+
+    /// How a cluster left, by its state before that and its component; `None` where it was not here, or that is
+    /// forgotten.
+    fn left(&self, cluster: &ClusterName, how: impl FnOnce(&Snapshot, CollectionVersion) -> Left) -> Option<Left> {
+        let left = self.entry(self.histories.get(cluster)?.boundaries.back()?.seq)?.boundary()?;
+        Some(how(&left.before, left.component_before?))
     }
 
     /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down;

@@ -2,7 +2,8 @@
 //!
 //! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
 //! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its
-//! revision); above that the compact form of [`crate::epochs`] takes over, because clients send versions in the query
+//! revision). For an hour after another cluster has taken a name, the component of that name has a
+//! [mark](Epochs::mark_of) that tells which of the two it is of (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB the compact form of [`crate::epochs`] takes over, because clients send versions in the query
 //! of a URL. Both are accepted wherever one is, and only in their one canonical spelling: what decodes always encodes
 //! to the same text again.
 
@@ -27,12 +28,13 @@ impl CompositeResourceVersion {
     ///
     /// Cost: one pass over the components.
     pub fn encode(&self, epochs: &Epochs) -> String {
-        if base64_len(self.json_len()) > JSON_TEXT_MAX
+        let marks = |cluster: &ClusterName| epochs.mark_of(cluster);
+        if base64_len(self.json_len(marks)) > JSON_TEXT_MAX
             && let Some(compact) = epochs.encode(self)
         {
             return compact;
         }
-        URL_SAFE_NO_PAD.encode(self.json())
+        URL_SAFE_NO_PAD.encode(self.json(marks))
     }
 
     /// Reads a text that a client sent back, in either form.
@@ -41,6 +43,19 @@ impl CompositeResourceVersion {
     /// [`VersionDecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of
     /// their own in Kubernetes and are errors here: callers deal with them before.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, VersionDecodeError> {
+        Self::decode_told(text, epochs, |_| true)
+    }
+
+    /// As [`decode`](Self::decode), for a reader who may know of these clusters only: of the others nothing is checked,
+    /// so that no error tells of them.
+    ///
+    /// # Errors
+    /// As of [`decode`](Self::decode).
+    pub fn decode_told(
+        text: &str,
+        epochs: &Epochs,
+        is_told: impl Fn(&ClusterName) -> bool,
+    ) -> Result<Self, VersionDecodeError> {
         if text.len() > TEXT_MAX {
             return Err(VersionDecodeError::Malformed("it is too long"));
         }
@@ -52,7 +67,7 @@ impl CompositeResourceVersion {
         }
         let json =
             URL_SAFE_NO_PAD.decode(text).map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
-        parse_json(&json)
+        parse_json(&json, |cluster, mark| if is_told(cluster) { epochs.check_mark(cluster, mark) } else { Ok(()) })
     }
 }
 
@@ -67,12 +82,17 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
-fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, VersionDecodeError> {
+/// `check` judges the mark of each component.
+fn parse_json(
+    json: &[u8],
+    check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
+) -> Result<CompositeResourceVersion, VersionDecodeError> {
     const SHAPE: VersionDecodeError =
         VersionDecodeError::Malformed("it is not an object of cluster and resourceVersion");
     let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
     let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
     let mut components: Vec<(ClusterName, CollectionVersion)> = Vec::new();
+    let mut checked = Ok(());
     if members.is_empty() {
         return Ok(CompositeResourceVersion::new());
     }
@@ -83,14 +103,25 @@ fn parse_json(json: &[u8]) -> Result<CompositeResourceVersion, VersionDecodeErro
             .and_then(|rest| rest.split_once("\":\""))
             .ok_or(SHAPE)?;
         let name = ClusterName::new(name).map_err(|_| VersionDecodeError::Malformed("it names no valid cluster"))?;
+        let (version, mark) = version.split_once('@').map_or((version, None), |(version, mark)| (version, Some(mark)));
+        if mark.is_some_and(|mark| !is_mark(mark)) {
+            return Err(VersionDecodeError::Malformed("a component's mark is not eight hexadecimal digits"));
+        }
         let version = CollectionVersion::parse(version)
             .map_err(|_| VersionDecodeError::Malformed("a component is not a number"))?;
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
+        // A text that is malformed further on is no version at all.
+        checked = checked.and(check(&name, mark));
         components.push((name, version));
     }
+    checked?;
     Ok(components.into_iter().collect())
+}
+
+fn is_mark(text: &str) -> bool {
+    text.len() == 8 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
@@ -170,7 +201,7 @@ mod tests {
             let value: CompositeResourceVersion =
                 components.iter().map(|(n, v)| (ClusterName::new(n).unwrap(), version(*v))).collect();
             let text = value.encode(&Epochs::default());
-            prop_assert_eq!(base64_len(value.json_len()), text.len());
+            prop_assert_eq!(base64_len(value.json_len(|_| None)), text.len());
             prop_assert_eq!(CompositeResourceVersion::decode(&text, &Epochs::default()), Ok(value));
         }
 

@@ -12,6 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
+use crate::cluster_uid::{Changes, ClusterUid, KnownCluster, UidMatch};
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
@@ -138,7 +139,7 @@ impl ClusterClient {
             without_credentials(config, further.iter().map(|address| &address.url)).map_err(|(url, problem)| {
                 ConnectError::Server { cluster: name.clone(), server: without_user_info(&url.to_string()), problem }
             })?;
-        let mut member = Self::inner(name, config, further, tuning, None).await?;
+        let mut member = Self::inner(name, config, further, tuning, (None, None)).await?;
         member.passes_tokens = true;
         Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
     }
@@ -155,7 +156,7 @@ impl ClusterClient {
         tuning: ClientTuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
-        let member = Self::inner(name, config, further, tuning, connector).await?;
+        let member = Self::inner(name, config, further, tuning, (connector, Some(Arc::default()))).await?;
         Ok(Self { member: Arc::new(member), without_credentials: None })
     }
 
@@ -164,7 +165,7 @@ impl ClusterClient {
         config: kube::Config,
         further: &[Address],
         tuning: ClientTuning,
-        connector: Option<Connector>,
+        (connector, known): (Option<Connector>, Option<Arc<KnownCluster>>),
     ) -> Result<ClientInner, ConnectError> {
         // Without a process-wide provider rustls panics on first use if several are compiled in.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -183,6 +184,7 @@ impl ClusterClient {
             config: &config,
             tuning: &tuning,
             certificate: &certificate,
+            uid: known.as_ref().zip(Some(&user)),
             proofs: &proofs,
             connector: connector.as_ref(),
             member: &observer,
@@ -208,6 +210,7 @@ impl ClusterClient {
             waiting,
             upgrades_in_vain: UpgradesInVain::default(),
             connector,
+            known,
         })
     }
 
@@ -275,6 +278,43 @@ impl ClusterClient {
     /// Whether all of its endpoints are drained.
     pub fn is_drained(&self) -> bool {
         self.member.endpoints.all().iter().all(|endpoint| endpoint.is_drained())
+    }
+
+    /// Has each new connection ask for the uid of the namespace kube-system before it carries a request, and expects
+    /// this uid; `None` expects the first that comes. A connection that leads to another cluster is closed, and requests
+    /// for it fail as [`ForwardError::AnotherCluster`]. Connections that carry users' own tokens do not ask: the cluster
+    /// judges those. Cost: one small request for each connection.
+    pub fn expect_cluster(&self, uid: Option<ClusterUid>) {
+        if let Some(known) = &self.member.known {
+            known.expect(uid);
+        }
+    }
+
+    /// The uid of the cluster; `None` until the cluster has told it, or where this process may not read it.
+    pub fn cluster_uid(&self) -> Option<ClusterUid> {
+        self.member.known.as_ref()?.uid()
+    }
+
+    /// Compares a uid that the member has told on a connection that is open.
+    pub fn compare_cluster(&self, told: &ClusterUid) -> UidMatch {
+        self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
+    }
+
+    /// The uid of another cluster that answers at the member's addresses by now.
+    pub fn successor(&self) -> Option<ClusterUid> {
+        self.member.known.as_ref()?.successor()
+    }
+
+    /// Notified when another cluster answers at the member's addresses.
+    pub fn cluster_changes(&self) -> Option<Changes> {
+        self.member.known.as_ref().map(|known| known.changes())
+    }
+
+    /// Closes all connections, with what is open on them: watches, logs, tunnels.
+    pub fn break_off(&self) {
+        for member in std::iter::once(&self.member).chain(&self.without_credentials) {
+            member.endpoints.all().iter().for_each(|endpoint| endpoint.pool.cut());
+        }
     }
 
     /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member

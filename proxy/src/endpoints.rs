@@ -568,6 +568,7 @@ mod tests {
             certificate: &Certificate::configured(&AuthInfo::default()),
             proofs: &Arc::default(),
             connector: None,
+            uid: None,
             member: &member,
             is_one_of_several: true,
         };

@@ -255,6 +255,28 @@ pub enum ForwardError {
         #[source]
         source: SharedError,
     },
+    /// A new connection leads to another cluster than before.
+    #[error(
+        "the name {cluster} means another cluster by now: the uid of its namespace kube-system is another; the request \
+         was not sent: try again in some seconds"
+    )]
+    AnotherCluster {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+    /// A new connection has not told which cluster it leads to.
+    #[error(
+        "cluster {cluster} at {address} has not told which cluster it is (the uid of its namespace kube-system): \
+         {problem}; the request was not sent: try again"
+    )]
+    ClusterUnconfirmed {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// What came instead of the uid.
+        problem: Arc<str>,
+    },
     /// The connection broke before a response head.
     #[error("cluster {cluster}: the connection broke before a response: {cause}{}", match sent {
         Sent::No => "; the request was not sent: try again",
@@ -354,6 +376,8 @@ impl ForwardError {
             | Self::Informational { cluster, .. }
             | Self::Tls { cluster, .. }
             | Self::Handshake { cluster, .. }
+            | Self::AnotherCluster { cluster }
+            | Self::ClusterUnconfirmed { cluster, .. }
             | Self::Send { cluster, .. }
             | Self::HeadTimeout { cluster, .. }
             | Self::Redirect { cluster, .. }
@@ -375,6 +399,8 @@ impl ForwardError {
             | Self::DialTimeout { .. }
             | Self::NoEndpoint { .. }
             | Self::Unreachable { .. }
+            | Self::AnotherCluster { .. }
+            | Self::ClusterUnconfirmed { .. }
             | Self::Credentials { .. }
             | Self::CredentialsExhausted { .. }
             | Self::UnknownSender { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -412,6 +438,8 @@ impl ForwardError {
                 format!("TLS failed for server name {server_name}: {source}; {remedy}")
             }
             Self::Handshake { source, .. } => format!("it does not speak HTTP: {source}"),
+            Self::AnotherCluster { .. } => "another cluster answers there".to_owned(),
+            Self::ClusterUnconfirmed { problem, .. } => format!("it has not told which cluster it is: {problem}"),
             Self::Send { cause, .. } => format!("the connection broke before a response: {cause}"),
             Self::Full { what, limit, .. } => format!("all {limit} {what} are in use"),
             Self::Unreachable { reason, .. } => reason.to_string(),
@@ -421,7 +449,14 @@ impl ForwardError {
 
     /// Whether a connection could not be made, and not for want of what this machine has.
     pub(crate) fn is_of_dial(&self) -> bool {
-        matches!(self, Self::Dial { .. } | Self::DialTimeout { .. } | Self::Tls { .. } | Self::Handshake { .. })
+        matches!(
+            self,
+            Self::Dial { .. }
+                | Self::DialTimeout { .. }
+                | Self::Tls { .. }
+                | Self::Handshake { .. }
+                | Self::ClusterUnconfirmed { .. }
+        )
     }
 
     /// When to come again, where something is known of it.
@@ -445,6 +480,8 @@ impl ForwardError {
                 | Self::Full { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
+                | Self::AnotherCluster { .. }
+                | Self::ClusterUnconfirmed { .. }
                 | Self::Send { sent: Sent::No, .. }
         )
     }
@@ -467,6 +504,7 @@ impl ForwardError {
                 | Self::DialTimeout { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
+                | Self::ClusterUnconfirmed { .. }
                 | Self::Credentials { .. }
                 | Self::Unauthorized { .. }
         )

@@ -20,6 +20,7 @@
 //! second cluster.
 
 mod client;
+mod cluster_uid;
 mod credentials;
 mod endpoints;
 mod error;
@@ -35,6 +36,7 @@ mod tuning;
 mod upgrade;
 
 pub use client::{ClusterClient, Health, Transport};
+pub use cluster_uid::{Changes as ClusterChanges, ClusterUid, UidMatch};
 pub use credentials::identity::{
     GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
 };

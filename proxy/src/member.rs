@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
+use crate::cluster_uid::KnownCluster;
 use crate::credentials::Current;
 use crate::credentials::identity::{GivenIdentity, Impersonation, NAMELESS_UID, RequestIdentity};
 use crate::credentials::user::{CurrentUser, MemberUser};
@@ -42,6 +43,8 @@ pub(crate) struct ClientInner {
     pub(crate) upgrades_in_vain: UpgradesInVain,
     /// What makes byte streams to its addresses, in the place of TCP.
     pub(crate) connector: Option<Connector>,
+    /// The cluster that its addresses lead to; `None` where users' own tokens are passed on, which the cluster judges.
+    pub(crate) known: Option<Arc<KnownCluster>>,
 }
 
 impl ClientInner {
@@ -94,6 +97,7 @@ impl ClientInner {
             config,
             tuning: &self.tuning,
             certificate: user.credentials.configured_certificate(),
+            uid: self.known.as_ref().zip(Some(&self.user)),
             proofs: &self.proofs,
             connector: self.connector.as_ref(),
             member: &self.observer,

@@ -33,6 +33,7 @@ pub(crate) mod received;
 pub(crate) mod sips;
 pub(crate) mod stream_counts;
 pub(crate) mod tls;
+pub(crate) mod uid_question;
 pub(crate) mod watch_connection;
 pub(crate) mod watch_stream;
 pub(crate) mod watched;
@@ -59,6 +60,7 @@ use crate::pool::http1::{Checkout, IdleConnections};
 use crate::pool::readers::{Reader, Readers};
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::tls::Protocols;
+use crate::pool::uid_question::{Asking, UidQuestion};
 use crate::tuning::{ClientTuning, Windows};
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
@@ -184,6 +186,8 @@ impl Lane {
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
+    /// Asks each new connection which cluster it leads to. `None` for users' own tokens, which the cluster judges.
+    question: Option<UidQuestion>,
     observer: Arc<Observer>,
     breaker: Arc<Breaker>,
     tuning: ClientTuning,
@@ -209,7 +213,7 @@ impl Pool {
     /// An empty pool, and a task that closes idle connections for as long as the pool lives.
     pub(crate) fn new(
         cluster: ClusterName,
-        dialer: Dialer,
+        (dialer, question): (Dialer, Option<UidQuestion>),
         (observer, breaker): (Arc<Observer>, Arc<Breaker>),
         tuning: ClientTuning,
     ) -> Arc<Self> {
@@ -218,6 +222,7 @@ impl Pool {
         let pool = Arc::new(Self {
             cluster,
             dialer,
+            question,
             observer,
             breaker,
             short: Lane::new(&tuning),
@@ -367,26 +372,52 @@ impl Pool {
 
     /// Dials a connection for one upgrade: HTTP/1.1, outside the pool, so that no HTTP/2 windows apply. The time is
     /// short for an unreachable member.
-    pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
+    pub(crate) async fn dial_http1(&self, credentials: &Arc<Current>) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
         let unreachable = || ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age };
         timeout(UNREACHABLE_UPGRADE_PATIENCE, dial).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
-    /// Opens a connection and counts it, or tells that it could not be opened.
-    async fn dial(&self, protocols: Protocols, http2: Http2Use, credentials: &Current) -> Result<Dialed, ForwardError> {
-        let begun = Instant::now();
-        let dialed = self.dialer.dial(protocols, http2, credentials).await;
-        match &dialed {
-            Ok(_) => {
-                let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                self.dial_took.store(took, Ordering::Relaxed);
-                self.dialed.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(error) => self.not_dialed(error),
+    /// Opens a connection to the known cluster and counts it, or tells that none could be opened.
+    async fn dial(
+        &self,
+        protocols: Protocols,
+        http2: Http2Use,
+        credentials: &Arc<Current>,
+    ) -> Result<Dialed, ForwardError> {
+        let dialed = self.dial_known_cluster(protocols, http2, credentials).await;
+        dialed.inspect_err(|error| self.not_dialed(error))
+    }
+
+    async fn dial_known_cluster(
+        &self,
+        protocols: Protocols,
+        http2: Http2Use,
+        credentials: &Arc<Current>,
+    ) -> Result<Dialed, ForwardError> {
+        let mut dialed = self.dial_counted(protocols, http2, credentials).await?;
+        if let Some(question) = &self.question
+            && question.ask(&mut dialed, credentials).await? == Asking::Closed
+        {
+            // Each answer of such a server needs a connection of its own.
+            dialed = self.dial_counted(protocols, http2, credentials).await?;
         }
-        dialed
+        Ok(dialed)
+    }
+
+    async fn dial_counted(
+        &self,
+        protocols: Protocols,
+        http2: Http2Use,
+        credentials: &Current,
+    ) -> Result<Dialed, ForwardError> {
+        let begun = Instant::now();
+        let dialed = self.dialer.dial(protocols, http2, credentials).await?;
+        let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.dial_took.store(took, Ordering::Relaxed);
+        self.dialed.fetch_add(1, Ordering::Relaxed);
+        Ok(dialed)
     }
 
     /// A connection could not be made.
@@ -611,7 +642,11 @@ impl Pool {
 
     /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like,
     /// an HTTP/1.1 one to the caller.
-    async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
+    async fn open(
+        self: &Arc<Self>,
+        claim: Claim,
+        credentials: &Arc<Current>,
+    ) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
         match self.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await? {
             Dialed::Http1(sender, connection) => {

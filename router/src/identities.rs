@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use tokio::time::timeout;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
 
 use crate::topology::ClusterIdentity;
 use crate::{KeepEpochs, Router};
+
+/// How often the marks of versions are looked at: they last an hour.
+const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
     /// Clusters that are one member under two names: they have one kube-system uid, and an address or a certificate
@@ -36,7 +41,11 @@ impl Router {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
         let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
-            while changes.changed().await.is_ok() {
+            loop {
+                // Marks lapse by the clock.
+                if let Ok(Err(_)) = timeout(MARKS_INTERVAL, changes.changed()).await {
+                    break;
+                }
                 let Some(router) = weak.upgrade() else { break };
                 router.update_epochs(keep.as_deref());
                 let claims = router.unproved_identities();
@@ -69,11 +78,13 @@ impl Router {
                 (cluster.name().clone(), uid)
             })
             .collect();
-        if epochs.update(identities) {
+        if epochs.update_at(identities, SystemTime::now()) {
             if let Some(keep) = keep {
                 keep(&epochs);
             }
             self.epochs.store(Arc::new(epochs));
         }
+        let epochs = self.epochs();
+        clusters.values().for_each(|own| own.mark.mark_versions(epochs.mark_of(own.name()).as_deref()));
     }
 }

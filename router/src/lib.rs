@@ -271,6 +271,13 @@ impl Router {
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
     }
 
+    /// Has `forget` called with the name of a cluster that begins to mean another cluster (its kube-system uid is
+    /// another, or is not known to be the same), or none: before a request reaches the other one. What is known of the
+    /// earlier cluster outside this router is to be forgotten then. Must not block.
+    pub fn on_cluster_forgotten(&self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
+        self.fleet.on_forgotten(move |cluster, _| forget(cluster));
+    }
+
     /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are
     /// selected or no longer selected come and go in them at once. Where many users are served, Secrets are held by
     /// name alone, whatever the policies say.

@@ -75,7 +75,7 @@ impl<'a> ClientRequest<'a> {
 
     /// The cluster of this name, if there is one for this request.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
-        self.router.fleet().cluster(name).filter(|cluster| self.candidates.has(cluster.name()))
+        self.configuration.clusters.get(name).filter(|_| self.candidates.has(name)).cloned()
     }
 
     /// Whether the cluster of this name can be asked for the resource now.

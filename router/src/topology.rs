@@ -6,6 +6,7 @@ mod endpoints;
 mod fleet;
 mod followed_kinds;
 mod health;
+mod incarnation;
 mod kind_changes;
 mod mark;
 mod member_limits;

@@ -135,6 +135,11 @@ impl Views {
             }
         });
         views.follow_definitions();
+        let weak = Arc::downgrade(&views);
+        views.fleet.on_forgotten(move |cluster, successor| {
+            let Some(views) = weak.upgrade() else { return };
+            views.all().for_each(|view| view.forget_cluster(cluster, successor));
+        });
         views
     }
 

@@ -532,3 +532,27 @@ async fn an_issuers_token_is_followed_by_nobody() {
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     assert!(tokens.follow(token.as_bytes(), &known).is_none(), "its end is in it, and its issuer is asked nothing");
 }
+
+/// F7.
+#[tokio::test(start_paused = true)]
+async fn a_token_of_a_replaced_cluster_is_asked_about_anew_and_ends_what_lasts_by_it() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(TokenReviews::default());
+    tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));
+    world.knows("a", "opaque", "robot");
+    let known = tokens.authenticate(b"opaque", Some(&cluster("a")), HERE).await.unwrap();
+    let lasting = tokens.follow(b"opaque", &known).unwrap();
+    world.knows("a", "other", "robot");
+    let a = cluster("a");
+    let slow = tokens.authenticate(b"other", Some(&a), HERE);
+    let replaced = async {
+        sleep(Duration::from_millis(50)).await;
+        world.users.lock().clear();
+        assert!(tokens.forget_cluster(&cluster("a")));
+    };
+    let (slow, ()) = futures::join!(slow, replaced);
+    assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is not taken");
+    assert_eq!(who(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
+    assert!(!lasting.is_known());
+    assert!(!tokens.forget_cluster(&cluster("a")), "nothing lasts any more");
+}

@@ -181,6 +181,7 @@ mod tests {
             certificate: &Certificate::configured(&AuthInfo::default()),
             proofs: &Arc::default(),
             connector: None,
+            uid: None,
             member: &Arc::new(Observer::new(cluster.clone())),
             is_one_of_several: true,
         };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
 
+use crate::cluster_uid::KnownCluster;
 use crate::credentials::certificate::Certificate;
+use crate::credentials::user::CurrentUser;
 use crate::endpoints::breaker::Breaker;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::reachability::Observer;
@@ -14,6 +16,7 @@ use crate::pool::Pool;
 use crate::pool::dial::{Connector, Dialer};
 use crate::pool::proofs::ServerProofs;
 use crate::pool::tls::TlsSource;
+use crate::pool::uid_question::UidQuestion;
 use crate::target::Target;
 use crate::tuning::ClientTuning;
 
@@ -23,6 +26,9 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) config: &'a kube::Config,
     pub(crate) tuning: &'a ClientTuning,
     pub(crate) certificate: &'a Certificate,
+    /// The cluster that the addresses lead to, and the user that asks for its uid; `None` where users' own tokens are
+    /// passed on.
+    pub(crate) uid: Option<(&'a Arc<KnownCluster>, &'a CurrentUser)>,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
     /// What is known of the member.
@@ -60,7 +66,15 @@ impl EndpointMaker<'_> {
         };
         let breaker = Arc::new(Breaker::new(self.tuning.breaker.clone()));
         let known = (observer.clone(), breaker.clone());
-        let pool = Pool::new(cluster.clone(), dialer, known, self.tuning.clone());
+        let question = self.uid.map(|(known, user)| UidQuestion {
+            cluster: cluster.clone(),
+            target: server.clone(),
+            user: user.clone(),
+            extra_headers: self.config.headers.iter().cloned().collect(),
+            known: known.clone(),
+            timeout: self.tuning.connect_timeout,
+        });
+        let pool = Pool::new(cluster.clone(), (dialer, question), known, self.tuning.clone());
         Ok(Arc::new(Endpoint::new((server, proxy), host, pool, (observer, breaker), of)))
     }
 }

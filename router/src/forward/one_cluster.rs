@@ -51,7 +51,8 @@ pub(crate) async fn forward(
     name: &ClusterName,
 ) -> Result<Response<Body>, Refusal> {
     let Received { info, query, preferences, .. } = received;
-    let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
+    let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
+    let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
         // A redirect leads to where the client found the document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();

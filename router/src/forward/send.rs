@@ -214,6 +214,10 @@ fn place(
     at_cluster: Option<Arc<AdmittedRequest>>,
 ) -> Result<RequestPermit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+    // The caller may have been authenticated by the earlier cluster.
+    if cluster.incarnation().has_ended() {
+        return Err(not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into());
+    }
     let place = cluster.place(class, caller.holder)?;
     Ok(match (at_cluster, caller.admitted.get()) {
         (Some(at_cluster), _) => RequestPermit::keeping((place, at_cluster)),

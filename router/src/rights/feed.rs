@@ -60,15 +60,6 @@ impl MirrorFeed {
         *self.progress.lock() = Progress::Ended;
     }
 
-    /// Forgets what was read: the cluster is another one, and all of it is being listed anew.
-    pub(super) fn begin_anew(&self) {
-        let mut progress = self.progress.lock();
-        if !matches!(*progress, Progress::Ended) {
-            *progress = Progress::Reading(Box::default());
-            self.compiled.leave(&self.cluster);
-        }
-    }
-
     fn take(&self, kind: RbacKind, update: Update) {
         let mut progress = self.progress.lock();
         match &mut *progress {
@@ -308,30 +299,16 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_of_the_name_begins_with_nothing() {
+    fn an_ended_feed_changes_no_rights() {
         let rights = Fixture::new();
         for kind in RbacKind::ALL {
-            let objects: &[&str] = match kind {
-                RbacKind::ClusterRole => &["reader"],
-                RbacKind::ClusterRoleBinding => &["readers>reader"],
-                _ => &[],
-            };
-            rights.synced(kind, objects);
+            rights.synced(kind, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });
         }
-        assert_eq!(rights.ann(), "everywhere");
-        rights.feed.begin_anew();
-        assert_eq!(rights.ann(), "nowhere");
-        for kind in RbacKind::ALL {
-            assert!(!rights.feed.is_following());
-            let after = state(kind, 3, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });
-            rights.feed.of(kind).update(Update::Reset { before: Snapshot::default(), after });
-        }
-        assert_eq!((rights.ann(), rights.feed.is_following()), ("nowhere", true));
         rights.feed.end();
         rights.feed.of(RbacKind::ClusterRoleBinding).update(Update::Relisted {
             before: Snapshot::default(),
             after: state(RbacKind::ClusterRoleBinding, 9, &["readers>reader"]),
         });
-        assert_eq!(rights.ann(), "nowhere", "what an ended feed is told is of another time");
+        assert_eq!(rights.ann(), "nowhere");
     }
 }

@@ -119,7 +119,6 @@ impl MirroredClusters {
 struct MirroredCluster {
     /// Which cluster it was started for: a cluster whose configuration changes is another one.
     cluster: Arc<Cluster>,
-    uid: Option<Arc<String>>,
     /// How often the credentials had been renewed when the cachers were last told.
     renewals: u64,
     feed: Arc<MirrorFeed>,
@@ -145,16 +144,8 @@ impl MirroredCluster {
         }
     }
 
-    /// Tells the cachers that the cluster is another one, or that our credentials are.
+    /// Tells the cachers that the credentials for the cluster are others.
     fn tell_news(&mut self) {
-        let uid = self.cluster.uid();
-        if self.uid.is_some() && uid.is_some() && self.uid != uid {
-            // What is held is of another cluster.
-            self.earlier = None;
-            self.feed.begin_anew();
-            self.cachers.iter().for_each(|cacher| cacher.reset());
-        }
-        self.uid = uid.or(self.uid.take());
         let renewals = self.cluster.renewals();
         if self.renewals != renewals {
             self.renewals = renewals;
@@ -176,6 +167,12 @@ impl RightsMirror {
             members: Mutex::default(),
             mirrors: ArcSwap::default(),
             denied: ArcSwap::default(),
+        });
+        let weak = Arc::downgrade(&mirror);
+        mirror.fleet.on_forgotten(move |cluster, _| {
+            if let Some(mirror) = weak.upgrade() {
+                mirror.forget_cluster(cluster);
+            }
         });
         let weak = Arc::downgrade(&mirror);
         tokio::spawn(async move {
@@ -348,8 +345,9 @@ impl RightsMirror {
 
     /// Makes what is mirrored fit the clusters as they are now.
     fn follow_fleet(self: &Arc<Self>) {
-        let clusters = self.fleet.clusters();
+        // Locked first: a cluster that is forgotten meanwhile is not followed again.
         let mut members = self.members.lock();
+        let clusters = self.fleet.clusters();
         members.by_name.retain(|name, member| {
             let stays = clusters.contains_key(name);
             if !stays {
@@ -375,6 +373,15 @@ impl RightsMirror {
         self.publish(&mut members, mirrors);
     }
 
+    /// Forgets a cluster whose name means another one by now, or none.
+    fn forget_cluster(&self, name: &ClusterName) {
+        let mut members = self.members.lock();
+        self.forget(&mut members.by_name, name);
+        let mut mirrors = self.mirrors.load().by_name.clone();
+        mirrors.remove(name);
+        self.publish(&mut members, mirrors);
+    }
+
     /// Begins to find out which impersonation a cluster has.
     fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
         let _of_members = self.fleet.enter();
@@ -391,9 +398,7 @@ impl RightsMirror {
     ) {
         let (earlier, cachers) = match members.get_mut(name) {
             Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
-            // Who it is that is reached in another way is not known yet: it may be the one that was read.
-            Some(_) if cluster.discovery().is_none() => return,
-            Some(member) => match self.replace(name, member, cluster) {
+            Some(member) => match self.replace(name, member) {
                 Some(earlier) => (Some((earlier, member.found())), member.cachers.clone()),
                 None => (None, Vec::new()),
             },
@@ -415,17 +420,15 @@ impl RightsMirror {
         }
     }
 
-    /// Ends what mirrored a cluster before it was reached in another way. What it said holds on where it is the same
-    /// cluster: gives up to when that is known.
-    fn replace(&self, name: &ClusterName, before: &MirroredCluster, cluster: &Cluster) -> Option<Instant> {
+    /// Ends what mirrored a cluster before it was reached in another way. What it said holds on: gives up to when that is
+    /// known.
+    fn replace(&self, name: &ClusterName, before: &MirroredCluster) -> Option<Instant> {
         before.feed.end();
-        let is_same = before.uid.is_some() && before.uid == cluster.uid();
         let known = match self.state_of(Some(before)) {
             MirrorState::Unread | MirrorState::Live => None,
             MirrorState::Current => Some(Instant::now()),
             MirrorState::Behind { since, .. } => Some(since),
         };
-        let known = known.filter(|_| is_same);
         if known.is_none() {
             self.compiled.leave(name);
         }
@@ -464,7 +467,7 @@ impl RightsMirror {
         let confirmation = Confirmation::new(&cachers);
         let (held, precedence, confirmed) = (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
         let _confirming = AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(held, precedence, confirmed)));
-        let (uid, renewals) = (cluster.uid(), cluster.renewals());
+        let renewals = cluster.renewals();
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
@@ -475,18 +478,7 @@ impl RightsMirror {
             ClusterAuthorization::Live => (Decider::Review(ReviewCause::Configured), None),
         };
         let cluster = Arc::clone(cluster);
-        MirroredCluster {
-            cluster,
-            uid,
-            renewals,
-            feed,
-            cachers,
-            confirmation,
-            _confirming,
-            decider,
-            _detector,
-            earlier,
-        }
+        MirroredCluster { cluster, renewals, feed, cachers, confirmation, _confirming, decider, _detector, earlier }
     }
 
     /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.

@@ -17,11 +17,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
 use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
-use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
+use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, nearest_tick};
 
 use super::address::ClusterAddress;
 use super::followed_kinds::{FollowedKinds, KindsOf};
 use super::health::ClusterHealth;
+use super::incarnation::Incarnation;
 use super::kind_changes::KindChanges;
 use super::mark::ClusterMark;
 use super::member_unread::MemberUnreadBytes;
@@ -42,9 +43,9 @@ use crate::report::ClusterCondition;
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
-/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, a
-/// connection was made to it (which another cluster may have answered), or somebody asks for what is not known. Of a
-/// hundred members' idle questions these would be every second one.
+/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, or
+/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one. Who it is
+/// each new connection asks by itself.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The shortest time between two discoveries of a cluster that requests ask for.
@@ -67,6 +68,11 @@ const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest time between two log lines that a cluster does not let us act in users' names. A minute: each request
 /// there finds it out.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The shortest time between two replacements of a cluster by another one under its name. 10 s: what is known of all
+/// clusters is not forgotten again and again where a load balancer leads to two clusters by turns. Until then new
+/// connections to the other one are refused.
+const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a cluster was asked what it serves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +123,8 @@ impl ClusterProblem {
 pub(super) enum ClusterChange {
     /// What is wrong with it.
     Problem,
+    /// Another cluster answers at its addresses.
+    Successor,
     /// What it serves, who it is or which version it runs.
     Offer,
 }
@@ -144,10 +152,13 @@ pub(crate) struct Cluster {
     /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it.
     namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
+    /// Which cluster it is; a new configuration of the same cluster has the same.
+    incarnation: Incarnation,
+    /// When it took the place of another cluster of its name, if it did.
+    replaced_at: Option<Instant>,
     version: ArcSwapOption<ServerVersion>,
-    /// When it last answered all questions, those for what hardly ever changes too, and how many connections had been
-    /// made to it before they were asked.
-    asked_all: Mutex<Option<(Instant, u64)>>,
+    /// When it last answered all questions, those for what hardly ever changes too.
+    asked_all: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
@@ -281,12 +292,22 @@ impl Cluster {
     /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
     pub(crate) fn new(
         setup: ClusterSetup,
-        before: Option<Served>,
+        known: (Incarnation, Option<Served>),
         documents: &Arc<MemberDocuments>,
         unread: &MemberUnreadBytes,
         shares: &MemberShareMetrics,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::make(setup, known, documents, unread, shares))
+    }
+
+    fn make(
+        setup: ClusterSetup,
+        (incarnation, before): (Incarnation, Option<Served>),
+        documents: &Arc<MemberDocuments>,
+        unread: &MemberUnreadBytes,
+        shares: &MemberShareMetrics,
+    ) -> Self {
+        Self {
             inherited: ArcSwapOption::new(before.map(Arc::new)),
             since: Instant::now(),
             told_at: Mutex::default(),
@@ -297,6 +318,8 @@ impl Cluster {
             fetched: ArcSwapOption::empty(),
             documents: Arc::clone(documents),
             identity: ArcSwap::default(),
+            incarnation,
+            replaced_at: None,
             version: ArcSwapOption::empty(),
             asked_all: Mutex::default(),
             problem: Mutex::new(
@@ -325,7 +348,42 @@ impl Cluster {
             unread: unread.clone(),
             cancelled: CancellationToken::new(),
             setup,
-        })
+        }
+    }
+
+    /// The same, where it takes the place of another cluster of its name.
+    pub(super) fn replacing(
+        setup: ClusterSetup,
+        documents: &Arc<MemberDocuments>,
+        unread: &MemberUnreadBytes,
+        shares: &MemberShareMetrics,
+    ) -> Arc<Self> {
+        let mut cluster = Self::make(setup, (Incarnation::default(), None), documents, unread, shares);
+        cluster.replaced_at = Some(Instant::now());
+        Arc::new(cluster)
+    }
+
+    /// Which cluster it is.
+    pub(crate) fn incarnation(&self) -> &Incarnation {
+        &self.incarnation
+    }
+
+    /// Whether it took the place of another cluster of its name.
+    pub(crate) fn is_successor(&self) -> bool {
+        self.replaced_at.is_some()
+    }
+
+    /// Whether another cluster answers at its addresses, and may take its place by now.
+    pub(super) fn is_replaceable(&self) -> bool {
+        let has_successor = self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some());
+        has_successor && self.replaced_at.is_none_or(|at| at.elapsed() >= REPLACEMENT_INTERVAL)
+    }
+
+    /// Closes all connections to it, with what is open on them.
+    pub(super) fn break_off(&self) {
+        if let Ok(client) = &self.setup.client {
+            client.break_off();
+        }
     }
 
     /// The cluster's name.
@@ -579,6 +637,11 @@ impl Cluster {
     /// Starts the tasks that keep discovery fresh, and ask whether it is well and tell of it; `changed` is called after
     /// each change of the former.
     pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
+        let changed = Arc::new(changed);
+        if let Ok(client) = &self.setup.client {
+            client.expect_cluster(self.incarnation.uid());
+        }
+        self.tell_of_successor(Arc::clone(&changed));
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
@@ -591,10 +654,26 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
+    /// Tells once that another cluster answers at the addresses.
+    fn tell_of_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
+        let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
+            return;
+        };
+        let earliest = self.replaced_at.map(|at| at + REPLACEMENT_INTERVAL);
+        let cancelled = self.cancelled.clone();
+        let task = async move {
+            changes.succeeded().await;
+            if let Some(earliest) = earliest {
+                sleep_until(earliest).await;
+            }
+            tell(ClusterChange::Successor);
+        };
+        tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
+    }
+
+    async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         let mut kinds = FollowedKinds::default();
-        let mut kinds_uid = self.uid();
         let mut all = true;
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
@@ -602,9 +681,6 @@ impl Cluster {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
-            if std::mem::replace(&mut kinds_uid, self.uid()).is_some_and(|before| Some(before) != kinds_uid) {
-                kinds.clear();
-            }
             self.follow_kinds(&mut kinds, &room);
             let has_failed = self.problem_since().is_some();
             if has_failed {
@@ -649,19 +725,13 @@ impl Cluster {
     }
 
     fn is_rare_due(&self) -> bool {
-        let made = self.connections_made();
-        self.asked_all.lock().is_none_or(|(asked, before)| asked.elapsed() >= RARE_INTERVAL || made != before)
-    }
-
-    fn connections_made(&self) -> u64 {
-        self.setup.client.as_ref().map_or(0, ClusterClient::connections_made)
+        self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
     }
 
     /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
     async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
-        let connections = self.connections_made();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let served = self.served().map(|served| served.discovery);
             let fetched = fetch_all(transport.clone(), before.clone(), all, served, &self.documents).await?;
@@ -669,8 +739,12 @@ impl Cluster {
                 return Ok((fetched, ClusterIdentity::Unknown, None));
             }
             let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            if self.is_succeeded(&identity) {
+                let text = "another cluster answers in its place (the kube-system uid is another)".to_owned();
+                return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
+            }
             if version.is_some() && identity != ClusterIdentity::Unknown {
-                *self.asked_all.lock() = Some((Instant::now(), connections));
+                *self.asked_all.lock() = Some(Instant::now());
             }
             Ok((fetched, identity, version))
         });
@@ -702,16 +776,23 @@ impl Cluster {
         news
     }
 
-    /// Takes over who it says that it is, and says whether that is news. What was known stays until it says otherwise.
+    /// Whether the uid that a server has told is another cluster's.
+    fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
+        let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
+        client.compare_cluster(uid) == UidMatch::Other
+    }
+
+    /// Takes over who it says that it is, and says whether that is news. A uid that is known stays: another one is
+    /// another cluster's.
     fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {
-            (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), ClusterIdentity::Withheld) => false,
+            (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), _) => false,
             (known, told) => known != told,
         };
         if is_news {
-            if matches!(*known, ClusterIdentity::Known(_)) {
-                tracing::warn!("the kube-system uid changed; another cluster has taken its place");
+            if let ClusterIdentity::Known(uid) = &told {
+                self.incarnation.set_uid(uid);
             }
             self.identity.store(Arc::new(told));
         }

@@ -22,6 +22,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
 
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
+use super::incarnation::Incarnation;
 use super::mark::ClusterMark;
 use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
@@ -43,6 +44,12 @@ const AT_ONCE_MAX: usize = 16;
 /// more can never have been named by integers.
 const FORMER_MAX: usize = 10_000;
 
+/// Forgets all that is known of the cluster of a name, which means a successor by now, or none.
+type Forgetter = Box<dyn Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync>;
+
+/// The clusters by name.
+type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
+
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub(crate) struct Fleet {
     /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of
@@ -60,8 +67,11 @@ pub(crate) struct Fleet {
     room: ObjectRoom,
     /// What answers of all members may leave unread.
     unread: MemberUnreadBytes,
-    /// Serializes changes of the set.
-    changing: Mutex<()>,
+    /// Clusters that are reached in another way by now, until they have told whether they are the cluster that their
+    /// name meant before. Locked while the set changes.
+    awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
+    /// Called when a name begins to mean another cluster, or none.
+    forgetters: Mutex<Vec<Forgetter>>,
     /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
     /// The marks of clusters that left: their objects are still being deleted from open watches.
@@ -73,6 +83,8 @@ pub(crate) struct Fleet {
 struct Untaken {
     /// Whether there is something that the union is made of.
     offers: AtomicBool,
+    /// Whether another cluster answers in the place of one.
+    successors: AtomicBool,
     /// How many news there were.
     said: AtomicU64,
     /// How many of them have been taken over.
@@ -84,8 +96,10 @@ struct Untaken {
 
 impl Untaken {
     fn note(&self, news: ClusterChange) {
-        if news == ClusterChange::Offer {
-            self.offers.store(true, Ordering::SeqCst);
+        match news {
+            ClusterChange::Offer => self.offers.store(true, Ordering::SeqCst),
+            ClusterChange::Successor => self.successors.store(true, Ordering::SeqCst),
+            ClusterChange::Problem => {}
         }
         self.said.fetch_add(1, Ordering::SeqCst);
         self.wake.notify_one();
@@ -124,7 +138,8 @@ impl Fleet {
             shares,
             room,
             unread,
-            changing: Mutex::new(()),
+            awaited: Mutex::default(),
+            forgetters: Mutex::default(),
             known: Mutex::new(known),
             former: Mutex::default(),
         });
@@ -215,45 +230,168 @@ impl Fleet {
         self.generation.subscribe()
     }
 
-    /// Takes over a new set of clusters. One with the same name and revision is kept as it is.
+    /// Takes over a new set of clusters. One with the same name and revision is kept as it is. One that is reached in
+    /// another way takes its place once it has told that it is the same cluster; if it does not, what is known of the
+    /// cluster before it is forgotten first.
     pub(crate) fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
-        let changing = self.changing.lock();
+        let mut awaited = self.awaited.lock();
+        let mut awaited_before = std::mem::take(&mut *awaited);
         let before = self.clusters.load_full();
-        let mut after = BTreeMap::new();
-        let mut started = Vec::new();
+        let (mut after, mut started) = (BTreeMap::new(), Vec::new());
         for setup in setups {
             let (name, revision) = (setup.name.clone(), setup.revision());
-            let kept = before.get(&name).filter(|cluster| cluster.setup.revision() == revision);
-            if let Some(kept) = kept.filter(|kept| kept.problem().is_some()) {
-                // What was wrong may be mended, for example by other credentials.
-                kept.refresh();
+            let is_described = |cluster: &Arc<Cluster>| cluster.setup.revision() == revision;
+            let shown = before.get(&name);
+            if let Some(kept) = shown.filter(|shown| is_described(shown)) {
+                if kept.problem().is_some() {
+                    // What was wrong may be mended, for example by other credentials.
+                    kept.refresh();
+                }
+                after.insert(name, Arc::clone(kept));
+                continue;
             }
-            let cluster = kept.cloned().unwrap_or_else(|| {
-                let known = self.known.lock().remove(&name);
-                let known = known.filter(|known| known.address == setup.address);
-                // What was said under this name in this process stands in until the new address has answered, as what
-                // is held of it does; of an earlier process only what the same address said.
-                let served = before.get(&name).and_then(|before| before.served()).or(known);
-                let cluster = Cluster::new(setup, served, &self.documents, &self.unread, &self.shares);
-                started.push(Arc::clone(&cluster));
-                cluster
-            });
-            after.insert(cluster.name().clone(), cluster);
+            let (cluster, is_known_to_be_same) = match awaited_before.remove(&name).filter(is_described) {
+                Some(candidate) => (candidate, false),
+                None => {
+                    let (cluster, is_known_to_be_same) = self.prepare(setup, shown);
+                    started.push(Arc::clone(&cluster));
+                    (cluster, is_known_to_be_same)
+                }
+            };
+            match shown {
+                Some(shown) if !is_known_to_be_same => {
+                    after.insert(name.clone(), Arc::clone(shown));
+                    awaited.insert(name, cluster);
+                }
+                _ => drop(after.insert(name, cluster)),
+            }
         }
-        for (name, cluster) in before.iter() {
+        awaited_before.values().for_each(|candidate| candidate.cancel());
+        let is_awaited =
+            |cluster: &Arc<Cluster>| awaited.get(cluster.name()).is_some_and(|own| Arc::ptr_eq(own, cluster));
+        for candidate in started.iter().filter(|cluster| is_awaited(cluster)) {
+            tracing::info!(cluster = %candidate.name(), "the cluster is reached in another way by now, and is asked whether it is the same");
+            let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
+            self.runtime.spawn(async move { fleet.settle(candidate).await });
+        }
+        self.publish(&before, after);
+        drop(awaited);
+        started.iter().for_each(|cluster| self.start(cluster));
+        self.news.note(ClusterChange::Offer);
+        self.news.at_once.notify_one();
+    }
+
+    /// Makes a cluster of a configuration, and says whether it may take the place of the cluster that is shown under
+    /// its name at once: it is reached as before, or cannot be reached at all, or no uid can show that it is the same.
+    fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
+        let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
+        let Some(shown) = shown else {
+            return (self.make(setup, Incarnation::default(), known), true);
+        };
+        let is_reached_alike = setup.client.is_err() || *shown.address() == setup.address;
+        match (is_reached_alike, shown.incarnation().uid()) {
+            // What was said under this name in this process stands in until it has answered, as what is held of it does;
+            // of an earlier process only what the same address said.
+            (true, _) => (self.make(setup, shown.incarnation().clone(), shown.served().or(known)), true),
+            (false, Some(_)) => (self.make(setup, shown.incarnation().clone(), shown.served().or(known)), false),
+            (false, None) => (self.make(setup, Incarnation::default(), known), true),
+        }
+    }
+
+    fn make(&self, setup: ClusterSetup, incarnation: Incarnation, served: Option<Served>) -> Arc<Cluster> {
+        Cluster::new(setup, (incarnation, served), &self.documents, &self.unread, &self.shares)
+    }
+
+    fn start(&self, cluster: &Arc<Cluster>) {
+        let news = Arc::clone(&self.news);
+        cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
+    }
+
+    /// Puts a cluster that is reached in another way in its place, once it has told who it is, or did not.
+    async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
+        candidate.asked_once().await;
+        let mut awaited = self.awaited.lock();
+        let name = candidate.name();
+        if !awaited.get(name).is_some_and(|own| Arc::ptr_eq(own, &candidate)) {
+            return;
+        }
+        awaited.remove(name);
+        let before = self.clusters.load_full();
+        let is_same = candidate.uid().is_some()
+            && before.get(name).is_some_and(|shown| shown.incarnation() == candidate.incarnation());
+        let cluster = match is_same {
+            true => candidate,
+            false => {
+                candidate.cancel();
+                self.replacing(&candidate)
+            }
+        };
+        let mut after = (*before).clone();
+        after.insert(cluster.name().clone(), Arc::clone(&cluster));
+        self.publish(&before, after);
+        drop(awaited);
+        if !is_same {
+            self.start(&cluster);
+        }
+        self.news.note(ClusterChange::Offer);
+        self.news.at_once.notify_one();
+    }
+
+    /// Replaces the clusters in whose place others answer.
+    fn replace_succeeded(&self) {
+        let awaited = self.awaited.lock();
+        let before = self.clusters.load_full();
+        let succeeded = before.values().filter(|cluster| cluster.is_replaceable());
+        let successors: Vec<_> = succeeded.map(|cluster| self.replacing(cluster)).collect();
+        if successors.is_empty() {
+            return;
+        }
+        let mut after = (*before).clone();
+        after.extend(successors.iter().map(|cluster| (cluster.name().clone(), Arc::clone(cluster))));
+        self.publish(&before, after);
+        drop(awaited);
+        successors.iter().for_each(|cluster| self.start(cluster));
+        self.news.note(ClusterChange::Offer);
+    }
+
+    /// The cluster that takes the place of another one of its name.
+    fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
+        tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
+        Cluster::replacing(cluster.setup.clone(), &self.documents, &self.unread, &self.shares)
+    }
+
+    /// Has `forget` called when a name begins to mean another cluster, or none: before the other one is there.
+    pub(crate) fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
+        self.forgetters.lock().push(Box::new(forget));
+    }
+
+    /// Shows other clusters. All that is known of a cluster whose name means another by now is forgotten before the
+    /// other one is shown; in between there is none of the name. Called with the set locked.
+    fn publish(&self, before: &Clusters, after: Clusters) {
+        for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
                 cluster.cancel();
                 self.remember(cluster);
             }
         }
-        self.clusters.store(Arc::new(after));
-        drop(changing);
-        for cluster in started {
-            let news = Arc::clone(&self.news);
-            cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
+        let is_same = |cluster: &Cluster, other: &Arc<Cluster>| cluster.incarnation() == other.incarnation();
+        let ended =
+            before.values().filter(|cluster| !after.get(cluster.name()).is_some_and(|own| is_same(cluster, own)));
+        let ended: Vec<_> = ended.collect();
+        if !ended.is_empty() {
+            let mut between = after.clone();
+            ended.iter().for_each(|cluster| drop(between.remove(cluster.name())));
+            self.clusters.store(Arc::new(between));
         }
-        self.news.note(ClusterChange::Offer);
-        self.news.at_once.notify_one();
+        for cluster in ended {
+            cluster.incarnation().end();
+            let successor = after.get(cluster.name());
+            if successor.is_some() {
+                cluster.break_off();
+            }
+            self.forgetters.lock().iter().for_each(|forget| forget(cluster.name(), successor));
+        }
+        self.clusters.store(Arc::new(after));
     }
 
     fn remember(&self, cluster: &Cluster) {
@@ -267,6 +405,9 @@ impl Fleet {
     /// Takes over what has been said, and tells everybody.
     async fn take_over(self: &Arc<Self>) {
         let said = self.news.said.load(Ordering::SeqCst);
+        if self.news.successors.swap(false, Ordering::SeqCst) {
+            self.replace_succeeded();
+        }
         if self.news.offers.swap(false, Ordering::SeqCst) {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
@@ -341,7 +482,7 @@ fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
 impl Drop for Fleet {
     fn drop(&mut self) {
         // Their tasks hold the clusters themselves.
-        for cluster in self.clusters.load().values() {
+        for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
             cluster.cancel();
         }
         self.news.wake.notify_one();

@@ -59,11 +59,6 @@ impl FollowedKinds {
             self.0.push((source, cacher));
         }
     }
-
-    /// Ends all watches.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 /// Tells a cacher how its cluster is, until it is dropped.

@@ -1,18 +1,20 @@
 //! What marks an object as one cluster's: the annotation, and the item form of its resourceVersion.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
 /// The texts that an answer splices into the objects of one cluster. Made once per cluster.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ClusterMark {
     /// The cluster.
     pub name: ClusterName,
     /// The annotation that names it.
     pub annotation: ClusterAnnotation,
-    item: ItemEncoder,
+    item: ArcSwap<ItemEncoder>,
     index: Option<ClusterIndex>,
 }
 
@@ -22,9 +24,17 @@ impl ClusterMark {
         Self {
             name: name.clone(),
             annotation: ClusterAnnotation::new(name),
-            item: ItemEncoder::new(name),
+            item: ArcSwap::from_pointee(ItemEncoder::new(name)),
             index: index.and_then(|index| ClusterIndex::new(index).ok()),
         }
+    }
+
+    /// Marks the cluster's versions from now on, or does no longer: another cluster had the name lately.
+    pub(crate) fn mark_versions(&self, mark: Option<&str>) {
+        if mark.is_none() && !self.item.load().is_marked() {
+            return;
+        }
+        self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
     }
 
     /// The cluster's number in integers.
@@ -51,7 +61,7 @@ impl ClusterMark {
         match integer {
             // Writing to a string cannot fail.
             Some(integer) => drop(write!(out, "{}", integer.encode())),
-            None => self.item.write(version, out),
+            None => self.item.load().write(version, out),
         }
     }
 }

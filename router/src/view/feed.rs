@@ -13,6 +13,7 @@ use tributary_merge::Log;
 use super::contents::Contents;
 use super::news::News;
 use super::step;
+use crate::topology::Cluster;
 
 /// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
 pub(super) struct Feed {
@@ -20,8 +21,8 @@ pub(super) struct Feed {
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
-    /// Whether what the log has may be of another cluster, and this one is being listed.
-    is_another: AtomicBool,
+    /// Whether another cluster had the name before.
+    is_successor: bool,
     live: AtomicBool,
     /// The views of one namespace that are fed from here. Locked before the log.
     followers: Mutex<Followers>,
@@ -69,22 +70,10 @@ impl Followers {
 }
 
 impl Feed {
-    pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
-        let (view, followers) = (Arc::downgrade(contents), Mutex::default());
-        let is_another = !goes_on && contents.log().snapshot(&cluster).is_some();
-        let (is_another, live) = (AtomicBool::new(is_another), AtomicBool::new(true));
-        Arc::new(Self { view, cluster, goes_on, is_another, live, followers })
-    }
-
-    /// The cluster is another one, and is listed from now on: what the log has of it is no earlier state of that.
-    pub(super) fn begin_anew(&self) {
-        self.is_another.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether what the log has may be of another cluster than this one. Whoever takes the place of this feed does not
-    /// go on with that.
-    pub(super) fn is_another(&self) -> bool {
-        self.is_another.load(Ordering::Relaxed)
+    pub(super) fn new(contents: &Arc<Contents>, cluster: &Cluster, goes_on: bool) -> Arc<Self> {
+        let (is_successor, cluster) = (cluster.is_successor(), cluster.name().clone());
+        let (view, followers, live) = (Arc::downgrade(contents), Mutex::default(), AtomicBool::new(true));
+        Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
     }
 
     /// Feeds a view of one namespace from now on, with the state that there is and each step from there.
@@ -211,16 +200,8 @@ impl Feed {
             }
             _ => News::Anything,
         };
-        // A complete state that is no step from the one before it is of the cluster as it is by now.
-        let is_first = matches!(update, Update::Synced { .. } | Update::Reset { .. });
-        let is_another = is_first && self.is_another.swap(false, Ordering::Relaxed);
         let mut taken = Taken::Step;
         match update {
-            // What the log has may be of another incarnation.
-            Update::Synced { snapshot } if is_another && log.snapshot(&self.cluster).is_some() => {
-                taken = Taken::Reset;
-                log.reset(&self.cluster, snapshot, now);
-            }
             // A new cacher for a cluster that is known already, because its configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
@@ -231,6 +212,7 @@ impl Feed {
                     false => log.relist(&self.cluster, snapshot, now),
                 }
             }
+            Update::Synced { snapshot } if self.is_successor => log.join_successor(&self.cluster, snapshot, now),
             Update::Synced { snapshot } => log.join(&self.cluster, snapshot, now),
             Update::Changes { changes, snapshot } => log.append(&self.cluster, changes, snapshot, now),
             Update::Relisted { after, .. } => log.relist(&self.cluster, after, now),

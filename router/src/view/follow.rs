@@ -25,10 +25,11 @@ impl View {
     /// longer serve the resource.
     pub(crate) fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
-        let clusters = self.fleet.clusters();
         let policies = self.policies.load_full();
         let policy = policies.of(&self.kind.resource);
+        // Locked first: a cluster that is forgotten meanwhile is not followed again.
         let mut members = self.members.lock();
+        let clusters = self.fleet.clusters();
         let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
         let gone: Vec<_> = members.by_name.keys().filter(|name| !held(name)).cloned().collect();
         for name in gone {
@@ -121,7 +122,7 @@ impl View {
             (Some(ViewCluster::Cached(before)), _) => self.replace(name, before, cluster),
             (_, Some(leader)) => Inheritance::of_leader(leader),
             (_, None) if is_given_up => Inheritance::default(),
-            (_, None) => self.begin_with_held(name).map_or_else(Inheritance::default, Inheritance::of_held),
+            (_, None) => self.begin_with_held(cluster).map_or_else(Inheritance::default, Inheritance::of_held),
         };
         let member = match leader {
             None => self.start_cacher(cluster, transport, goes_on, cacher.as_deref()),
@@ -146,7 +147,6 @@ impl View {
             return MemberRetention::No;
         }
         if leader.is_some() {
-            member.uid = cluster.uid().or(member.uid.take());
             return MemberRetention::Yes;
         }
         self.tell_news(member, cluster);
@@ -163,24 +163,32 @@ impl View {
         }
     }
 
-    /// Tells a member with a cacher of its own what is new of its cluster: that it is another one, or its credentials
-    /// are.
+    /// Tells a member with a cacher of its own that the credentials for its cluster are others.
     fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
-        let uid = cluster.uid();
-        if member.uid.is_some() && uid.is_some() && member.uid != uid {
-            tracing::debug!(cluster = %cluster.name(), resource = %self.kind.resource, "listing another incarnation");
-            // What is held is of another cluster.
-            member.takes_over = None;
-            member.feed.begin_anew();
-            member.cacher.reset();
-        }
-        member.uid = uid.or(member.uid.take());
         let renewals = cluster.renewals();
         if member.renewals != renewals {
             member.renewals = renewals;
             member.cacher.reopen(REOPENED_WITHIN);
         }
         member.report(&self.kind.resource);
+    }
+
+    /// Forgets a cluster whose name means its successor by now, or none. Nothing is known of the successor yet.
+    pub(crate) fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
+        let policies = self.policies.load_full();
+        let successor = successor.filter(|_| policies.of(&self.kind.resource).selects(name));
+        let mut members = self.members.lock();
+        // Before the log: whoever reads that without it is to find it unknown.
+        if let Some(successor) = successor {
+            let standing = Standing::of_undiscovered(successor, &self.kind.resource);
+            self.note(|board| board.set(name, standing));
+        }
+        self.leave(&mut members, name);
+        if let Some(successor) = successor {
+            members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(successor)));
+        }
+        let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
+        self.note(|board| board.set_all(standings));
     }
 
     /// Drops what was held of a collection that is forbidden.
@@ -234,23 +242,19 @@ struct Inheritance {
 }
 
 impl Inheritance {
-    /// Of the member before it, which may have been of another cluster of that name.
+    /// Of the member before it, of the same cluster.
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
-        let is_same = Arc::ptr_eq(&before.cluster, cluster);
-        // By its uid it may be known already as another one than the log has.
-        let is_in_log = !before.feed.is_another() && !before.leader.as_ref().is_some_and(|leader| leader.is_another());
-        let goes_on = is_in_log && (is_same || before.uid.is_some() && before.uid == cluster.uid());
-        let why = if is_same { WhyAnew::Forbidden } else { WhyAnew::Configuration };
-        let takes_over = goes_on.then(|| TakenOver { since: before.stale_since(), why });
+        let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
+        let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };
+        let takes_over = Some(TakenOver { since: before.stale_since(), why });
         // One that another view holds goes on there.
-        let cacher = (goes_on && before.leader.is_none()).then(|| Arc::clone(&before.cacher));
-        Self { goes_on, takes_over, cacher }
+        let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
+        Self { goes_on: true, takes_over, cacher }
     }
 
     /// Of the view of all namespaces, which feeds it.
     fn of_leader(leader: &WholeViewFeed) -> Self {
-        let takes_over = TakenOver { since: leader.stale_since, why: WhyAnew::Configuration };
-        let takes_over = (!leader.feed.is_another()).then_some(takes_over);
+        let takes_over = Some(TakenOver { since: leader.stale_since, why: WhyAnew::Configuration });
         Self { goes_on: false, takes_over, cacher: None }
     }
 

@@ -33,7 +33,6 @@ pub(super) enum ViewCluster {
 pub(super) struct CachedMember {
     /// Which cluster it was started for: a cluster whose configuration changes is another one.
     pub(super) cluster: Arc<Cluster>,
-    pub(super) uid: Option<Arc<String>>,
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,

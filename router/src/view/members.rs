@@ -25,11 +25,10 @@ impl View {
     ) -> CachedMember {
         self.board.changed();
         let WholeViewFeed { cacher, questions, feed: leader, .. } = leader;
-        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on);
+        let feed = Feed::new(&self.contents, cluster, goes_on);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
             cluster: Arc::clone(cluster),
-            uid: cluster.uid(),
             takes_over: None,
             renewals: cluster.renewals(),
             cacher,
@@ -50,7 +49,7 @@ impl View {
         before: Option<&Cacher>,
     ) -> CachedMember {
         self.board.changed();
-        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on);
+        let feed = Feed::new(&self.contents, cluster, goes_on);
         let config = CacherConfig {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
@@ -66,7 +65,6 @@ impl View {
         self.forward_states(cluster, &cacher);
         CachedMember {
             cluster: Arc::clone(cluster),
-            uid: cluster.uid(),
             takes_over: None,
             renewals: cluster.renewals(),
             cacher,

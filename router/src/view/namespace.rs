@@ -22,6 +22,7 @@ use tributary_cacher::StaleReason;
 use super::View;
 use super::feed::Feed;
 use super::leader::ClusterFeed;
+use crate::topology::Cluster;
 
 impl View {
     /// Where this view is to have a cluster's objects from. `has_own` says that it has them from a cacher of its own by
@@ -41,15 +42,14 @@ impl View {
 
     /// Begins with what the view of all namespaces still holds of a cluster that forbids to read all by now, until the
     /// namespace's own list is there, and says since when that may be old, if it is anything.
-    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> Option<Instant> {
-        // What is of another cluster is no earlier state of this one.
-        let leader = self.whole()?.leader(cluster).filter(|leader| !leader.feed.is_another())?;
+    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &Cluster) -> Option<Instant> {
+        let leader = self.whole()?.leader(cluster.name())?;
         let namespace = self.namespace.as_ref()?;
-        let feed = Feed::new(&self.contents, cluster.clone(), false);
+        let feed = Feed::new(&self.contents, cluster, false);
         leader.feed.lead(&namespace.as_str().into(), &feed);
         let log = self.log.write();
         feed.end();
-        log.snapshot(cluster).map(|_| leader.stale_since)
+        log.snapshot(cluster.name()).map(|_| leader.stale_since)
     }
 
     /// Follows how the clusters of the view of all namespaces stand, until this view is dropped.

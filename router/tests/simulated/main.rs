@@ -42,6 +42,7 @@ mod quorum;
 mod registries;
 mod releases;
 mod renewal;
+mod replaced;
 mod replicas;
 mod report;
 mod reviews;

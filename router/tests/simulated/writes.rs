@@ -208,7 +208,9 @@ async fn impersonation_is_for_members_to_judge() {
     control.reset_counters();
     let object: Value = as_other(format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
-    assert_eq!(control.request_log(), [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
+    // A new connection asks first which cluster it leads to.
+    let asked: Vec<_> = control.request_log().into_iter().filter(|line| !line.ends_with("/kube-system")).collect();
+    assert_eq!(asked, [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);
     as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(404);
     // Who may not ask is not told that there is nothing.

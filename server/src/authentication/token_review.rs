@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{Answered, JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
@@ -114,6 +115,7 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
 /// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first
 /// is known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
+    let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
     let mut sharing = BTreeSet::new();
@@ -125,15 +127,44 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         let left = keys.retain(|name| names.contains(name));
         let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
-        if changed || left {
+        let replaced = std::mem::take(&mut *forgotten.names.lock());
+        for cluster in &replaced {
+            keys.forget(cluster);
+            fetched.remove(cluster);
+        }
+        if changed || left || !replaced.is_empty() {
             tokens.set_member_keys(keys.clone());
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
             // It fails only where the runtime ends.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        sleep(ROUND).await;
+        // The keys of a cluster that has taken another's name are wanted at once.
+        let _ = timeout(ROUND, forgotten.wake.notified()).await;
     }
+}
+
+/// Clusters whose names mean others by now, and whose keys are to be forgotten.
+#[derive(Default)]
+struct ForgottenClusters {
+    names: Mutex<Vec<ClusterName>>,
+    wake: Notify,
+}
+
+/// Forgets the tokens of a cluster whose name begins to mean another cluster, and ends the streams that last by them.
+fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Arc<ForgottenClusters> {
+    let forgotten = Arc::<ForgottenClusters>::default();
+    let (weak, tokens, noted) = (Arc::downgrade(router), Arc::clone(tokens), Arc::clone(&forgotten));
+    router.on_cluster_forgotten(move |cluster| {
+        noted.names.lock().push(cluster.clone());
+        noted.wake.notify_one();
+        if tokens.forget_cluster(cluster)
+            && let Some(router) = weak.upgrade()
+        {
+            router.authentication_changed();
+        }
+    });
+    forgotten
 }
 
 /// Says which clusters begin to share a key, and which cease to: one of them has the other's, and whoever runs this

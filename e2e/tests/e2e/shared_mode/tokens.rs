@@ -26,7 +26,7 @@ const UNAUTHORIZED: u16 = 401;
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::tokens";
         issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice,
-        own_tokens_are_passed_on, proof_what_an_account_opened_ends_with_it,
+        own_tokens_are_passed_on, proof_what_an_account_opened_ends_with_it, tokens_end_when_a_name_means_another_cluster,
     ]
 }
 
@@ -53,7 +53,8 @@ impl Endpoint {
         let file = |name: &str| folder.path().join(name);
         let (own, config, issuers) = (file("kubeconfig"), file("clusters.json"), file("authentication.yaml"));
         kubeconfig::write(&own, &[&members[0].access()])?;
-        fs::write(&config, reviewing(&members[1], &file("member2.ca"), own_token, further)?)?;
+        let member2 = (members[1].name(), &*members[1]);
+        fs::write(&config, reviewing(member2, &file("member2.ca"), own_token, further)?)?;
         fs::write(&issuers, issuer.configuration())?;
         let tributary = Tributary::builder(&own, [members[0].name()])
             .for_many()
@@ -97,8 +98,13 @@ impl Endpoint {
     }
 }
 
-/// A cluster that is asked about tokens where it is addressed.
-fn reviewing(member: &TestCluster, authority: &Path, own_token: &str, further: &Value) -> anyhow::Result<String> {
+/// A cluster of this name that is asked about tokens where it is addressed.
+fn reviewing(
+    (name, member): (&str, &TestCluster),
+    authority: &Path,
+    own_token: &str,
+    further: &Value,
+) -> anyhow::Result<String> {
     let access = member.access();
     fs::write(authority, &access.certificate_authority)?;
     let mut spec = json!({
@@ -106,7 +112,7 @@ fn reviewing(member: &TestCluster, authority: &Path, own_token: &str, further: &
     });
     let fields = further.as_object().context("fields")?.clone();
     spec.as_object_mut().context("a spec")?.extend(fields);
-    let metadata = json!({"name": member.name()});
+    let metadata = json!({"name": name});
     let kind = "UpstreamCluster";
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
@@ -225,6 +231,72 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
         Ok(())
     })
     .await
+}
+
+/// A ServiceAccount's token and watch are of the cluster that its name meant, and the same account of another cluster is
+/// another account.
+async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let own = context.namespace("replaced", &members).await?;
+    for (member, map) in [(&members[0], "of-one"), (&members[1], "of-two")] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+        member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
+        let name = format!("system:serviceaccount:{own}:robot");
+        grant(member, &own, "robot", &name, reads_config_maps()).await?;
+        make_config_map(member, &own, map, 10).await?;
+    }
+    let folder = guard::temporary_folder("replaced")?;
+    let (config, issuer) = (folder.path().join("config"), TestIssuer::start().await?);
+    fs::create_dir(&config)?;
+    let issuers = folder.path().join("authentication.yaml");
+    fs::write(&issuers, issuer.configuration())?;
+    let lead_to = |member: &TestCluster| {
+        let authority = folder.path().join(format!("{}.ca", member.name()));
+        let described = reviewing(("prod", member), &authority, &member.access().token, &json!({}))?;
+        Ok::<_, anyhow::Error>(fs::write(config.join("prod.json"), described)?)
+    };
+    lead_to(&members[0])?;
+    let tributary = Tributary::configured(&config).for_many();
+    let tributary = tributary.argument(format!("--authentication-config={}", issuers.display())).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http_with = async |token: String| {
+        let path = folder.path().join(namespace::unique_name("robot"));
+        tributary.kubeconfig_of(&path, &json!({"token": token}), &["prod"])?;
+        HttpClient::from_kubeconfig(&path, None).await
+    };
+    let maps = format!("/clusters/prod/api/v1/namespaces/{own}/configmaps");
+    let names = |answer: &Value| config_maps(answer).into_iter().map(|(_, _, name)| name).collect::<Vec<_>>();
+    let of_one = http_with(token_of(&members[0], &own, "robot", &[]).await?).await?;
+    eventually(SOON, async || {
+        let answer = of_one.get(&maps).send().await?.expect(200)?.json()?;
+        ensure!(names(&answer) == ["of-one"], "{answer}");
+        Ok(())
+    })
+    .await?;
+    let mut watch = of_one.watch(&format!("{maps}?watch=1")).await?;
+    let first = watch.expect(SOON).await?;
+    ensure!(first["type"] == "ADDED", "{first}");
+
+    lead_to(&members[1])?;
+    eventually(SOON, async || {
+        let answer = of_one.get(&maps).send().await?;
+        ensure!(answer.status != 200 || names(&answer.json()?) == ["of-one"], "{}", answer.text());
+        ensure!(answer.status.as_u16() == UNAUTHORIZED, "{}: {}", answer.status, answer.text());
+        Ok(())
+    })
+    .await?;
+    make_config_map(&members[0], &own, "late", 10).await?;
+    // The stream is cut, which is an error to its reader.
+    let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
+    ensure!(ended, "the watch goes on: {told:?}");
+    let of_others =
+        |event: &&Value| ["late", "of-two"].contains(&event["object"]["metadata"]["name"].as_str().unwrap_or_default());
+    ensure!(!told.iter().any(|event| of_others(&event)), "{told:?}");
+    let of_two = http_with(token_of(&members[1], &own, "robot", &[]).await?).await?;
+    let answer = of_two.get(&maps).send().await?.expect(200)?.json()?;
+    ensure!(names(&answer) == ["of-two"], "{answer}");
+    ensure!(tributary.log().contains("the name means another cluster by now"));
+    Ok(())
 }
 
 async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<()> {

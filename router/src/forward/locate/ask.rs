@@ -166,8 +166,13 @@ mod tests {
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
         };
-        let cluster =
-            Cluster::new(setup, None, &Arc::default(), &MemberUnreadBytes::default(), &MemberShareMetrics::default());
+        let cluster = Cluster::new(
+            setup,
+            Default::default(),
+            &Arc::default(),
+            &MemberUnreadBytes::default(),
+            &MemberShareMetrics::default(),
+        );
         let caller =
             Caller::of(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         let within = Duration::from_secs(3);

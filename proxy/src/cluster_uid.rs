@@ -1,0 +1,115 @@
+//! Which cluster a member's addresses lead to, by the uid of the namespace kube-system.
+//!
+//! An address can come to lead to another cluster: a standby takes over, or a cluster is made anew behind the same name.
+//! Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each new connection
+//! asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection that leads to another cluster
+//! is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)), forgets the earlier
+//! cluster, and then expects the successor ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The uid of the namespace kube-system.
+pub type ClusterUid = Arc<String>;
+
+/// How a connection's uid compares with the cluster that the client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UidMatch {
+    /// The connection leads to the cluster that the client knows, or to the first cluster of the client.
+    Same,
+    /// The connection leads to another cluster.
+    Other,
+}
+
+/// The cluster that a client knows; shared by all connections of the client.
+#[derive(Debug, Default)]
+pub(crate) struct KnownCluster(watch::Sender<Known>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Whether connections ask for the uid. A client does not until its caller wants it.
+    is_asked: bool,
+    uid: Option<ClusterUid>,
+    successor: Option<ClusterUid>,
+}
+
+impl KnownCluster {
+    /// Has each new connection ask for the uid, and expects this one; `None` expects the first that comes.
+    pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
+        self.0.send_modify(|known| *known = Known { is_asked: true, uid, successor: None });
+    }
+
+    /// Whether connections ask for the uid.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.borrow().is_asked
+    }
+
+    /// The uid of the cluster; `None` until the cluster has told it.
+    pub(crate) fn uid(&self) -> Option<ClusterUid> {
+        self.0.borrow().uid.clone()
+    }
+
+    /// Compares the uid that a server has told with the uid of the known cluster, and takes over the first.
+    pub(crate) fn compare(&self, told: &ClusterUid) -> UidMatch {
+        let mut compared = UidMatch::Same;
+        self.0.send_if_modified(|known| match &known.uid {
+            None => {
+                known.uid = Some(told.clone());
+                true
+            }
+            Some(uid) if uid == told => false,
+            Some(_) => {
+                compared = UidMatch::Other;
+                let is_news = known.successor.as_ref() != Some(told);
+                known.successor = Some(told.clone());
+                is_news
+            }
+        });
+        compared
+    }
+
+    /// The uid of another cluster that answers at the addresses by now.
+    pub(crate) fn successor(&self) -> Option<ClusterUid> {
+        self.0.borrow().successor.clone()
+    }
+
+    /// Notified when the uid or the successor changes.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.0.subscribe())
+    }
+}
+
+/// Notified when the cluster behind a client's addresses changes.
+#[derive(Debug)]
+pub struct Changes(watch::Receiver<Known>);
+
+impl Changes {
+    /// Waits until another cluster answers at the addresses. Pends for ever once the client is gone. Cancel: nothing is
+    /// lost.
+    pub async fn succeeded(&mut self) {
+        if self.0.wait_for(|known| known.successor.is_some()).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_uid_than_the_first_is_a_successors() {
+        let known = KnownCluster::default();
+        assert!(!known.is_asked());
+        known.expect(None);
+        let (a, b): (ClusterUid, ClusterUid) = (Arc::new("a".to_owned()), Arc::new("b".to_owned()));
+        assert_eq!((known.compare(&a), known.uid()), (UidMatch::Same, Some(a.clone())));
+        assert_eq!((known.compare(&a), known.successor()), (UidMatch::Same, None));
+        assert_eq!((known.compare(&b), known.uid()), (UidMatch::Other, Some(a.clone())));
+        assert_eq!(known.successor(), Some(b.clone()));
+        known.expect(Some(b.clone()));
+        assert_eq!((known.uid(), known.successor()), (Some(b), None));
+        assert_eq!(known.compare(&a), UidMatch::Other);
+    }
+}

@@ -1,0 +1,248 @@
+//! Asks a new connection which cluster it leads to, before it carries anything else ([`crate::cluster_uid`]).
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use tokio::time::{Duration, timeout_at};
+use tributary_apimachinery::body::{self, BoxError};
+use tributary_apimachinery::permit::RequestPermit;
+use tributary_apimachinery::{ClusterName, explain};
+
+use crate::cluster_uid::{ClusterUid, KnownCluster, UidMatch};
+use crate::credentials::Current;
+use crate::credentials::identity::Impersonation;
+use crate::credentials::user::CurrentUser;
+use crate::error::ForwardError;
+use crate::pool::connection_task::ConnectionTask;
+use crate::pool::dial::Dialed;
+use crate::pool::stream_counts::{SentStream, StreamCounts};
+use crate::pool::watch_stream::Asked;
+use crate::target::ServerUrl;
+
+/// The path whose answer has the uid.
+const PATH: &str = "/api/v1/namespaces/kube-system";
+
+/// How much of an answer is read, in bytes. 64 KiB: labels and annotations of the namespace have room.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Asks new connections to one endpoint which cluster they lead to.
+pub(crate) struct UidQuestion {
+    pub(crate) cluster: ClusterName,
+    pub(crate) target: Arc<ServerUrl>,
+    pub(crate) user: CurrentUser,
+    pub(crate) extra_headers: HeaderMap,
+    pub(crate) known: Arc<KnownCluster>,
+    /// How long the server may take over the answer.
+    pub(crate) timeout: Duration,
+}
+
+/// The state of a connection after the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// The connection takes requests.
+    Open,
+    /// The server has closed the connection after its answer, as some do over HTTP/1.1.
+    Closed,
+}
+
+/// An answer that has been read.
+struct Answer {
+    status: StatusCode,
+    body: Bytes,
+    asking: Asking,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: ClusterUid,
+}
+
+impl UidQuestion {
+    /// Asks a new connection. A server that does not let this process read the namespace (403, 404) is not told from
+    /// another; neither is the first server of a client that gives no usable answer.
+    ///
+    /// # Errors
+    /// `AnotherCluster`; `Unauthorized`; `ClusterUnconfirmed` where the cluster is known and the answer is not usable.
+    pub(crate) fn ask<'a>(
+        &'a self,
+        dialed: &'a mut Dialed,
+        credentials: &'a Arc<Current>,
+    ) -> BoxFuture<'a, Result<Asking, ForwardError>> {
+        Box::pin(self.ask_once_known(dialed, credentials))
+    }
+
+    async fn ask_once_known(&self, dialed: &mut Dialed, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
+        if !self.known.is_asked() {
+            return Ok(Asking::Open);
+        }
+        let deadline = tokio::time::Instant::now() + self.timeout;
+        let user = self.user.load_full();
+        let mut credentials = credentials.clone();
+        let mut may_renew = true;
+        loop {
+            let own = user.impersonation.as_ref();
+            let answered = timeout_at(deadline, exchange(dialed, self.request(dialed, own, &credentials))).await;
+            let answer = match answered {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => return self.unconfirmed(explain(&*error)),
+                Err(_) => return self.unconfirmed(format!("no answer within {:?}", self.timeout)),
+            };
+            match answer.status {
+                StatusCode::OK => return self.compare(&answer),
+                StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => return Ok(answer.asking),
+                StatusCode::UNAUTHORIZED if self.known.uid().is_none() => return Ok(answer.asking),
+                StatusCode::UNAUTHORIZED => {
+                    // A token may have been replaced since the connection was dialed.
+                    let is_renewed = may_renew && user.credentials.renew_after_unauthorized(&credentials).await;
+                    if !is_renewed || answer.asking == Asking::Closed {
+                        let remedy = user.credentials.remedy();
+                        return Err(ForwardError::Unauthorized { cluster: self.cluster.clone(), remedy });
+                    }
+                    may_renew = false;
+                    let renewed = user.credentials.get().await;
+                    credentials = renewed
+                        .map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
+                }
+                status => {
+                    self.unconfirmed(format!("status {status}"))?;
+                    return Ok(answer.asking);
+                }
+            }
+        }
+    }
+
+    fn compare(&self, answer: &Answer) -> Result<Asking, ForwardError> {
+        match serde_json::from_slice::<Namespace>(&answer.body) {
+            Ok(Namespace { metadata: Metadata { uid } }) if !uid.is_empty() => match self.known.compare(&uid) {
+                UidMatch::Same => Ok(answer.asking),
+                UidMatch::Other => Err(ForwardError::AnotherCluster { cluster: self.cluster.clone() }),
+            },
+            _ => self.unconfirmed("an answer without a uid".to_owned()).map(|_| answer.asking),
+        }
+    }
+
+    /// Refuses a connection to a known cluster that has not told its uid.
+    fn unconfirmed(&self, problem: String) -> Result<Asking, ForwardError> {
+        if self.known.uid().is_none() {
+            return Ok(Asking::Open);
+        }
+        let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
+        Err(ForwardError::ClusterUnconfirmed { cluster, address, problem: problem.into() })
+    }
+
+    fn request(&self, dialed: &Dialed, own: Option<&Impersonation>, credentials: &Current) -> Request<()> {
+        let mut request = Request::new(());
+        *request.method_mut() = Method::GET;
+        let uri = self.target.join(&Uri::from_static(PATH)).unwrap_or_else(|_| Uri::from_static(PATH));
+        let headers = request.headers_mut();
+        for (name, value) in self.extra_headers.iter().chain(own.into_iter().flat_map(Impersonation::headers)) {
+            headers.append(name, value.clone());
+        }
+        credentials.authorize(headers);
+        match dialed {
+            Dialed::Http1(..) => {
+                if let Ok(host) = HeaderValue::from_str(self.target.authority().as_str()) {
+                    headers.insert(HOST, host);
+                }
+                *request.version_mut() = Version::HTTP_11;
+                *request.uri_mut() = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+            }
+            Dialed::Http2(..) | Dialed::Watches(..) => *request.uri_mut() = uri,
+        }
+        request
+    }
+}
+
+/// Sends a request on a connection that nobody drives yet, and reads the answer.
+fn exchange(dialed: &mut Dialed, request: Request<()>) -> BoxFuture<'_, Result<Answer, BoxError>> {
+    Box::pin(exchange_on(dialed, request))
+}
+
+async fn exchange_on(dialed: &mut Dialed, request: Request<()>) -> Result<Answer, BoxError> {
+    match dialed {
+        Dialed::Http1(sender, connection) => {
+            let asked = async { read(sender.send_request(request.map(|()| body::empty())).await?).await };
+            let (answer, end) = drive(asked, poll_fn(|cx| Pin::new(&mut **connection).poll(cx))).await?;
+            let is_open = end == ConnectionEnd::No && {
+                let ready = async { sender.ready().await.map_err(BoxError::from) };
+                drive(ready, poll_fn(|cx| Pin::new(&mut **connection).poll(cx))).await.is_ok()
+            };
+            Ok(Answer { asking: if is_open { Asking::Open } else { Asking::Closed }, ..answer })
+        }
+        Dialed::Http2(sender, connection) => {
+            let mut sender = sender.clone();
+            let asked = async move { read(sender.send_request(request.map(|()| body::empty())).await?).await };
+            drive_task(asked, connection).await
+        }
+        Dialed::Watches(sender, connection) => {
+            let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
+            let asked = Asked { sent, held: RequestPermit::keeping(()), patience: Duration::ZERO };
+            let head = sender.send(request, asked)?;
+            drive_task(async move { read(head.await??).await }, connection).await
+        }
+    }
+}
+
+async fn read<B>(response: Response<B>) -> Result<Answer, BoxError>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
+    Ok(Answer { status, body, asking: Asking::Open })
+}
+
+async fn drive_task<C, E>(
+    asked: impl Future<Output = Result<Answer, BoxError>>,
+    connection: &mut ConnectionTask<C>,
+) -> Result<Answer, BoxError>
+where
+    C: Future<Output = Result<(), E>> + Unpin,
+    E: Into<BoxError>,
+{
+    drive(asked, poll_fn(|cx| connection.poll_connection(cx))).await.map(|(answer, _)| answer)
+}
+
+/// Whether a connection has ended. A connection that has ended must not be polled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionEnd {
+    No,
+    Yes,
+}
+
+/// Polls a connection until the result is there, or the connection has ended.
+async fn drive<T, E: Into<BoxError>>(
+    asked: impl Future<Output = Result<T, BoxError>>,
+    connection: impl Future<Output = Result<(), E>>,
+) -> Result<(T, ConnectionEnd), BoxError> {
+    let (mut asked, mut connection) = (pin!(asked), pin!(connection));
+    poll_fn(|cx| {
+        let ended = connection.as_mut().poll(cx);
+        // Bytes that arrived before the end are readable after it.
+        match (asked.as_mut().poll(cx), ended) {
+            (Poll::Ready(result), ended) => {
+                let end = if ended.is_ready() { ConnectionEnd::Yes } else { ConnectionEnd::No };
+                Poll::Ready(result.map(|result| (result, end)))
+            }
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            (Poll::Pending, Poll::Ready(Ok(()))) => {
+                Poll::Ready(Err("the connection was closed before the answer".into()))
+            }
+            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
+        }
+    })
+    .await
+}
