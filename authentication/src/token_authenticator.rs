@@ -8,7 +8,7 @@
 //! Nothing is sent for a token that is no good by its own words. A token by which something lasts is
 //! [followed](crate::FollowedToken).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub struct Authenticated {
     pub expires: Option<SystemTime>,
     /// By whose keys and rules, where an issuer's token was verified here.
     issuer: Option<Arc<JwtAuthenticator>>,
+    /// How often the cluster that reviewed it had been forgotten then.
+    forgotten: u64,
 }
 
 /// Why nobody is known by a token: each is 401. Safe to log: none holds text of the token but names of its claims.
@@ -130,6 +132,8 @@ struct Rules {
     members: Arc<MemberKeys>,
     /// The members that are asked about tokens where they are addressed.
     reviewing: Arc<BTreeSet<ClusterName>>,
+    /// How often the name of a member has begun to mean another cluster.
+    forgotten: Arc<BTreeMap<ClusterName, u64>>,
 }
 
 impl fmt::Debug for TokenAuthenticator {
@@ -169,7 +173,9 @@ impl TokenAuthenticator {
         self.exchange(|rules| {
             let mut members = (*rules.members).clone();
             members.forget(cluster);
-            Rules { members: Arc::new(members), ..rules.clone() }
+            let mut forgotten = (*rules.forgotten).clone();
+            *forgotten.entry(cluster.clone()).or_default() += 1;
+            Rules { members: Arc::new(members), forgotten: Arc::new(forgotten), ..rules.clone() }
         });
         self.followed.lose(cluster)
     }
@@ -194,7 +200,12 @@ impl TokenAuthenticator {
     /// Whether whoever verified a token would still be asked about it: its issuer is configured as it was. A cluster
     /// that reviewed one is [asked again](Self::follow).
     pub fn still_asks(&self, known: &Authenticated) -> bool {
-        known.issuer.as_ref().is_none_or(|issuer| self.rules.load().issuers.contains(issuer))
+        let rules = self.rules.load();
+        let home = known.authority.reach.home().and_then(|home| rules.forgotten.get(home));
+        if known.issuer.is_none() && home.copied().unwrap_or_default() != known.forgotten {
+            return false;
+        }
+        known.issuer.as_ref().is_none_or(|issuer| rules.issuers.contains(issuer))
     }
 
     /// Follows a token by which something is to last, if it was a cluster that said whose it is: as long as what this
@@ -308,7 +319,7 @@ impl TokenAuthenticator {
             (BearerToken::Jwt(token), [verifier @ Verifier::Issuer(issuer)]) => {
                 self.verify(token, rules, verifier, issuer, key).await
             }
-            _ => self.review(token, &order, expires, client, key).await,
+            _ => self.review(token, (&order, rules), expires, client, key).await,
         }
     }
 
@@ -340,7 +351,7 @@ impl TokenAuthenticator {
         let verified = keys.verify(token).await?;
         let (authority, expires) = (verifier.authority(&verified.user), Some(verified.expires));
         let issuer = Some(Arc::clone(&keys.issuer));
-        let known = Arc::new(Authenticated { user: verified.user, authority, expires, issuer });
+        let known = Arc::new(Authenticated { user: verified.user, authority, expires, issuer, forgotten: 0 });
         self.cache.put(key, (Ok(Arc::clone(&known)), Some(until(VERIFIED_TTL, expires))));
         Ok(known)
     }
@@ -349,7 +360,7 @@ impl TokenAuthenticator {
     async fn review(
         &self,
         token: &str,
-        order: &[Verifier<'_>],
+        (order, rules): (&[Verifier<'_>], &Rules),
         expires: Option<SystemTime>,
         client: IpAddr,
         key: TokenKey,
@@ -363,6 +374,7 @@ impl TokenAuthenticator {
                 reviews: self.reviews.clone(),
                 reviewer: Arc::clone(&self.reviewer),
                 expires,
+                forgotten: Arc::clone(&rules.forgotten),
             };
             Ok(review.carry_out(admitted).boxed())
         };
@@ -403,6 +415,7 @@ struct Review {
     reviews: TokenReviews,
     reviewer: Arc<dyn TokenReviewer>,
     expires: Option<SystemTime>,
+    forgotten: Arc<BTreeMap<ClusterName, u64>>,
 }
 
 impl Review {
@@ -416,7 +429,8 @@ impl Review {
                     let verifier =
                         if *is_hub { Verifier::TokenReviewCluster(cluster) } else { Verifier::Member(cluster) };
                     let authority = verifier.authority(&user);
-                    let known = Authenticated { user, authority, expires: self.expires, issuer: None };
+                    let forgotten = self.forgotten.get(cluster).copied().unwrap_or_default();
+                    let known = Authenticated { user, authority, expires: self.expires, issuer: None, forgotten };
                     return (Ok(Arc::new(known)), Some(until(self.reviews.cache_ttl, self.expires)));
                 }
                 // As in kube-apiserver, that nothing was found out is not remembered.

@@ -41,6 +41,9 @@ pub const LISTS_MAX: usize = 64;
 /// their versions each minute, and a replica that has not seen the other cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
 
+/// How much later a replacement has to be than a known one to be another, in seconds: clocks are adjusted.
+const MARKED_AGAIN_AFTER: u64 = 5;
+
 /// The lists of clusters that compact versions may refer to: the current one and those before it; and the clusters
 /// whose versions the JSON form marks.
 ///
@@ -155,16 +158,26 @@ impl Epochs {
     /// [marks](Epochs::mark_of) the versions of those for an hour.
     pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
         let clusters: Vec<_> = clusters.into_iter().collect();
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = seconds(now);
         let before = self.replaced.clone();
         self.replaced.retain(|_, at| now.saturating_sub(*at) < MARKED_FOR.as_secs());
         for (name, uid) in &clusters {
-            let has_other = self.uid_of(name).is_some_and(|known| !known.is_empty() && known != uid);
+            let has_other = self.told_uid_of(name).is_some_and(|known| known != uid);
             if has_other && !uid.is_empty() {
                 self.replaced.insert(name.clone(), now);
             }
         }
         self.update(clusters) | (self.replaced != before)
+    }
+
+    /// Notes that another cluster took a name at a time: whether it tells its uid or not, the JSON form
+    /// [marks](Epochs::mark_of) its versions for an hour.
+    pub fn note_replaced(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
+        let (at, now) = (seconds(at), seconds(now));
+        let is_known = self.replaced.get(cluster).is_some_and(|known| *known + MARKED_AGAIN_AFTER > at);
+        if !is_known && now.saturating_sub(at) < MARKED_FOR.as_secs() {
+            self.replaced.insert(cluster.clone(), at);
+        }
     }
 
     /// The mark of a cluster's versions in the JSON form, which tells its incarnation: `None` where no other cluster had
@@ -188,6 +201,11 @@ impl Epochs {
     /// The uid that a cluster had in the newest list that has the cluster; empty where it did not tell it.
     pub fn uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().find_map(|epoch| epoch.uid(cluster))
+    }
+
+    /// The uid that a cluster told last.
+    fn told_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
+        self.lists.iter().filter_map(|epoch| epoch.uid(cluster)).find(|uid| !uid.is_empty())
     }
 
     /// The uid that a cluster has in the current list, if it is in there.
@@ -255,6 +273,11 @@ impl Epochs {
         }
         Ok(vector)
     }
+}
+
+/// Since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// The mark of a uid.
@@ -394,6 +417,14 @@ mod tests {
         third.update_at(list("third"), at(20));
         assert_eq!(decode(&new, &third), foreign);
         assert_eq!(CompositeResourceVersion::decode_told(&new, &third, |_| false), Ok(vector(0..2)));
+        let mut silent = epochs.clone();
+        silent.note_replaced(&name(0), at(20), at(20));
+        silent.update_at(list(""), at(20));
+        assert_eq!(decode(&new, &silent), foreign, "the next one does not tell its uid");
+        let of_silent = vector(0..2).encode(&silent);
+        assert_eq!(decode(&of_silent, &silent), Ok(vector(0..2)));
+        silent.update_at(list("second"), at(30));
+        assert_eq!(decode(&of_silent, &silent), foreign);
         assert!(epochs.update_at(list("second"), at(10 + MARKED_FOR.as_secs())));
         assert_eq!(vector(0..2).encode(&epochs), old, "the mark has lapsed");
         assert_eq!(decode(&new, &epochs), Ok(vector(0..2)), "and is still read");

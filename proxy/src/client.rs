@@ -305,6 +305,19 @@ impl ClusterClient {
         self.member.known.as_ref()?.successor()
     }
 
+    /// Whether a connection has told that it leads to the cluster that is expected.
+    pub fn is_cluster_confirmed(&self) -> bool {
+        self.member.known.as_ref().is_some_and(|known| known.is_confirmed())
+    }
+
+    /// Refuses each new connection, and each request that has none yet, until a cluster is
+    /// [expected](Self::expect_cluster) again: the name is about to mean another cluster.
+    pub fn close_cluster(&self) {
+        if let Some(known) = &self.member.known {
+            known.close();
+        }
+    }
+
     /// Notified when another cluster answers at the member's addresses.
     pub fn cluster_changes(&self) -> Option<Changes> {
         self.member.known.as_ref().map(|known| known.changes())
@@ -313,7 +326,7 @@ impl ClusterClient {
     /// Closes all connections, with what is open on them: watches, logs, tunnels.
     pub fn break_off(&self) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
-            member.endpoints.all().iter().for_each(|endpoint| endpoint.pool.cut());
+            member.endpoints.cut();
         }
     }
 

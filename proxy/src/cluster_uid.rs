@@ -13,6 +13,15 @@ use tokio::sync::watch;
 /// The uid of the namespace kube-system.
 pub type ClusterUid = Arc<String>;
 
+/// The longest uid that is taken, in bytes. Kubernetes' own have 36 (RFC 4122).
+const UID_BYTES_MAX: usize = 128;
+
+/// Whether a text can be a uid. A cluster may say anything, and uids are logged and kept.
+pub fn is_uid(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
+}
+
 /// How a connection's uid compares with the cluster that the client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UidMatch {
@@ -30,14 +39,31 @@ pub(crate) struct KnownCluster(watch::Sender<Known>);
 struct Known {
     /// Whether connections ask for the uid. A client does not until its caller wants it.
     is_asked: bool,
+    /// Whether every connection is refused: the name is about to mean another cluster.
+    is_closed: bool,
     uid: Option<ClusterUid>,
+    /// Whether a connection has told the uid.
+    is_confirmed: bool,
     successor: Option<ClusterUid>,
+    /// Raised when the name begins to mean another cluster.
+    generation: u64,
 }
 
 impl KnownCluster {
     /// Has each new connection ask for the uid, and expects this one; `None` expects the first that comes.
     pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
-        self.0.send_modify(|known| *known = Known { is_asked: true, uid, successor: None });
+        self.0.send_modify(|known| {
+            let generation = known.generation;
+            *known = Known { is_asked: true, uid, generation, ..Known::default() };
+        });
+    }
+
+    /// Refuses every connection until a cluster is [expected](Self::expect).
+    pub(crate) fn close(&self) {
+        self.0.send_modify(|known| {
+            (known.is_asked, known.is_closed) = (true, true);
+            known.generation += 1;
+        });
     }
 
     /// Whether connections ask for the uid.
@@ -45,25 +71,47 @@ impl KnownCluster {
         self.0.borrow().is_asked
     }
 
+    /// How often the name has begun to mean another cluster.
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.borrow().generation
+    }
+
+    /// Whether a cluster that does not tell its uid is taken for the expected one: no uid is known.
+    pub(crate) fn is_open_to_any(&self) -> bool {
+        let known = self.0.borrow();
+        known.uid.is_none() && !known.is_closed
+    }
+
     /// The uid of the cluster; `None` until the cluster has told it.
     pub(crate) fn uid(&self) -> Option<ClusterUid> {
         self.0.borrow().uid.clone()
     }
 
+    /// Whether a connection has told that it leads to the expected cluster.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.0.borrow().is_confirmed
+    }
+
     /// Compares the uid that a server has told with the uid of the known cluster, and takes over the first.
     pub(crate) fn compare(&self, told: &ClusterUid) -> UidMatch {
         let mut compared = UidMatch::Same;
-        self.0.send_if_modified(|known| match &known.uid {
-            None => {
-                known.uid = Some(told.clone());
-                true
-            }
-            Some(uid) if uid == told => false,
-            Some(_) => {
+        self.0.send_if_modified(|known| {
+            if known.is_closed {
                 compared = UidMatch::Other;
-                let is_news = known.successor.as_ref() != Some(told);
-                known.successor = Some(told.clone());
-                is_news
+                return false;
+            }
+            match &known.uid {
+                None => {
+                    (known.uid, known.is_confirmed) = (Some(told.clone()), true);
+                    true
+                }
+                Some(uid) if uid == told => !std::mem::replace(&mut known.is_confirmed, true),
+                Some(_) => {
+                    compared = UidMatch::Other;
+                    let is_news = known.successor.as_ref() != Some(told);
+                    known.successor = Some(told.clone());
+                    is_news
+                }
             }
         });
         compared
@@ -74,13 +122,13 @@ impl KnownCluster {
         self.0.borrow().successor.clone()
     }
 
-    /// Notified when the uid or the successor changes.
+    /// Notified when another cluster answers at the addresses.
     pub(crate) fn changes(&self) -> Changes {
         Changes(self.0.subscribe())
     }
 }
 
-/// Notified when the cluster behind a client's addresses changes.
+/// Notified when another cluster answers at a client's addresses.
 #[derive(Debug)]
 pub struct Changes(watch::Receiver<Known>);
 
@@ -109,7 +157,20 @@ mod tests {
         assert_eq!((known.compare(&b), known.uid()), (UidMatch::Other, Some(a.clone())));
         assert_eq!(known.successor(), Some(b.clone()));
         known.expect(Some(b.clone()));
-        assert_eq!((known.uid(), known.successor()), (Some(b), None));
+        assert_eq!((known.uid(), known.successor()), (Some(b.clone()), None));
         assert_eq!(known.compare(&a), UidMatch::Other);
+        let before = known.generation();
+        known.close();
+        assert_eq!((known.compare(&a), known.compare(&b)), (UidMatch::Other, UidMatch::Other));
+        known.expect(None);
+        assert_eq!((known.compare(&a), known.generation()), (UidMatch::Same, before + 1));
+    }
+
+    #[test]
+    fn a_uid_is_short_and_plain() {
+        assert!(is_uid("0b4c7a2e-8f6d-4c4e-9d53-0d6c3f1e2a11"));
+        for text in ["", "a b", "a\nb", "\u{e4}", &"a".repeat(UID_BYTES_MAX + 1)] {
+            assert!(!is_uid(text), "{text:?}");
+        }
     }
 }

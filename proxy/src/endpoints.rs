@@ -231,6 +231,12 @@ impl Endpoints {
         self.all.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
+    /// Closes the connections to all endpoints, those that are leaving included, with what is open on them.
+    pub(crate) fn cut(&self) {
+        self.all().iter().for_each(|endpoint| endpoint.pool.cut());
+        self.leaving.lock().iter().filter_map(Weak::upgrade).for_each(|endpoint| endpoint.pool.cut());
+    }
+
     /// Those that were the member's, and at which something is under way.
     pub(crate) fn leaving(&self) -> Vec<EndpointStatus> {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()

@@ -257,8 +257,8 @@ pub enum ForwardError {
     },
     /// A new connection leads to another cluster than before.
     #[error(
-        "the name {cluster} means another cluster by now: the uid of its namespace kube-system is another; the request \
-         was not sent: try again in some seconds"
+        "the name {cluster} means another cluster by now (the uid of its namespace kube-system is another), or none; the \
+         request was not sent: try again in some seconds"
     )]
     AnotherCluster {
         /// The cluster.
@@ -276,6 +276,8 @@ pub enum ForwardError {
         address: Arc<str>,
         /// What came instead of the uid.
         problem: Arc<str>,
+        /// Whether the server has answered: it is there, though it does not tell.
+        is_answered: bool,
     },
     /// The connection broke before a response head.
     #[error("cluster {cluster}: the connection broke before a response: {cause}{}", match sent {
@@ -455,7 +457,7 @@ impl ForwardError {
                 | Self::DialTimeout { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
-                | Self::ClusterUnconfirmed { .. }
+                | Self::ClusterUnconfirmed { is_answered: false, .. }
         )
     }
 
@@ -504,7 +506,7 @@ impl ForwardError {
                 | Self::DialTimeout { .. }
                 | Self::Tls { .. }
                 | Self::Handshake { .. }
-                | Self::ClusterUnconfirmed { .. }
+                | Self::ClusterUnconfirmed { is_answered: false, .. }
                 | Self::Credentials { .. }
                 | Self::Unauthorized { .. }
         )

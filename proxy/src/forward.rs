@@ -88,7 +88,8 @@ pub(crate) async fn forward(
     }
     let claim = Claim { lane: lane(class), asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
-    let mut replay = Replay::of(&mut request);
+    let generation = member.generation();
+    let mut replay = Replay::of(&mut request, generation);
     let mut replayed = false;
     loop {
         let (mut response, credentials) =
@@ -112,7 +113,7 @@ pub(crate) async fn forward(
                 if !Arc::ptr_eq(&now, &user) {
                     member.clear_identity(request.headers_mut());
                     member.set_identity(request.headers_mut(), &identity, &now)?;
-                    replay = Replay::of(&mut request);
+                    replay = Replay::of(&mut request, generation);
                     user = now;
                 }
             }

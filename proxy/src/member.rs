@@ -76,6 +76,22 @@ impl ClientInner {
         Ok(())
     }
 
+    /// How often the name has begun to mean another cluster.
+    pub(crate) fn generation(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.generation())
+    }
+
+    /// Refuses a request that was meant for an earlier cluster of the name: its sender may be known there alone.
+    ///
+    /// # Errors
+    /// `AnotherCluster`.
+    pub(crate) fn check_generation(&self, meant: u64) -> Result<(), ForwardError> {
+        match self.generation() == meant {
+            true => Ok(()),
+            false => Err(ForwardError::AnotherCluster { cluster: self.name.clone() }),
+        }
+    }
+
     /// Takes out what [`set_identity`](Self::set_identity) has set, for another user to be set.
     pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
         let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");

@@ -81,6 +81,10 @@ const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// answers again.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
+/// How many connections are dialed, one after the other, where the member closes each after its first answer. 3: a
+/// load balancer may be draining the servers behind it.
+const ASKED_CONNECTIONS_MAX: usize = 3;
+
 /// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one
 /// endpoint while there is another.
 const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
@@ -396,14 +400,18 @@ impl Pool {
         http2: Http2Use,
         credentials: &Arc<Current>,
     ) -> Result<Dialed, ForwardError> {
-        let mut dialed = self.dial_counted(protocols, http2, credentials).await?;
-        if let Some(question) = &self.question
-            && question.ask(&mut dialed, credentials).await? == Asking::Closed
-        {
-            // Each answer of such a server needs a connection of its own.
-            dialed = self.dial_counted(protocols, http2, credentials).await?;
+        let Some(question) = &self.question else { return self.dial_counted(protocols, http2, credentials).await };
+        for _ in 0..ASKED_CONNECTIONS_MAX {
+            let mut dialed = self.dial_counted(protocols, http2, credentials).await?;
+            let is_http1 = matches!(dialed, Dialed::Http1(..));
+            match question.ask(&mut dialed, credentials).await? {
+                Asking::Open => return Ok(dialed),
+                // Each answer of such a server needs a connection of its own.
+                Asking::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
+                Asking::Closed => {}
+            }
         }
-        Ok(dialed)
+        Err(question.closed())
     }
 
     async fn dial_counted(

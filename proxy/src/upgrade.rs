@@ -55,10 +55,12 @@ pub(crate) async fn forward(
     if let Some(retry_after) = in_vain.as_ref().and_then(OfUser::refused_for) {
         return Err(ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after });
     }
+    let generation = member.generation();
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
+    member.check_generation(generation)?;
     let undecided = in_vain.map(OfUser::connected);
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;

@@ -38,6 +38,20 @@ use observe::Noted;
 /// in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
+/// Refuses the answer to a user whom an earlier cluster of a name has vouched for: of the cluster that the name means
+/// now it is another user.
+fn unless_replaced(
+    answer: Result<Response<Body>, Refusal>,
+    configuration: &ConfigurationSnapshot,
+    user: &User,
+) -> Result<Response<Body>, Refusal> {
+    let home = user.authority.reach.home().and_then(|home| configuration.clusters.get(home));
+    match home.filter(|home| home.incarnation().has_ended()) {
+        Some(home) => Err(crate::forward::send::refuse_replaced(home)),
+        None => answer,
+    }
+}
+
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
@@ -76,6 +90,7 @@ impl Router {
                 let received = Received { info, query, is_head, may_switch, preferences: &preferences };
                 let mut noted = Noted::nothing();
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;
+                let answer = unless_replaced(answer, &configuration, user);
                 let became = (noted.source, answer.as_ref().err());
                 let counted = observe::counted(info, &configuration, became, &trace, client);
                 let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, info));

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
 
-use crate::topology::ClusterIdentity;
+use crate::topology::{Cluster, ClusterIdentity};
 use crate::{KeepEpochs, Router};
 
 /// How often the marks of versions are looked at: they last an hour.
@@ -57,34 +57,56 @@ impl Router {
         });
     }
 
-    /// Makes the list of the clusters' identities, once each has been asked: until then their versions come one by one.
+    /// Makes the list of the clusters' identities, once each has been asked or was known before: until then their
+    /// versions come one by one.
     ///
     /// One that has not answered is who it was before: it says nothing meanwhile.
     /// One that answers and does not tell has no uid.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
-        if clusters.is_empty() || !clusters.values().all(|cluster| cluster.is_asked()) {
-            return;
-        }
         let mut epochs = (*self.epochs()).clone();
-        let identities: Vec<_> = clusters
-            .values()
-            .map(|cluster| {
-                let uid = match &*cluster.identity() {
-                    ClusterIdentity::Known(uid) => uid.to_string(),
-                    ClusterIdentity::Withheld => String::new(),
-                    ClusterIdentity::Unknown => epochs.uid_of(cluster.name()).unwrap_or_default().to_owned(),
-                };
-                (cluster.name().clone(), uid)
-            })
-            .collect();
-        if epochs.update_at(identities, SystemTime::now()) {
-            if let Some(keep) = keep {
-                keep(&epochs);
+        let is_told = |own: &Cluster| {
+            let was_known = !own.incarnation().is_successor() && epochs.current_uid_of(own.name()).is_some();
+            own.is_asked() || was_known
+        };
+        if !clusters.is_empty() && clusters.values().all(|own| is_told(own)) {
+            let now = SystemTime::now();
+            for own in clusters.values() {
+                if let Some(at) = own.incarnation().replaced_at() {
+                    epochs.note_replaced(own.name(), now - at.elapsed(), now);
+                }
             }
-            self.epochs.store(Arc::new(epochs));
+            let identities: Vec<_> = clusters
+                .values()
+                .map(|cluster| {
+                    let uid = match &*cluster.identity() {
+                        ClusterIdentity::Known(uid) => uid.to_string(),
+                        ClusterIdentity::Withheld => String::new(),
+                        ClusterIdentity::Unknown => epochs.uid_of(cluster.name()).unwrap_or_default().to_owned(),
+                    };
+                    (cluster.name().clone(), uid)
+                })
+                .collect();
+            epochs.update_at(identities, now);
+            if epochs != *self.epochs() {
+                if let Some(keep) = keep {
+                    keep(&epochs);
+                }
+                self.epochs.store(Arc::new(epochs));
+            }
         }
         let epochs = self.epochs();
-        clusters.values().for_each(|own| own.mark.mark_versions(epochs.mark_of(own.name()).as_deref()));
+        for own in clusters.values().filter(|own| is_listed(own, &epochs)) {
+            own.mark.mark_versions(epochs.mark_of(own.name()).as_deref());
+        }
+    }
+}
+
+/// Whether the list has the cluster that its name means now.
+fn is_listed(cluster: &Cluster, epochs: &Epochs) -> bool {
+    match &*cluster.identity() {
+        ClusterIdentity::Known(uid) => epochs.current_uid_of(cluster.name()) == Some(uid.as_str()),
+        ClusterIdentity::Withheld => epochs.current_uid_of(cluster.name()) == Some(""),
+        ClusterIdentity::Unknown => !cluster.incarnation().is_successor(),
     }
 }

@@ -259,6 +259,12 @@ impl Router {
             openapi: OpenApi::new(Arc::clone(&fleet), config.last_heard.openapi),
             fleet,
         });
+        let weak = Arc::downgrade(&router);
+        router.fleet.on_forgotten(move |cluster, _| {
+            if let Some(router) = weak.upgrade() {
+                router.openapi.forget(cluster);
+            }
+        });
         router.follow_identities(config.keep_epochs);
         router.follow_last_heard(config.keep_last_heard);
         router

@@ -33,7 +33,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
-use tributary_apimachinery::Query;
+use tributary_apimachinery::{ClusterName, Query};
 
 use crate::body::{self, Body};
 use crate::negotiate::{Clause, NotAcceptable, accepts_gzip};
@@ -68,6 +68,11 @@ impl OpenApi {
     /// Documents of these members. Asks nobody yet. `known` is what an earlier run kept of them.
     pub(crate) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         Self { documents: Documents::new(fleet, known) }
+    }
+
+    /// Forgets the documents of a cluster whose name means another by now.
+    pub(crate) fn forget(&self, cluster: &ClusterName) {
+        self.documents.forget(cluster);
     }
 
     /// What the members said last.

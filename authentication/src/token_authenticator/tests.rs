@@ -554,5 +554,6 @@ async fn a_token_of_a_replaced_cluster_is_asked_about_anew_and_ends_what_lasts_b
     assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is not taken");
     assert_eq!(who(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
     assert!(!lasting.is_known());
+    assert!(!tokens.still_asks(&known), "also for what begins to last only now");
     assert!(!tokens.forget_cluster(&cluster("a")), "nothing lasts any more");
 }

@@ -149,7 +149,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     // Discovery tells who it is, a moment after its revisions did.
     eventually(SOON, async || {
         let log = own.tributary.log();
-        ensure!(log.contains("another cluster has taken its place"), "{log}");
+        ensure!(log.contains("the name means another cluster by now"), "{log}");
         Ok(())
     })
     .await?;

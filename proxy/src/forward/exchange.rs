@@ -55,19 +55,21 @@ pub(crate) struct Replay {
     headers: HeaderMap,
     /// `None` where there is nothing of it.
     body: Option<KeptBody>,
+    /// The cluster that the request is meant for, as [`ClientInner::generation`] counts.
+    generation: u64,
 }
 
 impl Replay {
     /// Of this request, whose body is kept as it is sent from now on, and whose URI is taken: it is given one where it
     /// is sent.
-    pub(crate) fn of(request: &mut Request<Body>) -> Self {
+    pub(crate) fn of(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
             *request.body_mut() = body;
             kept
         });
         let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
-        Self { method, uri, headers: request.headers().clone(), body: kept }
+        Self { method, uri, headers: request.headers().clone(), body: kept, generation }
     }
 
     /// Whether sending it twice does no more than sending it once.
@@ -126,6 +128,7 @@ impl ClientInner {
                 Ok(opened) => opened,
                 Err(error) => return busy.ok_or(error),
             };
+            self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
             // Of one endpoint nobody looks at the clock.
             let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);

@@ -11,12 +11,12 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
-use tokio::time::{Duration, timeout_at};
+use tokio::time::{Duration, timeout};
 use tributary_apimachinery::body::{self, BoxError};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{ClusterName, explain};
 
-use crate::cluster_uid::{ClusterUid, KnownCluster, UidMatch};
+use crate::cluster_uid::{ClusterUid, KnownCluster, UidMatch, is_uid};
 use crate::credentials::Current;
 use crate::credentials::identity::Impersonation;
 use crate::credentials::user::CurrentUser;
@@ -30,8 +30,8 @@ use crate::target::ServerUrl;
 /// The path whose answer has the uid.
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
-/// How much of an answer is read, in bytes. 64 KiB: labels and annotations of the namespace have room.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// How much of an answer is read, in bytes. 2 MiB: what an object may have in etcd, and some more.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// Asks new connections to one endpoint which cluster they lead to.
 pub(crate) struct UidQuestion {
@@ -49,7 +49,7 @@ pub(crate) struct UidQuestion {
 pub(crate) enum Asking {
     /// The connection takes requests.
     Open,
-    /// The server has closed the connection after its answer, as some do over HTTP/1.1.
+    /// The connection takes no request, as some servers close each over HTTP/1.1 after an answer.
     Closed,
 }
 
@@ -71,76 +71,88 @@ struct Metadata {
 }
 
 impl UidQuestion {
-    /// Asks a new connection. A server that does not let this process read the namespace (403, 404) is not told from
-    /// another; neither is the first server of a client that gives no usable answer.
+    /// Asks a new connection. A server that does not tell the uid is taken for the first cluster of a client, and for
+    /// no known one.
     ///
     /// # Errors
-    /// `AnotherCluster`; `Unauthorized`; `ClusterUnconfirmed` where the cluster is known and the answer is not usable.
+    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` where the cluster is known and
+    /// the answer has no uid.
     pub(crate) fn ask<'a>(
         &'a self,
         dialed: &'a mut Dialed,
         credentials: &'a Arc<Current>,
     ) -> BoxFuture<'a, Result<Asking, ForwardError>> {
-        Box::pin(self.ask_once_known(dialed, credentials))
+        Box::pin(self.ask_within(dialed, credentials))
     }
 
-    async fn ask_once_known(&self, dialed: &mut Dialed, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
+    async fn ask_within(&self, dialed: &mut Dialed, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
         if !self.known.is_asked() {
             return Ok(Asking::Open);
         }
-        let deadline = tokio::time::Instant::now() + self.timeout;
+        let is_http1 = matches!(dialed, Dialed::Http1(..));
+        let answered = timeout(self.timeout, self.ask_on(dialed, credentials)).await;
+        let problem = match answered {
+            Ok(Ok(answer)) => return self.judge(&answer, credentials).await,
+            Ok(Err(error)) => explain(&*error),
+            Err(_) => format!("no answer within {:?}", self.timeout),
+        };
+        self.unconfirmed(problem, false)?;
+        // Over HTTP/1.1 the answer that is awaited keeps the connection.
+        Ok(if is_http1 { Asking::Closed } else { Asking::Open })
+    }
+
+    async fn ask_on(&self, dialed: &mut Dialed, credentials: &Arc<Current>) -> Result<Answer, BoxError> {
         let user = self.user.load_full();
-        let mut credentials = credentials.clone();
-        let mut may_renew = true;
-        loop {
-            let own = user.impersonation.as_ref();
-            let answered = timeout_at(deadline, exchange(dialed, self.request(dialed, own, &credentials))).await;
-            let answer = match answered {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => return self.unconfirmed(explain(&*error)),
-                Err(_) => return self.unconfirmed(format!("no answer within {:?}", self.timeout)),
-            };
-            match answer.status {
-                StatusCode::OK => return self.compare(&answer),
-                StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => return Ok(answer.asking),
-                StatusCode::UNAUTHORIZED if self.known.uid().is_none() => return Ok(answer.asking),
-                StatusCode::UNAUTHORIZED => {
-                    // A token may have been replaced since the connection was dialed.
-                    let is_renewed = may_renew && user.credentials.renew_after_unauthorized(&credentials).await;
-                    if !is_renewed || answer.asking == Asking::Closed {
-                        let remedy = user.credentials.remedy();
-                        return Err(ForwardError::Unauthorized { cluster: self.cluster.clone(), remedy });
-                    }
-                    may_renew = false;
-                    let renewed = user.credentials.get().await;
-                    credentials = renewed
-                        .map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
-                }
-                status => {
-                    self.unconfirmed(format!("status {status}"))?;
-                    return Ok(answer.asking);
-                }
+        let request = self.request(dialed, user.impersonation.as_ref(), credentials);
+        exchange(dialed, request).await
+    }
+
+    async fn judge(&self, answer: &Answer, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
+        match answer.status {
+            StatusCode::OK => self.compare(answer),
+            StatusCode::UNAUTHORIZED if self.known.uid().is_some() => Err(self.rejected(credentials).await),
+            StatusCode::FORBIDDEN => {
+                let problem = "this endpoint's account may not get the namespace kube-system (403): let it, as \
+                               docs/shared-mode.md shows";
+                self.unconfirmed(problem.to_owned(), true).map(|()| answer.asking)
             }
+            status => self.unconfirmed(format!("status {status}"), true).map(|()| answer.asking),
+        }
+    }
+
+    /// The member rejects the credentials. The next connection is made with others where they were renewed meanwhile.
+    async fn rejected(&self, credentials: &Arc<Current>) -> ForwardError {
+        let (cluster, own) = (self.cluster.clone(), &self.user.load_full().credentials);
+        match own.renew_after_unauthorized(credentials).await {
+            true => ForwardError::UnknownSender { cluster },
+            false => ForwardError::Unauthorized { cluster, remedy: own.remedy() },
         }
     }
 
     fn compare(&self, answer: &Answer) -> Result<Asking, ForwardError> {
         match serde_json::from_slice::<Namespace>(&answer.body) {
-            Ok(Namespace { metadata: Metadata { uid } }) if !uid.is_empty() => match self.known.compare(&uid) {
+            Ok(Namespace { metadata: Metadata { uid } }) if is_uid(&uid) => match self.known.compare(&uid) {
                 UidMatch::Same => Ok(answer.asking),
                 UidMatch::Other => Err(ForwardError::AnotherCluster { cluster: self.cluster.clone() }),
             },
-            _ => self.unconfirmed("an answer without a uid".to_owned()).map(|_| answer.asking),
+            _ => self.unconfirmed("an answer without a uid".to_owned(), true).map(|()| answer.asking),
         }
     }
 
+    /// The error of a member that closes each connection after the question.
+    pub(crate) fn closed(&self) -> ForwardError {
+        let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
+        let problem = "the server closes each connection after its first answer".into();
+        ForwardError::ClusterUnconfirmed { cluster, address, problem, is_answered: false }
+    }
+
     /// Refuses a connection to a known cluster that has not told its uid.
-    fn unconfirmed(&self, problem: String) -> Result<Asking, ForwardError> {
-        if self.known.uid().is_none() {
-            return Ok(Asking::Open);
+    fn unconfirmed(&self, problem: String, is_answered: bool) -> Result<(), ForwardError> {
+        if self.known.is_open_to_any() {
+            return Ok(());
         }
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
-        Err(ForwardError::ClusterUnconfirmed { cluster, address, problem: problem.into() })
+        Err(ForwardError::ClusterUnconfirmed { cluster, address, problem: problem.into(), is_answered })
     }
 
     fn request(&self, dialed: &Dialed, own: Option<&Impersonation>, credentials: &Current) -> Request<()> {
@@ -213,7 +225,10 @@ where
     C: Future<Output = Result<(), E>> + Unpin,
     E: Into<BoxError>,
 {
-    drive(asked, poll_fn(|cx| connection.poll_connection(cx))).await.map(|(answer, _)| answer)
+    match drive(asked, poll_fn(|cx| connection.poll_connection(cx))).await? {
+        (answer, ConnectionEnd::No) => Ok(answer),
+        (answer, ConnectionEnd::Yes) => Ok(Answer { asking: Asking::Closed, ..answer }),
+    }
 }
 
 /// Whether a connection has ended. A connection that has ended must not be polled again.

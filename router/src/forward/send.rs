@@ -216,7 +216,7 @@ fn place(
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     // The caller may have been authenticated by the earlier cluster.
     if cluster.incarnation().has_ended() {
-        return Err(not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into());
+        return Err(refuse_replaced(cluster));
     }
     let place = cluster.place(class, caller.holder)?;
     Ok(match (at_cluster, caller.admitted.get()) {
@@ -224,6 +224,11 @@ fn place(
         (None, Some(held)) => RequestPermit::keeping((place, Arc::clone(held))),
         (None, None) => RequestPermit::keeping(place),
     })
+}
+
+/// The refusal of a request for a cluster whose name means another by now.
+pub(crate) fn refuse_replaced(cluster: &Cluster) -> Refusal {
+    not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into()
 }
 
 /// A request that got no answer from its cluster, and how the cluster stands.

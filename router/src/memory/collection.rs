@@ -135,6 +135,11 @@ impl ClientRequest<'_> {
 }
 
 impl ClientRequest<'_> {
+    /// Whether the clusters are others than when the request came: a name may mean another cluster by now.
+    fn has_other_clusters(&self) -> bool {
+        !Arc::ptr_eq(&self.configuration.clusters, &self.router.fleet().clusters())
+    }
+
     /// What the caller may read now, where what they might read before this was read is something else: a read may
     /// wait for clusters, and shows what is held then. What was read within a moment counts.
     ///
@@ -147,7 +152,7 @@ impl ClientRequest<'_> {
         begun: Instant,
     ) -> Result<Option<Readable>, Refusal> {
         match before {
-            Some(before) if begun.elapsed() >= READABLE_FOR => {
+            Some(before) if begun.elapsed() >= READABLE_FOR || self.has_other_clusters() => {
                 let now = self.readable(verb, wanted, partial).await?;
                 Ok(now.filter(|now| !now.shows_what(before)))
             }

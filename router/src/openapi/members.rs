@@ -116,6 +116,11 @@ impl Documents {
         KnownOpenApi { members, documents: self.last.known() }
     }
 
+    /// Forgets the documents of a cluster whose name means another by now.
+    pub(super) fn forget(&self, cluster: &ClusterName) {
+        self.last_answers.lock().remove(cluster);
+    }
+
     /// Is told when what is known has changed.
     pub(super) fn news(&self) -> Arc<Notify> {
         Arc::clone(&self.news)

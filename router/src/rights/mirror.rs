@@ -380,6 +380,7 @@ impl RightsMirror {
         let mut mirrors = self.mirrors.load().by_name.clone();
         mirrors.remove(name);
         self.publish(&mut members, mirrors);
+        self.reviews.answers().forget(name);
     }
 
     /// Begins to find out which impersonation a cluster has.
@@ -396,6 +397,9 @@ impl RightsMirror {
         name: &ClusterName,
         cluster: &Arc<Cluster>,
     ) {
+        if members.get(name).is_some_and(|member| member.cluster.incarnation() != cluster.incarnation()) {
+            self.forget(members, name);
+        }
         let (earlier, cachers) = match members.get_mut(name) {
             Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
             Some(member) => match self.replace(name, member) {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
 use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
-use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, nearest_tick};
+use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, is_uid, nearest_tick};
 
 use super::address::ClusterAddress;
 use super::followed_kinds::{FollowedKinds, KindsOf};
@@ -41,6 +41,10 @@ use crate::report::ClusterCondition;
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
 /// is served after this time at the latest, and at once where CustomResourceDefinitions may be watched.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The same of a cluster that has just taken the place of another one and has not answered. A second: nothing of the
+/// name is served meanwhile.
+const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
 /// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, or
@@ -68,11 +72,6 @@ const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest time between two log lines that a cluster does not let us act in users' names. A minute: each request
 /// there finds it out.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The shortest time between two replacements of a cluster by another one under its name. 10 s: what is known of all
-/// clusters is not forgotten again and again where a load balancer leads to two clusters by turns. Until then new
-/// connections to the other one are refused.
-const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a cluster was asked what it serves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,8 +153,6 @@ pub(crate) struct Cluster {
     identity: ArcSwap<ClusterIdentity>,
     /// Which cluster it is; a new configuration of the same cluster has the same.
     incarnation: Incarnation,
-    /// When it took the place of another cluster of its name, if it did.
-    replaced_at: Option<Instant>,
     version: ArcSwapOption<ServerVersion>,
     /// When it last answered all questions, those for what hardly ever changes too.
     asked_all: Mutex<Option<Instant>>,
@@ -292,22 +289,12 @@ impl Cluster {
     /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
     pub(crate) fn new(
         setup: ClusterSetup,
-        known: (Incarnation, Option<Served>),
-        documents: &Arc<MemberDocuments>,
-        unread: &MemberUnreadBytes,
-        shares: &MemberShareMetrics,
-    ) -> Arc<Self> {
-        Arc::new(Self::make(setup, known, documents, unread, shares))
-    }
-
-    fn make(
-        setup: ClusterSetup,
         (incarnation, before): (Incarnation, Option<Served>),
         documents: &Arc<MemberDocuments>,
         unread: &MemberUnreadBytes,
         shares: &MemberShareMetrics,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             inherited: ArcSwapOption::new(before.map(Arc::new)),
             since: Instant::now(),
             told_at: Mutex::default(),
@@ -319,7 +306,6 @@ impl Cluster {
             documents: Arc::clone(documents),
             identity: ArcSwap::default(),
             incarnation,
-            replaced_at: None,
             version: ArcSwapOption::empty(),
             asked_all: Mutex::default(),
             problem: Mutex::new(
@@ -348,19 +334,7 @@ impl Cluster {
             unread: unread.clone(),
             cancelled: CancellationToken::new(),
             setup,
-        }
-    }
-
-    /// The same, where it takes the place of another cluster of its name.
-    pub(super) fn replacing(
-        setup: ClusterSetup,
-        documents: &Arc<MemberDocuments>,
-        unread: &MemberUnreadBytes,
-        shares: &MemberShareMetrics,
-    ) -> Arc<Self> {
-        let mut cluster = Self::make(setup, (Incarnation::default(), None), documents, unread, shares);
-        cluster.replaced_at = Some(Instant::now());
-        Arc::new(cluster)
+        })
     }
 
     /// Which cluster it is.
@@ -368,15 +342,36 @@ impl Cluster {
         &self.incarnation
     }
 
-    /// Whether it took the place of another cluster of its name.
-    pub(crate) fn is_successor(&self) -> bool {
-        self.replaced_at.is_some()
-    }
-
     /// Whether another cluster answers at its addresses, and may take its place by now.
     pub(super) fn is_replaceable(&self) -> bool {
-        let has_successor = self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some());
-        has_successor && self.replaced_at.is_none_or(|at| at.elapsed() >= REPLACEMENT_INTERVAL)
+        self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Whether another cluster answers at its addresses.
+    pub(super) fn has_successor(&self) -> bool {
+        self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
+    }
+
+    /// Whether a connection has told that it leads to the cluster of this incarnation.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
+    }
+
+    /// Whether it has answered that it does not tell who it is.
+    pub(super) fn withholds_uid(&self) -> bool {
+        *self.identity() == ClusterIdentity::Withheld
+    }
+
+    /// Refuses each request that has no connection yet, until the cluster is started.
+    pub(super) fn close(&self) {
+        if let Ok(client) = &self.setup.client {
+            client.close_cluster();
+        }
+    }
+
+    /// Ends when its task does.
+    pub(super) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 
     /// Closes all connections to it, with what is open on them.
@@ -639,6 +634,7 @@ impl Cluster {
     pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let changed = Arc::new(changed);
         if let Ok(client) = &self.setup.client {
+            self.incarnation.set_address(&self.setup.address);
             client.expect_cluster(self.incarnation.uid());
         }
         self.tell_of_successor(Arc::clone(&changed));
@@ -659,7 +655,7 @@ impl Cluster {
         let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
             return;
         };
-        let earliest = self.replaced_at.map(|at| at + REPLACEMENT_INTERVAL);
+        let earliest = self.incarnation.replaceable_at();
         let cancelled = self.cancelled.clone();
         let task = async move {
             changes.succeeded().await;
@@ -696,6 +692,7 @@ impl Cluster {
             }
             // Jitter parts the members' and the replicas' questions.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
+            let pause = if has_failed && self.is_new_successor() { SUCCESSOR_INTERVAL } else { pause };
             all = tokio::select! {
                 () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
                 () = self.refresh.notified() => true,
@@ -703,6 +700,11 @@ impl Cluster {
                 () = changed(&mut reachability) => true,
             };
         }
+    }
+
+    /// Whether it has just taken the place of another cluster: a connection to it may have been refused meanwhile.
+    fn is_new_successor(&self) -> bool {
+        self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
     }
 
     /// Follows the kinds of the cluster where it may be asked.
@@ -873,7 +875,7 @@ async fn identity(transport: Transport) -> ClusterIdentity {
     }
     match get(transport, "/api/v1/namespaces/kube-system").await {
         Some((StatusCode::OK, text)) => match serde_json::from_slice::<KubeSystemNamespace>(&text) {
-            Ok(namespace) if !namespace.metadata.uid.is_empty() => ClusterIdentity::Known(namespace.metadata.uid),
+            Ok(namespace) if is_uid(&namespace.metadata.uid) => ClusterIdentity::Known(namespace.metadata.uid),
             _ => ClusterIdentity::Withheld,
         },
         Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => ClusterIdentity::Withheld,

@@ -18,8 +18,10 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
+use tributary_proxy::ClusterClient;
 
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::incarnation::Incarnation;
@@ -39,6 +41,12 @@ const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 /// do; of more a thread for long work makes it. 16: a fleet of this size is taken over without a detour, and where
 /// nobody has an unusual document, joining theirs costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
+
+/// How long a cluster that is reached in another way may take to tell whether it is the same.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long after an attempt without an answer such a cluster is asked again.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// How many clusters that left are remembered. As many as there are indices:
 /// more can never have been named by integers.
@@ -288,13 +296,18 @@ impl Fleet {
         let Some(shown) = shown else {
             return (self.make(setup, Incarnation::default(), known), true);
         };
-        let is_reached_alike = setup.client.is_err() || *shown.address() == setup.address;
-        match (is_reached_alike, shown.incarnation().uid()) {
+        let incarnation = shown.incarnation();
+        // Before it is reached for the first time nothing is known of it.
+        let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
+        match (is_reached_alike, incarnation.uid()) {
             // What was said under this name in this process stands in until it has answered, as what is held of it does;
             // of an earlier process only what the same address said.
-            (true, _) => (self.make(setup, shown.incarnation().clone(), shown.served().or(known)), true),
-            (false, Some(_)) => (self.make(setup, shown.incarnation().clone(), shown.served().or(known)), false),
-            (false, None) => (self.make(setup, Incarnation::default(), known), true),
+            (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
+                let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
+                cluster.mark.mark_versions_as(&shown.mark);
+                (cluster, is_reached_alike)
+            }
+            _ => (self.make(setup, incarnation.successor(), known), true),
         }
     }
 
@@ -307,9 +320,23 @@ impl Fleet {
         cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
     }
 
-    /// Puts a cluster that is reached in another way in its place, once it has told who it is, or did not.
+    /// Puts a cluster that is reached in another way in its place, once it has told who it is, or has not in time.
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
-        candidate.asked_once().await;
+        let told = async {
+            loop {
+                candidate.asked_once().await;
+                if candidate.is_confirmed() || candidate.has_successor() || candidate.withholds_uid() {
+                    return;
+                }
+                sleep(ASKED_AGAIN_AFTER).await;
+                candidate.refresh();
+            }
+        };
+        tokio::select! {
+            _ = timeout(CONFIRMED_WITHIN, told) => {}
+            // Another configuration has come meanwhile.
+            () = candidate.cancelled() => return,
+        }
         let mut awaited = self.awaited.lock();
         let name = candidate.name();
         if !awaited.get(name).is_some_and(|own| Arc::ptr_eq(own, &candidate)) {
@@ -317,7 +344,7 @@ impl Fleet {
         }
         awaited.remove(name);
         let before = self.clusters.load_full();
-        let is_same = candidate.uid().is_some()
+        let is_same = candidate.is_confirmed()
             && before.get(name).is_some_and(|shown| shown.incarnation() == candidate.incarnation());
         let cluster = match is_same {
             true => candidate,
@@ -357,16 +384,21 @@ impl Fleet {
     /// The cluster that takes the place of another one of its name.
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
-        Cluster::replacing(cluster.setup.clone(), &self.documents, &self.unread, &self.shares)
+        let incarnation = cluster.incarnation().successor();
+        if let Some(uid) = cluster.setup.client.as_ref().ok().and_then(ClusterClient::successor) {
+            incarnation.set_uid(&uid);
+        }
+        self.make(cluster.setup.clone(), incarnation, None)
     }
 
-    /// Has `forget` called when a name begins to mean another cluster, or none: before the other one is there.
+    /// Has `forget` called when a name begins to mean another cluster, or none: before the other one is asked anything.
     pub(crate) fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
         self.forgetters.lock().push(Box::new(forget));
     }
 
-    /// Shows other clusters. All that is known of a cluster whose name means another by now is forgotten before the
-    /// other one is shown; in between there is none of the name. Called with the set locked.
+    /// Shows other clusters. All that is known of a cluster whose name means another is forgotten before anything is
+    /// asked of the other one: until it is started, it is shown as one that has not answered. Called with the set
+    /// locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
@@ -374,24 +406,24 @@ impl Fleet {
                 self.remember(cluster);
             }
         }
+        let after = Arc::new(after);
         let is_same = |cluster: &Cluster, other: &Arc<Cluster>| cluster.incarnation() == other.incarnation();
         let ended =
             before.values().filter(|cluster| !after.get(cluster.name()).is_some_and(|own| is_same(cluster, own)));
-        let ended: Vec<_> = ended.collect();
-        if !ended.is_empty() {
-            let mut between = after.clone();
-            ended.iter().for_each(|cluster| drop(between.remove(cluster.name())));
-            self.clusters.store(Arc::new(between));
-        }
-        for cluster in ended {
+        let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
+        for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            let successor = after.get(cluster.name());
-            if successor.is_some() {
+            // Of a cluster that is removed what is under way may end.
+            if let Some(successor) = successor {
+                cluster.close();
+                successor.close();
                 cluster.break_off();
             }
+        }
+        self.clusters.store(Arc::clone(&after));
+        for (cluster, successor) in ended {
             self.forgetters.lock().iter().for_each(|forget| forget(cluster.name(), successor));
         }
-        self.clusters.store(Arc::new(after));
     }
 
     fn remember(&self, cluster: &Cluster) {

@@ -37,6 +37,11 @@ impl ClusterMark {
         self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
     }
 
+    /// Marks the cluster's versions as this does, which is of the same cluster.
+    pub(crate) fn mark_versions_as(&self, before: &Self) {
+        self.item.store(before.item.load_full());
+    }
+
     /// The cluster's number in integers.
     pub(crate) fn index(&self) -> Option<ClusterIndex> {
         self.index

@@ -71,7 +71,7 @@ impl Followers {
 
 impl Feed {
     pub(super) fn new(contents: &Arc<Contents>, cluster: &Cluster, goes_on: bool) -> Arc<Self> {
-        let (is_successor, cluster) = (cluster.is_successor(), cluster.name().clone());
+        let (is_successor, cluster) = (cluster.incarnation().is_successor(), cluster.name().clone());
         let (view, followers, live) = (Arc::downgrade(contents), Mutex::default(), AtomicBool::new(true));
         Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
     }

@@ -103,6 +103,10 @@ impl View {
 
     /// Has a cluster's objects from where they are to come from: from the member that is there, or from a new one.
     fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
+        let is_of_another = |member: &CachedMember| member.cluster.incarnation() != cluster.incarnation();
+        if matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if is_of_another(member)) {
+            self.leave(members, name);
+        }
         let has_own = matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if member.leader.is_none());
         let leader = match self.source(name, has_own) {
             ClusterFeed::Own => None,

@@ -121,18 +121,20 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     let mut sharing = BTreeSet::new();
     // Those of a cluster that is down are known, too.
     tokens.set_member_keys(keys.clone());
+    let mut are_others = false;
     loop {
         let wanted = tokens.unknown_key().now_or_never().is_some();
         let names = router.cluster_names();
         fetched.retain(|name, _| names.contains(name));
         let left = keys.retain(|name| names.contains(name));
         let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
-        let replaced = std::mem::take(&mut *forgotten.names.lock());
-        for cluster in &replaced {
-            keys.forget(cluster);
-            fetched.remove(cluster);
+        are_others |= changed || left;
+        if forgotten.forget(&mut keys, &mut fetched) {
+            // What was fetched may be the earlier cluster's.
+            are_others = true;
+            continue;
         }
-        if changed || left || !replaced.is_empty() {
+        if std::mem::take(&mut are_others) {
             tokens.set_member_keys(keys.clone());
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
@@ -149,6 +151,18 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
 struct ForgottenClusters {
     names: Mutex<Vec<ClusterName>>,
     wake: Notify,
+}
+
+impl ForgottenClusters {
+    /// Forgets the keys of the clusters. Whether there were any.
+    fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, Fetched>) -> bool {
+        let names = std::mem::take(&mut *self.names.lock());
+        for cluster in &names {
+            keys.forget(cluster);
+            fetched.remove(cluster);
+        }
+        !names.is_empty()
+    }
 }
 
 /// Forgets the tokens of a cluster whose name begins to mean another cluster, and ends the streams that last by them.

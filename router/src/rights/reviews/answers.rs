@@ -73,10 +73,19 @@ impl ClusterAnswers {
         self.kept.lock().get(question).unwrap_or_default()
     }
 
+    /// Forgets the answers of a cluster whose name means another by now.
+    pub(in crate::rights) fn forget(&self, cluster: &ClusterName) {
+        self.kept.lock().forget(cluster);
+    }
+
     /// Puts a question, and notes the answer.
     pub(super) async fn put(&self, question: &Question, generation: u64) {
         let asked = Instant::now();
+        let cluster = self.fleet.cluster(&question.cluster);
         let answer = self.answer(question).await;
+        if cluster.is_some_and(|cluster| cluster.incarnation().has_ended()) {
+            return;
+        }
         let mut kept = self.kept.lock();
         let before = kept.get(question).unwrap_or_default();
         let said = match answer {

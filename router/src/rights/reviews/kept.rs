@@ -54,6 +54,14 @@ impl Kept {
         Some(said)
     }
 
+    /// Forgets the answers of a cluster whose name means another by now.
+    pub(super) fn forget(&mut self, cluster: &ClusterName) {
+        if let Some(gone) = self.by_cluster.remove(cluster) {
+            self.young -= gone.young.weight;
+            self.old -= gone.old.weight;
+        }
+    }
+
     /// Keeps what was said last.
     pub(super) fn put(&mut self, question: Question, said: Said) {
         let of_cluster = self.by_cluster.get_mut(&question.cluster);
