@@ -42,14 +42,14 @@ use crate::report::ClusterCondition;
 /// is served after this time at the latest, and at once where CustomResourceDefinitions may be watched.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The same of a cluster that has just taken the place of another one and has not answered. A second: nothing of the
-/// name is served meanwhile.
+/// The pause between two discoveries of a cluster that has just taken the place of another one and has not answered. A
+/// second: requests for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
-/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, or
-/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one. Who it is
-/// each new connection asks by itself.
+/// group, its version and its uid. A minute, and whenever something was wrong with it, it can be reached again, or
+/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one. Each new
+/// connection asks for the uid by itself.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The shortest time between two discoveries of a cluster that requests ask for.
@@ -362,6 +362,14 @@ impl Cluster {
         *self.identity() == ClusterIdentity::Withheld
     }
 
+    /// Lets new connections lead to the cluster of this incarnation alone.
+    pub(super) fn expect(&self) {
+        if let Ok(client) = &self.setup.client {
+            self.incarnation.set_address(&self.setup.address);
+            client.expect_cluster(self.incarnation.uid());
+        }
+    }
+
     /// Refuses each request that has no connection yet, until the cluster is started.
     pub(super) fn close(&self) {
         if let Ok(client) = &self.setup.client {
@@ -633,10 +641,7 @@ impl Cluster {
     /// each change of the former.
     pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let changed = Arc::new(changed);
-        if let Ok(client) = &self.setup.client {
-            self.incarnation.set_address(&self.setup.address);
-            client.expect_cluster(self.incarnation.uid());
-        }
+        self.expect();
         self.tell_of_successor(Arc::clone(&changed));
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());

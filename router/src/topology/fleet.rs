@@ -42,10 +42,10 @@ const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 /// nobody has an unusual document, joining theirs costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
-/// How long a cluster that is reached in another way may take to tell whether it is the same.
+/// The time in which a candidate has to tell that it is the cluster of its name.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long after an attempt without an answer such a cluster is asked again.
+/// The pause between two attempts to ask a candidate.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// How many clusters that left are remembered. As many as there are indices:
@@ -75,8 +75,8 @@ pub(crate) struct Fleet {
     room: ObjectRoom,
     /// What answers of all members may leave unread.
     unread: MemberUnreadBytes,
-    /// Clusters that are reached in another way by now, until they have told whether they are the cluster that their
-    /// name meant before. Locked while the set changes.
+    /// Candidates: clusters with another address, until they have told whether they are the cluster of their name.
+    /// Locked while the set changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// Called when a name begins to mean another cluster, or none.
     forgetters: Mutex<Vec<Forgetter>>,
@@ -238,9 +238,9 @@ impl Fleet {
         self.generation.subscribe()
     }
 
-    /// Takes over a new set of clusters. One with the same name and revision is kept as it is. One that is reached in
-    /// another way takes its place once it has told that it is the same cluster; if it does not, what is known of the
-    /// cluster before it is forgotten first.
+    /// Takes over a new set of clusters. A cluster with the same name and revision is kept as it is. A cluster with
+    /// another address becomes a candidate: it takes its place once it has told that it is the same cluster. If it does
+    /// not, the fleet first has everything about the earlier cluster forgotten.
     pub(crate) fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let mut awaited = self.awaited.lock();
         let mut awaited_before = std::mem::take(&mut *awaited);
@@ -252,7 +252,7 @@ impl Fleet {
             let shown = before.get(&name);
             if let Some(kept) = shown.filter(|shown| is_described(shown)) {
                 if kept.problem().is_some() {
-                    // What was wrong may be mended, for example by other credentials.
+                    // Other credentials, for example, may have ended the problem.
                     kept.refresh();
                 }
                 after.insert(name, Arc::clone(kept));
@@ -278,10 +278,12 @@ impl Fleet {
         let is_awaited =
             |cluster: &Arc<Cluster>| awaited.get(cluster.name()).is_some_and(|own| Arc::ptr_eq(own, cluster));
         for candidate in started.iter().filter(|cluster| is_awaited(cluster)) {
-            tracing::info!(cluster = %candidate.name(), "the cluster is reached in another way by now, and is asked whether it is the same");
+            tracing::info!(cluster = %candidate.name(), "the cluster has another address, and is asked for its uid; the earlier configuration stays in use for up to 15 s");
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
+        // Before anybody can send a request by it.
+        started.iter().for_each(|cluster| cluster.expect());
         self.publish(&before, after);
         drop(awaited);
         started.iter().for_each(|cluster| self.start(cluster));
@@ -300,8 +302,8 @@ impl Fleet {
         // Before it is reached for the first time nothing is known of it.
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // What was said under this name in this process stands in until it has answered, as what is held of it does;
-            // of an earlier process only what the same address said.
+            // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an earlier
+            // process stands in for the same address only.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);
@@ -320,7 +322,7 @@ impl Fleet {
         cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
     }
 
-    /// Puts a cluster that is reached in another way in its place, once it has told who it is, or has not in time.
+    /// Puts a candidate in its place, once it has told which cluster it is, or after [`CONFIRMED_WITHIN`].
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
         let told = async {
             loop {
@@ -396,9 +398,8 @@ impl Fleet {
         self.forgetters.lock().push(Box::new(forget));
     }
 
-    /// Shows other clusters. All that is known of a cluster whose name means another is forgotten before anything is
-    /// asked of the other one: until it is started, it is shown as one that has not answered. Called with the set
-    /// locked.
+    /// Shows other clusters. Where a name means another cluster, the forgetters run before the other cluster is sent a
+    /// request. Until it is started, requests for it are refused. Called with the set locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {

@@ -37,7 +37,7 @@ impl ClusterMark {
         self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
     }
 
-    /// Marks the cluster's versions as this does, which is of the same cluster.
+    /// Marks the cluster's versions as an earlier configuration of the same cluster did.
     pub(crate) fn mark_versions_as(&self, before: &Self) {
         self.item.store(before.item.load_full());
     }
