@@ -102,7 +102,7 @@ impl ContinueToken {
         Self::decode_told(text, epochs, |_| true)
     }
 
-    /// As [`decode`](Self::decode), for a reader who may know of these clusters only.
+    /// Decodes as [`decode`](Self::decode) for a reader who may know some clusters only.
     ///
     /// # Errors
     /// As of [`decode`](Self::decode).

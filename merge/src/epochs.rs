@@ -58,7 +58,7 @@ pub struct Epochs {
     replaced: BTreeMap<ClusterName, u64>,
 }
 
-/// What the data directory keeps: a bare list of lists where no name was taken over.
+/// The file in the data directory. Without replaced clusters it has the form of earlier releases: the bare lists.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Kept {

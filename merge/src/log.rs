@@ -316,8 +316,8 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Another cluster of the name became known after the earlier one has [left](Self::leave): what was handed out
-    /// before cannot be resumed from any more.
+    /// A different cluster of the name joined after the earlier cluster has [left](Self::leave). Versions of the earlier
+    /// cluster cannot be resumed.
     pub fn join_successor(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.reset(cluster, snapshot, now);

@@ -46,8 +46,8 @@ impl CompositeResourceVersion {
         Self::decode_told(text, epochs, |_| true)
     }
 
-    /// As [`decode`](Self::decode), for a reader who may know of these clusters only: of the others nothing is checked,
-    /// so that no error tells of them.
+    /// Decodes as [`decode`](Self::decode) for a reader who may know some clusters only. Marks of the other clusters are
+    /// not checked, so that no error tells that such a cluster exists.
     ///
     /// # Errors
     /// As of [`decode`](Self::decode).

@@ -274,7 +274,7 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port.
         address: Arc<str>,
-        /// What came instead of the uid.
+        /// The answer or error that came instead of the uid.
         problem: Arc<str>,
         /// Whether the server has answered: it is there, though it does not tell.
         is_answered: bool,

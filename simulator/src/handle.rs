@@ -67,7 +67,7 @@ impl Api {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
-        // A cluster that does not tell who it is gets no requests.
+        // Tributary sends no requests to a cluster that does not tell its uid.
         if self.faults().is_endless(kind) && !path.ends_with("/namespaces/kube-system") {
             return Ok(json(200, body::endless()));
         }

@@ -1,4 +1,4 @@
-//! Asks a new connection which cluster it leads to, before it carries anything else ([`crate::cluster_uid`]).
+//! The first request on a new connection: it reads the uid of the cluster ([`crate::cluster_uid`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -33,7 +33,7 @@ const PATH: &str = "/api/v1/namespaces/kube-system";
 /// How much of an answer is read, in bytes. 2 MiB: what an object may have in etcd, and some more.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// Asks new connections to one endpoint which cluster they lead to.
+/// Reads the uid of the cluster on each new connection to an endpoint.
 pub(crate) struct UidQuestion {
     pub(crate) cluster: ClusterName,
     pub(crate) target: Arc<ServerUrl>,

@@ -373,7 +373,7 @@ impl RightsMirror {
         self.publish(&mut members, mirrors);
     }
 
-    /// Forgets a cluster whose name means another one by now, or none.
+    /// Forgets the rights in a cluster whose name means a different cluster by now, or none.
     fn forget_cluster(&self, name: &ClusterName) {
         let mut members = self.members.lock();
         self.forget(&mut members.by_name, name);

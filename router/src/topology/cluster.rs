@@ -122,7 +122,7 @@ impl ClusterProblem {
 pub(super) enum ClusterChange {
     /// What is wrong with it.
     Problem,
-    /// Another cluster answers at its addresses.
+    /// A different cluster answers at the cluster's addresses.
     Successor,
     /// What it serves, who it is or which version it runs.
     Offer,
@@ -342,12 +342,12 @@ impl Cluster {
         &self.incarnation
     }
 
-    /// Whether another cluster answers at its addresses, and may take its place by now.
+    /// A different cluster answers at the cluster's addresses, and may take the cluster's place by now.
     pub(super) fn is_replaceable(&self) -> bool {
         self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
     }
 
-    /// Whether another cluster answers at its addresses.
+    /// A different cluster answers at the cluster's addresses.
     pub(super) fn has_successor(&self) -> bool {
         self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
     }
@@ -357,7 +357,7 @@ impl Cluster {
         self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
     }
 
-    /// Whether it has answered that it does not tell who it is.
+    /// The cluster has refused to tell its uid.
     pub(super) fn withholds_uid(&self) -> bool {
         *self.identity() == ClusterIdentity::Withheld
     }
@@ -382,7 +382,7 @@ impl Cluster {
         self.cancelled.cancelled().await;
     }
 
-    /// Closes all connections to it, with what is open on them.
+    /// Closes all connections to the cluster, with the watches, logs and tunnels on them.
     pub(super) fn break_off(&self) {
         if let Ok(client) = &self.setup.client {
             client.break_off();
@@ -789,8 +789,8 @@ impl Cluster {
         client.compare_cluster(uid) == UidMatch::Other
     }
 
-    /// Takes over who it says that it is, and says whether that is news. A uid that is known stays: another one is
-    /// another cluster's.
+    /// Notes the identity that the cluster has told, and says whether the identity is news. A known uid stays: a
+    /// different uid is a different cluster's.
     fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {

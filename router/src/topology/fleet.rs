@@ -78,7 +78,7 @@ pub(crate) struct Fleet {
     /// Candidates: clusters with another address, until they have told whether they are the cluster of their name.
     /// Locked while the set changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// Called when a name begins to mean another cluster, or none.
+    /// Functions that forget a cluster when its name begins to mean a different cluster, or none.
     forgetters: Mutex<Vec<Forgetter>>,
     /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
@@ -282,7 +282,7 @@ impl Fleet {
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
-        // Before anybody can send a request by it.
+        // A request can use the client once the cluster is published.
         started.iter().for_each(|cluster| cluster.expect());
         self.publish(&before, after);
         drop(awaited);
@@ -291,15 +291,14 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Makes a cluster of a configuration, and says whether it may take the place of the cluster that is shown under
-    /// its name at once: it is reached as before, or cannot be reached at all, or no uid can show that it is the same.
+    /// Makes a cluster from a configuration, and says whether the cluster may take its place at once. It may if its
+    /// address is the same, if it has no client, or if no uid is known that could show that it is the same cluster.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
             return (self.make(setup, Incarnation::default(), known), true);
         };
         let incarnation = shown.incarnation();
-        // Before it is reached for the first time nothing is known of it.
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
             // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an earlier
@@ -366,7 +365,7 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Replaces the clusters in whose place others answer.
+    /// Replaces each cluster at whose addresses a different cluster answers.
     fn replace_succeeded(&self) {
         let awaited = self.awaited.lock();
         let before = self.clusters.load_full();
@@ -383,7 +382,7 @@ impl Fleet {
         self.news.note(ClusterChange::Offer);
     }
 
-    /// The cluster that takes the place of another one of its name.
+    /// Makes the cluster that takes the place of a cluster of the same configuration.
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
         let incarnation = cluster.incarnation().successor();
@@ -393,7 +392,8 @@ impl Fleet {
         self.make(cluster.setup.clone(), incarnation, None)
     }
 
-    /// Has `forget` called when a name begins to mean another cluster, or none: before the other one is asked anything.
+    /// Registers `forget`. The fleet calls it when a name begins to mean a different cluster, or none: before the fleet
+    /// sends a request to the different cluster.
     pub(crate) fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
         self.forgetters.lock().push(Box::new(forget));
     }

@@ -29,39 +29,39 @@ pub(crate) struct Incarnation(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     uid: OnceLock<ClusterUid>,
-    /// How it was last reached.
+    /// The address of the last configuration that had a client.
     address: Mutex<Option<ClusterAddress>>,
     has_ended: AtomicBool,
-    /// When it took the place of another cluster of its name, if it did.
+    /// Present if the cluster took the place of a different cluster.
     replaced: Option<Replacement>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Replacement {
     at: Instant,
-    /// How many replacements came shortly before this one.
+    /// The number of replacements within two hours before this one, each within two hours of the next.
     repeats: u32,
 }
 
 impl Incarnation {
-    /// The cluster that takes the place of this one.
+    /// Makes the incarnation of the cluster that takes this cluster's place.
     pub(super) fn successor(&self) -> Self {
         let recent = self.0.replaced.filter(|before| before.at.elapsed() < COUNTED_TOGETHER);
         let replaced = Replacement { at: Instant::now(), repeats: recent.map_or(0, |before| before.repeats + 1) };
         Self(Arc::new(State { replaced: Some(replaced), ..State::default() }))
     }
 
-    /// Whether it took the place of another cluster of its name.
+    /// The cluster took the place of a different cluster.
     pub(crate) fn is_successor(&self) -> bool {
         self.0.replaced.is_some()
     }
 
-    /// When it took the place of another cluster of its name.
+    /// The time at which the cluster took the place of a different cluster.
     pub(crate) fn replaced_at(&self) -> Option<Instant> {
         self.0.replaced.map(|replaced| replaced.at)
     }
 
-    /// When another cluster may take its place at the earliest; `None` for at once.
+    /// The earliest time at which a different cluster may take the cluster's place; `None` for at once.
     pub(super) fn replaceable_at(&self) -> Option<Instant> {
         self.0.replaced.map(|own| own.at + REPLACEMENT_INTERVAL * 2_u32.pow(own.repeats.min(DOUBLINGS_MAX)))
     }
@@ -76,22 +76,22 @@ impl Incarnation {
         self.0.uid.get_or_init(|| uid.clone());
     }
 
-    /// Whether it was last reached in this way.
+    /// The last configuration that had a client had this address.
     pub(super) fn is_reached_at(&self, address: &ClusterAddress) -> bool {
         self.0.address.lock().as_ref() == Some(address)
     }
 
-    /// Notes how it is reached.
+    /// Notes the address of a configuration that has a client.
     pub(super) fn set_address(&self, address: &ClusterAddress) {
         *self.0.address.lock() = Some(address.clone());
     }
 
-    /// Whether another cluster has taken the name, or none has it any more.
+    /// A different cluster has taken the name, or the configuration has the name no more.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.has_ended.load(Ordering::SeqCst)
     }
 
-    /// The name means another cluster, or none.
+    /// Notes that the name means a different cluster, or none.
     pub(super) fn end(&self) {
         self.0.has_ended.store(true, Ordering::SeqCst);
     }

@@ -177,12 +177,12 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Forgets a cluster whose name means its successor by now, or none. Nothing is known of the successor yet.
+    /// Forgets the objects of a cluster whose name means its successor by now, or none. The successor counts as unknown.
     pub(crate) fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.of(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // Before the log: whoever reads that without it is to find it unknown.
+        // A reader of the log without the cluster's objects must find the cluster unknown.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
             self.note(|board| board.set(name, standing));

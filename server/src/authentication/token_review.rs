@@ -130,7 +130,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
         are_others |= changed || left;
         if forgotten.forget(&mut keys, &mut fetched) {
-            // What was fetched may be the earlier cluster's.
+            // The fetched keys may be the earlier cluster's.
             are_others = true;
             continue;
         }
