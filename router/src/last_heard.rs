@@ -18,7 +18,6 @@ use tributary_apimachinery::ClusterName;
 
 use crate::openapi::KnownOpenApi;
 use crate::topology::Served;
-pub(crate) use bounds::TEXT_BYTES_MAX;
 pub use text::LastHeardError;
 
 /// Keeps what the clusters of now said last, beyond this process. Called where it may block.

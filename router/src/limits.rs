@@ -14,6 +14,19 @@ use tributary_proxy::{ClientTuning, WATCH_STREAM_BYTES};
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
 
+/// The bytes of all OpenAPI documents that are kept for requests. A cluster's whole v2 document has 2 MB (0.2 MB
+/// compressed), and its largest v3 document 0.7 MB: 32 MiB hold the documents that a handful of different clients ask
+/// for.
+pub(crate) const OPENAPI_BYTES: usize = 32 << 20;
+
+/// The bytes of the compressed OpenAPI documents that are kept for the time when a cluster does not answer. All v3
+/// documents of a cluster with a thousand CRDs have some 3 MB, and equal documents are held once.
+pub(crate) const OPENAPI_LAST_BYTES: usize = 16 << 20;
+
+/// The bytes of JSON text that keep the discovery of all clusters over a restart. The documents of a thousand clusters of
+/// one kind have 0.3 MB, as each is kept once. Those of some hundred clusters fit also where no two are alike.
+pub(crate) const LAST_HEARD_BYTES: usize = 64 << 20;
+
 /// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.
 pub(crate) const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
@@ -223,9 +236,9 @@ impl Limits {
             ("long_answers_waiting", WAITING_MAX as u64),
             ("namespace_views", self.namespace_views as u64),
             ("namespace_views_unused_after_seconds", NAMESPACE_UNUSED_AFTER.as_secs()),
-            ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
-            ("openapi_last_bytes", crate::openapi::LAST_BYTES_MAX as u64),
-            ("last_heard_bytes", crate::last_heard::TEXT_BYTES_MAX as u64),
+            ("openapi_bytes", OPENAPI_BYTES as u64),
+            ("openapi_last_bytes", OPENAPI_LAST_BYTES as u64),
+            ("last_heard_bytes", LAST_HEARD_BYTES as u64),
             ("fence_objects", FENCE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),

@@ -24,7 +24,7 @@ mod members;
 mod sources;
 mod untrue;
 
-pub(crate) use cache::{CACHE_BYTES_MAX, DocumentKey, LAST_BYTES_MAX};
+pub(crate) use cache::DocumentKey;
 pub(crate) use known::{KnownMember, KnownOpenApi};
 
 use std::sync::Arc;

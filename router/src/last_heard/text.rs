@@ -13,8 +13,9 @@ use serde_json::value::RawValue;
 use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
-use super::bounds::{DOCUMENT_BYTES_MAX, TEXT_BYTES_MAX};
+use super::bounds::DOCUMENT_BYTES_MAX;
 use crate::discovery::MemberDiscovery;
+use crate::limits::LAST_HEARD_BYTES;
 use crate::openapi::{DocumentKey, KnownMember, Spelling};
 use crate::response::compression;
 use crate::topology::{ClusterAddress, Served};
@@ -29,7 +30,7 @@ pub enum LastHeardError {
     #[error("it cannot be unpacked")]
     Gzip(#[source] std::io::Error),
     /// It is larger than any that is written.
-    #[error("it has more than {TEXT_BYTES_MAX} bytes")]
+    #[error("it has more than {LAST_HEARD_BYTES} bytes")]
     TooLarge,
     /// It is another JSON text.
     #[error("it is not laid out as it should be")]
@@ -95,9 +96,9 @@ impl LastHeard {
     /// [`LastHeardError`] says what is wrong with it.
     pub fn read(text: &[u8]) -> Result<Self, LastHeardError> {
         let mut json = Vec::new();
-        let limit = TEXT_BYTES_MAX as u64 + 1;
+        let limit = LAST_HEARD_BYTES as u64 + 1;
         GzDecoder::new(text).take(limit).read_to_end(&mut json).map_err(LastHeardError::Gzip)?;
-        if json.len() > TEXT_BYTES_MAX {
+        if json.len() > LAST_HEARD_BYTES {
             return Err(LastHeardError::TooLarge);
         }
         let Text { layout, clusters, texts, openapi } = serde_json::from_slice(&json)?;
@@ -150,7 +151,7 @@ impl LastHeard {
         if made.left_out > 0 {
             tracing::warn!(
                 documents = made.left_out,
-                bound_bytes = TEXT_BYTES_MAX,
+                bound_bytes = LAST_HEARD_BYTES,
                 "not everything is kept of what clusters serve; of some that are down at the next start `kubectl explain`, or the kinds themselves, will be missing"
             );
         }
@@ -234,7 +235,7 @@ impl TextInTheMaking {
 
     /// Takes room, if there is some.
     fn takes(&mut self, bytes: usize) -> bool {
-        let fits = self.bytes + bytes <= TEXT_BYTES_MAX;
+        let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
         match fits {
             true => self.bytes += bytes,
             false => self.left_out += 1,
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(error(missing), "it names document 1, which it does not have");
         let whole = heard().to_text();
         assert!(LastHeard::read(&whole[..whole.len() / 2]).is_err());
-        let bomb = compression::whole(&vec![b' '; TEXT_BYTES_MAX + 2]);
+        let bomb = compression::whole(&vec![b' '; LAST_HEARD_BYTES + 2]);
         assert!(matches!(LastHeard::read(&bomb), Err(LastHeardError::TooLarge)));
     }
 
@@ -380,7 +381,7 @@ mod tests {
         let served = Served { address: ClusterAddress::of("there"), discovery: Arc::new(huge) };
         heard.discovery.insert(ClusterName::new("a-huge-one").unwrap(), served);
         let (key, _) = heard.openapi.documents[0].clone();
-        let large = bytes::Bytes::from(vec![0; TEXT_BYTES_MAX / 4 * 3]);
+        let large = bytes::Bytes::from(vec![0; LAST_HEARD_BYTES / 4 * 3]);
         heard.openapi.documents = vec![(key.clone(), large), (key, bytes::Bytes::from_static(b"small"))];
         let read = LastHeard::read(&heard.to_text()).unwrap();
         heard.discovery.remove(&ClusterName::new("a-huge-one").unwrap());

@@ -7,15 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::join::Spelling;
-
-/// What all kept documents hold together, in bytes. A cluster's whole v2 document is 2 MB (0.2 MB compressed), its
-/// largest v3 document 0.7 MB: 32 MiB hold what a handful of different clients ask for.
-pub(crate) const CACHE_BYTES_MAX: usize = 32 << 20;
-
-/// What the documents of clusters hold together that are kept for the time when a cluster does not answer, in bytes.
-/// They are compressed, to a tenth: all v3 documents of a cluster with a thousand CRDs have some 3 MB, equal ones are
-/// held once, and 16 MiB hold what people explain of a handful of different clusters.
-pub(crate) const LAST_BYTES_MAX: usize = 16 << 20;
+use crate::limits::{OPENAPI_BYTES, OPENAPI_LAST_BYTES};
 
 /// Which document, in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,12 +48,12 @@ struct CachedDocuments {
 impl Cache {
     /// Of documents as clients are sent them.
     pub(super) fn of_answers() -> Self {
-        Self::within(CACHE_BYTES_MAX)
+        Self::within(OPENAPI_BYTES)
     }
 
     /// Of documents as clusters gave them last.
     pub(super) fn of_last_words() -> Self {
-        Self::within(LAST_BYTES_MAX)
+        Self::within(OPENAPI_LAST_BYTES)
     }
 
     fn within(bytes_max: usize) -> Self {
@@ -160,16 +152,16 @@ mod tests {
     fn what_was_used_longest_ago_goes_first() {
         let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
-            cache.keep(key(tag), made(CACHE_BYTES_MAX / 3));
+            cache.keep(key(tag), made(OPENAPI_BYTES / 3));
         }
         assert!(cache.find(&key("a")).is_some());
-        cache.keep(key("d"), made(CACHE_BYTES_MAX / 3));
+        cache.keep(key("d"), made(OPENAPI_BYTES / 3));
         let left: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
         assert_eq!(left, ["a", "c", "d"]);
-        cache.keep(key("huge"), made(CACHE_BYTES_MAX + 1));
+        cache.keep(key("huge"), made(OPENAPI_BYTES + 1));
         assert!(cache.find(&key("huge")).is_none());
         cache.keep(key("a"), made(1));
-        assert_eq!(cache.kept.lock().bytes, CACHE_BYTES_MAX / 3 * 2 + 1);
+        assert_eq!(cache.kept.lock().bytes, OPENAPI_BYTES / 3 * 2 + 1);
     }
 
     #[tokio::test]
