@@ -3,9 +3,7 @@
 //! finds the evidence.
 
 mod evidence;
-mod ground;
 mod owner;
 
 pub(crate) use self::evidence::{Evidence, Finding};
-pub(crate) use self::ground::Ground;
 pub(crate) use self::owner::{AnswerOrigin, Meaning, NoOwner, choose_answer_origin, is_denial_told, owner, unknown};

@@ -26,6 +26,8 @@ mod flow;
 mod flow_control;
 mod flow_shares;
 mod forward;
+mod gauges;
+mod ground;
 mod grounds;
 mod handle;
 mod health;

@@ -5,7 +5,8 @@ use tributary_apimachinery::Verb;
 use super::evidence;
 use super::evidence::helm_release::Release;
 use super::locate::Located;
-use crate::grounds::{Finding, Ground};
+use crate::ground::Ground;
+use crate::grounds::Finding;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 

@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::ClusterName;
 
-use super::ground::Ground;
+use crate::ground::Ground;
 
 /// Which clusters a ground speaks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

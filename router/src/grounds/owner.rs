@@ -3,7 +3,7 @@
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use super::ground::Ground;
+use crate::ground::Ground;
 use crate::refusal::{ClusterRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Fleet;

@@ -8,7 +8,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCa
 
 use super::Trouble;
 use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
-use crate::grounds::Ground;
+use crate::ground::Ground;
 use crate::helm_record::is_record;
 
 /// A Helm release, as far as it is known.

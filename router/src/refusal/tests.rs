@@ -5,7 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, StatusReason};
 
 use super::*;
-use crate::grounds::Ground;
+use crate::ground::Ground;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")

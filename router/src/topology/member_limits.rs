@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::Fleet;
-use crate::metrics::gauges;
+use crate::gauges::gauges;
 use crate::report::LimitReport;
 
 /// The labels of a bound of a cluster.

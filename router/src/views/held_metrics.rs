@@ -14,7 +14,7 @@ use tributary_proxy::ClusterClient;
 use super::Views;
 use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
 use super::relist_counts::RelistCounts;
-use crate::metrics::gauges;
+use crate::gauges::gauges;
 use crate::report::{CollectionReport, CollectionState, ResourceReport};
 
 /// Tells of each resource, and of each resource of each cluster, what is held.
