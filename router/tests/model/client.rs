@@ -424,6 +424,6 @@ impl Unmarked {
 /// The text of a vector.
 pub(crate) fn encode(vector: &Vector) -> String {
     use base64::Engine as _;
-    let members: Vec<_> = vector.iter().map(|(cluster, revision)| format!("{cluster:?}:\"{revision}\"")).collect();
+    let members: Vec<_> = vector.iter().map(|(cluster, own)| format!("{cluster:?}:\"{}\"", own.marked())).collect();
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(format!("{{{}}}", members.join(",")))
 }

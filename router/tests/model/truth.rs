@@ -10,16 +10,26 @@ use std::fmt;
 pub(crate) type Vector = BTreeMap<String, Component>;
 
 /// A component of a vector: all of a revision, or all before it and so many of its own changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) revision: u64,
     /// `None` for all.
     pub(crate) part: Option<usize>,
+    /// Tells the clusters of one name apart. Two components with different marks compare by their revisions.
+    mark: Option<u32>,
 }
+
+impl PartialEq for Component {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Component {}
 
 impl From<u64> for Component {
     fn from(revision: u64) -> Self {
-        Self { revision, part: None }
+        Self { revision, part: None, mark: None }
     }
 }
 
@@ -38,10 +48,20 @@ impl PartialOrd for Component {
 
 impl Component {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text.split_once('-') {
-            None => Some(text.parse::<u64>().ok()?.into()),
-            Some((revision, part)) => Some(Self { revision: revision.parse().ok()?, part: Some(part.parse().ok()?) }),
-        }
+        let (text, mark) = text.split_once('@').map_or((text, None), |(text, mark)| (text, Some(mark)));
+        let mark = mark.map(|mark| u32::from_str_radix(mark, 16)).transpose().ok()?;
+        let own = match text.split_once('-') {
+            None => text.parse::<u64>().ok()?.into(),
+            Some((revision, part)) => {
+                Self { revision: revision.parse().ok()?, part: Some(part.parse().ok()?), mark: None }
+            }
+        };
+        Some(Self { mark, ..own })
+    }
+
+    /// The text of a component in a version.
+    pub(crate) fn marked(self) -> String {
+        self.mark.map_or_else(|| self.to_string(), |mark| format!("{self}@{mark:08x}"))
     }
 }
 
@@ -238,7 +258,7 @@ impl History {
     }
 
     /// The step that a version stands for in an era.
-    fn step_of_version(&self, Component { revision, part }: Component, era: usize) -> usize {
+    fn step_of_version(&self, Component { revision, part, .. }: Component, era: usize) -> usize {
         let before = || self.step_of(revision.saturating_sub(1), era);
         match part {
             None => self.step_of(revision, era),
@@ -336,7 +356,7 @@ impl History {
 
     /// The steps that a part of a revision may stand for in a namespace: where it has a view of its own, its changes
     /// alone are counted.
-    fn steps_in(&self, namespace: &str, Component { revision, part }: Component) -> Vec<usize> {
+    fn steps_in(&self, namespace: &str, Component { revision, part, .. }: Component) -> Vec<usize> {
         let Some(at) = part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
         let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
         let own: BTreeSet<usize> = of_it.flat_map(|(_, states)| states.iter().map(|(step, _)| *step)).collect();

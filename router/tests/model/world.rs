@@ -600,7 +600,7 @@ pub(crate) fn vector(version: &Value) -> Result<Vector, Lie> {
     let decode = || -> Option<Vector> {
         let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(version.as_str()?).ok()?;
         let texts: BTreeMap<String, String> = serde_json::from_slice(&json).ok()?;
-        texts.into_iter().map(|(cluster, revision)| Some((cluster, Component::parse(&revision)?))).collect()
+        texts.into_iter().map(|(cluster, text)| Some((cluster, Component::parse(&text)?))).collect()
     };
     decode().ok_or_else(|| Lie(format!("{version} is no composite resourceVersion")))
 }
