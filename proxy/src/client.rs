@@ -12,7 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
-use crate::cluster_uid::{Changes, ClusterUid, KnownCluster, UidMatch};
+use crate::cluster_uid::{Changes, ClusterUid, KnownCluster, Successor, UidMatch};
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
@@ -300,8 +300,8 @@ impl ClusterClient {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
     }
 
-    /// The uid of another cluster that answers at the member's addresses by now.
-    pub fn successor(&self) -> Option<ClusterUid> {
+    /// The other cluster that answers at the member's addresses by now.
+    pub fn successor(&self) -> Option<Successor> {
         self.member.known.as_ref()?.successor()
     }
 

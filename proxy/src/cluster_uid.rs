@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
 
 /// The uid of the namespace kube-system.
 pub type ClusterUid = Arc<String>;
@@ -20,6 +21,19 @@ const UID_BYTES_MAX: usize = 128;
 pub fn is_uid(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
+}
+
+/// The time for which servers of a known cluster may refuse to tell the uid (403, 404). After it the cluster counts as
+/// another one. 30 s: a kube-apiserver that has just started forbids everything until it has read its roles.
+const WITHHELD_MAX: Duration = Duration::from_secs(30);
+
+/// Another cluster that answers at the addresses of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// It has this uid.
+    Uid(ClusterUid),
+    /// It refuses to tell its uid, and may be the known cluster.
+    Withheld,
 }
 
 /// How a connection's uid compares with the cluster that the client knows.
@@ -44,7 +58,9 @@ struct Known {
     uid: Option<ClusterUid>,
     /// Whether a connection has told the uid.
     is_confirmed: bool,
-    successor: Option<ClusterUid>,
+    successor: Option<Successor>,
+    /// The time since which servers have refused to tell the uid, although it is known.
+    withheld_since: Option<Instant>,
     /// Raised when the name begins to mean another cluster.
     generation: u64,
 }
@@ -105,11 +121,15 @@ impl KnownCluster {
                     (known.uid, known.is_confirmed) = (Some(told.clone()), true);
                     true
                 }
-                Some(uid) if uid == told => !std::mem::replace(&mut known.is_confirmed, true),
+                Some(uid) if uid == told => {
+                    known.withheld_since = None;
+                    !std::mem::replace(&mut known.is_confirmed, true)
+                }
                 Some(_) => {
                     compared = UidMatch::Other;
-                    let is_news = known.successor.as_ref() != Some(told);
-                    known.successor = Some(told.clone());
+                    let successor = Some(Successor::Uid(told.clone()));
+                    let is_news = known.successor != successor;
+                    known.successor = successor;
                     is_news
                 }
             }
@@ -117,8 +137,22 @@ impl KnownCluster {
         compared
     }
 
-    /// The uid of another cluster that answers at the addresses by now.
-    pub(crate) fn successor(&self) -> Option<ClusterUid> {
+    /// Notes that a server has refused to tell the uid.
+    pub(crate) fn note_withheld(&self) {
+        self.0.send_if_modified(|known| {
+            if known.uid.is_none() || known.is_closed || known.successor.is_some() {
+                return false;
+            }
+            let since = *known.withheld_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= WITHHELD_MAX {
+                known.successor = Some(Successor::Withheld);
+            }
+            known.successor.is_some()
+        });
+    }
+
+    /// The other cluster that answers at the addresses by now.
+    pub(crate) fn successor(&self) -> Option<Successor> {
         self.0.borrow().successor.clone()
     }
 
@@ -155,7 +189,7 @@ mod tests {
         assert_eq!((known.compare(&a), known.uid()), (UidMatch::Same, Some(a.clone())));
         assert_eq!((known.compare(&a), known.successor()), (UidMatch::Same, None));
         assert_eq!((known.compare(&b), known.uid()), (UidMatch::Other, Some(a.clone())));
-        assert_eq!(known.successor(), Some(b.clone()));
+        assert_eq!(known.successor(), Some(Successor::Uid(b.clone())));
         known.expect(Some(b.clone()));
         assert_eq!((known.uid(), known.successor()), (Some(b.clone()), None));
         assert_eq!(known.compare(&a), UidMatch::Other);
@@ -164,6 +198,26 @@ mod tests {
         assert_eq!((known.compare(&a), known.compare(&b)), (UidMatch::Other, UidMatch::Other));
         known.expect(None);
         assert_eq!((known.compare(&a), known.generation()), (UidMatch::Same, before + 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_refuses_to_tell_its_uid_for_long_counts_as_another() {
+        let known = KnownCluster::default();
+        known.expect(None);
+        known.note_withheld();
+        assert_eq!(known.successor(), None, "nothing is known of it");
+        let a: ClusterUid = Arc::new("a".to_owned());
+        known.compare(&a);
+        known.note_withheld();
+        tokio::time::advance(WITHHELD_MAX / 2).await;
+        known.compare(&a);
+        known.note_withheld();
+        tokio::time::advance(WITHHELD_MAX / 2).await;
+        known.note_withheld();
+        assert_eq!(known.successor(), None, "it has told its uid meanwhile");
+        tokio::time::advance(WITHHELD_MAX / 2).await;
+        known.note_withheld();
+        assert_eq!(known.successor(), Some(Successor::Withheld));
     }
 
     #[test]

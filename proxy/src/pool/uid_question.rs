@@ -110,13 +110,18 @@ impl UidQuestion {
     async fn judge(&self, answer: &Answer, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
         match answer.status {
             StatusCode::OK => self.compare(answer),
-            StatusCode::UNAUTHORIZED if self.known.uid().is_some() => Err(self.rejected(credentials).await),
-            StatusCode::FORBIDDEN => {
-                let problem = "this endpoint's account may not get the namespace kube-system (403): let it, as \
-                               docs/shared-mode.md shows";
+            // A kube-apiserver may close the connection of a sender whom it does not know.
+            StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
+            StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+                self.known.note_withheld();
+                let problem = "this endpoint's account may not get the namespace kube-system: let it, as docs/shared-mode.md \
+                               shows";
                 self.unconfirmed(problem.to_owned(), true).map(|()| answer.asking)
             }
-            status => self.unconfirmed(format!("status {status}"), true).map(|()| answer.asking),
+            status => {
+                let is_busy = status == StatusCode::TOO_MANY_REQUESTS;
+                self.unconfirmed(format!("status {status}"), is_busy).map(|()| answer.asking)
+            }
         }
     }
 

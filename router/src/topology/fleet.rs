@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_cacher::ObjectRoom;
-use tributary_proxy::ClusterClient;
+use tributary_proxy::{ClusterClient, Successor};
 
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::incarnation::Incarnation;
@@ -386,7 +386,7 @@ impl Fleet {
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
         let incarnation = cluster.incarnation().successor();
-        if let Some(uid) = cluster.setup.client.as_ref().ok().and_then(ClusterClient::successor) {
+        if let Some(Successor::Uid(uid)) = cluster.setup.client.as_ref().ok().and_then(ClusterClient::successor) {
             incarnation.set_uid(&uid);
         }
         self.make(cluster.setup.clone(), incarnation, None)
@@ -419,6 +419,8 @@ impl Fleet {
                 cluster.close();
                 successor.close();
                 cluster.break_off();
+                // The line in the log that the cluster is well again has a beginning.
+                *successor.told.lock() = cluster.told.lock().take();
             }
         }
         self.clusters.store(Arc::clone(&after));
