@@ -47,7 +47,8 @@ async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext)
     let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
     let second = member.start_another_apiserver().await?;
     let authority = PeopleAuthority::new("the front's authority")?;
-    let front = Front::start(&authority, member.apiserver_port()).await?;
+    let namespace = member.http().get("/api/v1/namespaces/kube-system").send().await?.expect(200)?;
+    let front = Front::start(&authority, member.apiserver_port(), namespace.body).await?;
     let endpoints = [front.port, second].map(|port| format!("https://127.0.0.1:{port}"));
     let scene = Scene::new(&context, member, &endpoints, authority.pem()).await?;
     let address = format!("127.0.0.1:{}", front.port);
@@ -100,7 +101,8 @@ struct FrontMet {
 }
 
 impl Front {
-    async fn start(authority: &PeopleAuthority, to: u16) -> anyhow::Result<Self> {
+    /// `namespace` is the namespace kube-system: Tributary uses no endpoint that does not tell its uid.
+    async fn start(authority: &PeopleAuthority, to: u16, namespace: Bytes) -> anyhow::Result<Self> {
         let (certificate, key) = authority.serving(&["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
@@ -112,7 +114,7 @@ impl Front {
         let (broken, met) = (watch::Sender::new(false), Arc::<FrontMet>::default());
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, acceptor, to, broken.subscribe(), Arc::clone(&met)));
+        accepting.spawn(accept(listener, acceptor, to, broken.subscribe(), (Arc::clone(&met), namespace)));
         Ok(Self { port, broken, met, _accepting: accepting })
     }
 
@@ -136,16 +138,17 @@ async fn accept(
     acceptor: TlsAcceptor,
     to: u16,
     broken: watch::Receiver<bool>,
-    met: Arc<FrontMet>,
+    (met, namespace): (Arc<FrontMet>, Bytes),
 ) {
     let mut connections = JoinSet::new();
     while let Ok((near, _)) = listener.accept().await {
         let (acceptor, mut broken, met) = (acceptor.clone(), broken.clone(), Arc::clone(&met));
+        let namespace = namespace.clone();
         let is_broken = *broken.borrow_and_update();
         connections.spawn(async move {
             let serving = async {
                 match is_broken {
-                    true => answer(near, acceptor, met).await,
+                    true => answer(near, acceptor, met, namespace).await,
                     false => pass(near, to).await,
                 }
             };
@@ -164,19 +167,21 @@ async fn pass(mut near: TcpStream, to: u16) {
     }
 }
 
-/// Answers `/readyz` as one that is well, and everything else with 500.
-async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>) {
+/// Answers `/readyz` and the namespace kube-system as a server that is well, and everything else with 500.
+async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>, namespace: Bytes) {
     let Ok(tls) = acceptor.accept(near).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
-        let met = Arc::clone(&met);
+        let (met, namespace) = (Arc::clone(&met), namespace.clone());
         async move {
-            let is_well = matches!(request.uri().path(), "/readyz" | "/livez/ping");
+            let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
+            let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
             // Tributary's own questions are none of the requests that are counted.
             if request.uri().path().ends_with("/configmaps/one") {
                 met.errors.fetch_add(1, Ordering::Relaxed);
                 met.first.lock().get_or_insert_with(Instant::now);
             }
-            let mut answer = Response::new(Full::new(Bytes::from_static(b"ok")));
+            let text = if is_namespace { namespace } else { Bytes::from_static(b"ok") };
+            let mut answer = Response::new(Full::new(text));
             *answer.status_mut() = if is_well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
             Ok::<_, Infallible>(answer)
         }
