@@ -24,8 +24,9 @@ pub fn is_uid(text: &str) -> bool {
 }
 
 /// The time for which servers of a known cluster may refuse to tell the uid (403, 404). After it the cluster counts as
-/// another one. 30 s: a kube-apiserver that has just started forbids everything until it has read its roles.
-const WITHHELD_MAX: Duration = Duration::from_secs(30);
+/// another one. Two minutes: a kube-apiserver that has just started forbids everything until it has read its roles, and
+/// rights that were taken away by mistake are back by then.
+const WITHHELD_MAX: Duration = Duration::from_secs(120);
 
 /// Another cluster that answers at the addresses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -114,7 +114,7 @@ impl UidQuestion {
             StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 self.known.note_withheld();
-                let problem = "this endpoint's account may not get the namespace kube-system: let it, as docs/shared-mode.md \
+                let problem = "forbidden: this endpoint's account may not get the namespace kube-system: let it, as docs/shared-mode.md \
                                shows";
                 self.unconfirmed(problem.to_owned(), true).map(|()| answer.asking)
             }
