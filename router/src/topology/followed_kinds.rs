@@ -77,9 +77,7 @@ impl UpdateObserver for KindObserver {
         match update {
             // Discovery was as new as the first state when the watch began.
             Update::Synced { .. } | Update::Progress { .. } => {}
-            Update::Relisted { .. } | Update::Reset { .. } => {
-                self.changes.note(self.source, std::iter::empty());
-            }
+            Update::Relisted { .. } | Update::Reset { .. } => self.changes.note_any(),
             Update::Changes { changes, .. } => {
                 let made = changes.iter().filter(|change| change.change_type != ChangeType::Deleted);
                 let names: Vec<_> = made.map(|change| change.object.name()).collect();

@@ -100,6 +100,12 @@ impl KindChanges {
         self.news.notify_one();
     }
 
+    /// Notes that any object may have changed: the cluster's list replaces the events of a broken watch.
+    pub(super) fn note_any(&self) {
+        self.state.lock().unnamed = Some(Instant::now());
+        self.note(KindSource::Definitions, std::iter::empty());
+    }
+
     /// Waits until discovery is to be asked for. Cancelling loses nothing.
     pub(super) async fn due(&self) {
         loop {
@@ -194,6 +200,10 @@ mod tests {
         assert!(changes.concern(&resource("others")), "one of them may be the one without a name");
         changes.shown(Instant::now() + SHOWN_WITHIN);
         assert!(!changes.concern(&resource("others")) && !changes.concern(&resource("things0")));
+        changes.note_any();
+        assert!(changes.concern(&resource("others")));
+        changes.shown(Instant::now() + SHOWN_WITHIN);
+        assert!(!changes.concern(&resource("others")));
     }
 
     #[tokio::test(start_paused = true)]
