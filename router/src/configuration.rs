@@ -11,6 +11,7 @@ use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
 use crate::policy::{Policies, Policy};
 use crate::refusal::ONE_CLUSTER;
+use crate::rights::ReadableConfiguration;
 use crate::topology::Cluster;
 use crate::versions::Versions;
 use crate::view::Standing;
@@ -34,6 +35,12 @@ pub(crate) struct ConfigurationSnapshot {
 }
 
 impl ConfigurationSnapshot {
+    /// The part by which it is found what a caller may read.
+    pub(crate) fn for_readable(&self) -> ReadableConfiguration {
+        let Self { policies, union, clusters, .. } = self.clone();
+        ReadableConfiguration { policies, union, clusters }
+    }
+
     /// How a resource is treated.
     pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &Policy {
         self.policies.of(resource)

@@ -5,7 +5,7 @@
 //! member /api, /apis ── fetch ──▶ MemberDiscovery ┴─ union ──▶ Union ── documents ──▶ aggregated v2, legacy
 //! ```
 
-mod document;
+pub(crate) mod document;
 pub(crate) mod documents;
 pub(crate) mod fetch;
 mod index;

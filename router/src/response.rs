@@ -1,6 +1,7 @@
 //! Answers: objects, lists and watch streams in the form that the client asked for.
 
 pub(crate) mod compression;
+pub(crate) mod discovery;
 pub(crate) mod indent;
 pub(crate) mod list;
 pub(crate) mod object_writer;

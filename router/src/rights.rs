@@ -95,7 +95,7 @@ pub(crate) use mirror::RightsMirror;
 pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
 pub(crate) use readable::{Readable, SelectedClusters};
-pub(crate) use readable_cache::ReadableCache;
+pub(crate) use readable_cache::{ReadableCache, ReadableConfiguration};
 pub use remembered_actor::RememberedActor;
 
 /// What serves many users beyond one: memory answers each with what they may read.

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::document::{DiscoveryPath, Document};
-use super::model::{AGGREGATED_PARAMETERS, Group, GroupVersionKind, Resource, Version};
+use super::model::{Group, GroupVersionKind, Resource, Version};
 use super::union::Union;
-use crate::body::{self, Body};
-use crate::negotiate::{AnswerForm, Clause, Encoding, NotAcceptable, names_a_known_type};
+use crate::negotiate::{Clause, Encoding, NotAcceptable, names_a_known_type};
 
 /// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
 pub(crate) type StorageVersionHashes = BTreeMap<String, String>;
@@ -90,44 +88,6 @@ pub(crate) fn legacy(
         DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?, hashes),
     };
     Some(Document::new(&value))
-}
-
-/// The answer with this document, or 304 where the client has it already.
-pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
-    if !wish.aggregated {
-        // The documents of old are given without a tag, and are not to be kept.
-        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
-        return match wish.encoding {
-            Encoding::Json => crate::response::json(StatusCode::OK, document.json),
-            _ => crate::response::whole(StatusCode::OK, form, document.json.to_vec()),
-        };
-    }
-    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
-    let unchanged = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim() == document.etag);
-    let mut response = if unchanged {
-        let mut response = Response::new(body::empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
-    } else {
-        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
-        let mut response = if wish.encoding == Encoding::Json {
-            crate::response::json(StatusCode::OK, document.json)
-        } else {
-            crate::response::whole(StatusCode::OK, form, document.json.to_vec())
-        };
-        let content_type = format!("{}{AGGREGATED_PARAMETERS}", wish.encoding.content_type());
-        if let Ok(content_type) = HeaderValue::from_str(&content_type) {
-            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        }
-        response
-    };
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&document.etag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
-    response
 }
 
 /// The paths that can be asked for, as kube-apiserver names them at its root.

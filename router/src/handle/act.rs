@@ -226,7 +226,7 @@ impl Router {
         let wish = documents::negotiate(accept, path)?;
         if wish.aggregated {
             let document = union.aggregated(*path == DiscoveryPath::Core).clone();
-            return Ok(documents::answer(&request.headers, document, wish));
+            return Ok(response::discovery::answer(&request.headers, document, wish));
         }
         let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
@@ -238,6 +238,6 @@ impl Router {
             _ => StorageVersionHashes::new(),
         };
         let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
-        Ok(documents::answer(&request.headers, document, wish))
+        Ok(response::discovery::answer(&request.headers, document, wish))
     }
 }

@@ -104,7 +104,9 @@ impl ClientRequest<'_> {
             let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
             // Few users are refused by some clusters and not by others.
             match wanted.is_everything() && denied.is_none() {
-                true => self.router.readable_cache().get(rights, configuration, (verb, place.clone()), find),
+                true => {
+                    self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
+                }
                 // People who name clusters ask of few.
                 false => find(&place),
             }

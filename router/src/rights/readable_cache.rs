@@ -1,19 +1,22 @@
 //! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes
 //! milliseconds to find, and is the same until one of a few things changes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
 
 use super::actor::Actor;
 use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
-use crate::configuration::ConfigurationSnapshot;
+use crate::discovery::Union;
+use crate::policy::Policies;
 use crate::refusal::Refusal;
+use crate::topology::Cluster;
 
 /// How many are kept at least of those that were used last, and half of how many are kept at most: 500 users with four
 /// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
@@ -42,22 +45,35 @@ impl Asked {
     }
 }
 
+/// The configuration by which a result was found.
+#[derive(Clone)]
+pub(crate) struct ReadableConfiguration {
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) union: Arc<Union>,
+    pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+}
+
+impl ReadableConfiguration {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policies, &other.policies)
+            && Arc::ptr_eq(&self.union, &other.union)
+            && Arc::ptr_eq(&self.clusters, &other.clusters)
+    }
+}
+
 /// What it was found by: it holds as long as all of this is the same.
 struct FoundBy {
     rights: RightsStamp,
-    configuration: ConfigurationSnapshot,
+    configuration: ReadableConfiguration,
     /// Until when the answers of clusters hold by which it was found.
     until: Option<Instant>,
 }
 
 impl FoundBy {
     fn is(&self, now: &Self) -> bool {
-        let (own, other) = (&self.configuration, &now.configuration);
         self.until.is_none_or(|until| Instant::now() < until)
             && self.rights.is(&now.rights)
-            && Arc::ptr_eq(&own.policies, &other.policies)
-            && Arc::ptr_eq(&own.union, &other.union)
-            && Arc::ptr_eq(&own.clusters, &other.clusters)
+            && self.configuration.is(&now.configuration)
     }
 }
 
@@ -88,12 +104,12 @@ impl ReadableCache {
     pub(crate) fn get(
         &self,
         rights: &CallerRights,
-        configuration: &ConfigurationSnapshot,
+        configuration: ReadableConfiguration,
         (verb, place): (&'static str, ReadPlace),
         find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
     ) -> Result<Readable, Refusal> {
         // Before it is found: what changes meanwhile is another.
-        let mut by = FoundBy { rights: rights.stamp(), configuration: configuration.clone(), until: None };
+        let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
         let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
@@ -172,7 +188,7 @@ mod tests {
         let rights = |user: &str| CallerRights::new(router.rights().unwrap(), actor(user));
         let (found, cache) = (Cell::new(0), ReadableCache::default());
         let ask = |user: &str, verb, name: &str| {
-            let asked = cache.get(&rights(user), &router.configuration(), (verb, place(name)), |_| {
+            let asked = cache.get(&rights(user), router.configuration().for_readable(), (verb, place(name)), |_| {
                 found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
@@ -190,14 +206,14 @@ mod tests {
     #[tokio::test]
     async fn those_of_long_identities_are_kept_in_smaller_numbers() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let (cache, configuration) = (ReadableCache::default(), router.configuration());
+        let (cache, configuration) = (ReadableCache::default(), router.configuration().for_readable());
         let long = vec!["x".repeat(60 << 10)];
         for number in 0..2 * KEPT {
             let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
             let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
             let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, Some(given)));
             let _refused =
-                cache.get(&rights, &configuration, ("list", place("")), |_| Err(RequestRefusal::Path.into()));
+                cache.get(&rights, configuration.clone(), ("list", place("")), |_| Err(RequestRefusal::Path.into()));
         }
         let kept = cache.kept.lock();
         let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
@@ -210,7 +226,7 @@ mod tests {
     async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
         const NAMESPACES: usize = 40_000;
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let (cache, configuration) = (ReadableCache::default(), router.configuration());
+        let (cache, configuration) = (ReadableCache::default(), router.configuration().for_readable());
         let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
         let (eu, namespaces) = (ClusterName::new("eu").unwrap(), (0..NAMESPACES).map(|it| it.to_string().into()));
         let part = Visible::Part(Arc::new(Part { namespaces: namespaces.collect(), ..Part::default() }));
@@ -239,8 +255,8 @@ mod tests {
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
             // Twice: what is found anew takes the place of what was found.
             for verb in ["list", "list", "watch"] {
-                let kept =
-                    cache.get(&rights, &configuration, (verb, place(&number.to_string())), |_| Ok(readable.clone()));
+                let kept = cache
+                    .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));
                 assert!(kept.is_ok());
             }
         }
@@ -256,7 +272,7 @@ mod tests {
         let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), router.configuration());
         let ask = |name: &str| {
-            let _refused = cache.get(&rights, &configuration, ("list", place(name)), |_| {
+            let _refused = cache.get(&rights, configuration.clone(), ("list", place(name)), |_| {
                 found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });

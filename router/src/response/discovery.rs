@@ -1,0 +1,47 @@
+//! The answers with documents of discovery.
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use crate::body::{self, Body};
+use crate::discovery::document::Document;
+use crate::discovery::documents::DiscoveryForm;
+use crate::discovery::model::AGGREGATED_PARAMETERS;
+use crate::negotiate::{AnswerForm, Encoding};
+
+/// Answers with a document of discovery, or 304 if the client has the document already.
+pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
+    if !wish.aggregated {
+        // The documents of old are given without a tag, and are not to be kept.
+        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
+        return match wish.encoding {
+            Encoding::Json => super::json(StatusCode::OK, document.json),
+            _ => super::whole(StatusCode::OK, form, document.json.to_vec()),
+        };
+    }
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    let unchanged = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim() == document.etag);
+    let mut response = if unchanged {
+        let mut response = Response::new(body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
+        let mut response = if wish.encoding == Encoding::Json {
+            super::json(StatusCode::OK, document.json)
+        } else {
+            super::whole(StatusCode::OK, form, document.json.to_vec())
+        };
+        let content_type = format!("{}{AGGREGATED_PARAMETERS}", wish.encoding.content_type());
+        if let Ok(content_type) = HeaderValue::from_str(&content_type) {
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        }
+        response
+    };
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&document.etag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
