@@ -14,8 +14,6 @@ use tower::ServiceExt;
 use tributary_apimachinery::Permit;
 use tributary_proxy::Transport;
 
-use crate::flow::fair_share::Portion;
-
 pub(crate) use ending::ended_late_by;
 pub use ending::{Ending, ended_by};
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, empty, full};
@@ -47,15 +45,12 @@ pub(crate) async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, B
     gathered(body, bytes_max, |_| Ok(())).await
 }
 
-/// As [`whole_up_to`], with the bytes counted in a portion of what may be held, as they come.
+/// Reads a body whole that has at most so many bytes, and calls `hold` with the length of each frame before the frame is
+/// kept.
 ///
 /// # Errors
-/// The body's own, [`TooLarge`], or [`Exceeded`](crate::flow::fair_share::Exceeded).
-pub(crate) async fn whole_within(body: Body, bytes_max: usize, held: &mut Portion) -> Result<Bytes, BoxError> {
-    gathered(body, bytes_max, |bytes| Ok(held.grow(bytes)?)).await
-}
-
-async fn gathered(
+/// The body's own, [`TooLarge`], or the error of `hold`.
+pub(crate) async fn gathered(
     mut body: Body,
     bytes_max: usize,
     mut hold: impl FnMut(usize) -> Result<(), BoxError>,

@@ -3,6 +3,7 @@
 
 pub(crate) mod fair_line;
 pub(crate) mod fair_share;
+pub(crate) mod held_body;
 pub(crate) mod holder;
 pub(crate) mod large_bodies;
 pub(crate) mod long_answers;

@@ -14,6 +14,7 @@ use super::send;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Portion};
+use crate::flow::held_body::whole_within;
 use crate::limits::ASKED_AT_ONCE;
 use crate::refusal::{LimitRefusal, Refusal, says_forbidden};
 use crate::topology::Cluster;
@@ -130,7 +131,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
     if code == StatusCode::NOT_FOUND {
         return Reply::Answer(code, Bytes::new(), room);
     }
-    match body::whole_within(answer.into_body(), bytes_max, &mut room).await {
+    match whole_within(answer.into_body(), bytes_max, &mut room).await {
         Ok(text) if code == StatusCode::FORBIDDEN => Reply::Forbidden(Refusal::said(code, &text)),
         Ok(text) => Reply::Answer(code, text, room),
         Err(error) => match error.downcast_ref::<Exceeded>() {

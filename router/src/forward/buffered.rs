@@ -9,6 +9,7 @@ use super::body_turns;
 use super::media_type::content_type;
 use crate::body::{self, Body, BoxError};
 use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::held_body::whole_within;
 use crate::flow::holder::Holder;
 use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
@@ -45,7 +46,7 @@ impl BufferedRequest {
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         let text = match is_read {
             true => Bytes::new(),
-            false => body::whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?,
+            false => whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?,
         };
         let format = match Format::from_content_type(content_type(&head.headers)) {
             _ if is_read => Format::Json,

@@ -23,6 +23,7 @@ use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::flow::fair_share::Portion;
+use crate::flow::held_body::whole_within;
 use crate::flow::large_bodies::LargeBodies;
 use crate::negotiate::ResponseKind;
 use crate::received::Received;
@@ -226,7 +227,7 @@ fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
 /// 429 where so many bytes are held already.
 async fn held(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
-    let text = body::whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
+    let text = whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     Ok(Request::from_parts(head, text))
 }
 

@@ -26,6 +26,7 @@ use super::send::send;
 use crate::answer_room;
 use crate::body::{self, Body};
 use crate::flow::fair_share::{Exceeded, Portion};
+use crate::flow::held_body::whole_within;
 use crate::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 use crate::negotiate::ResponseKind;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
@@ -171,7 +172,7 @@ async fn answer(
     let room = room.as_mut().map_err(|exceeded| *exceeded)?;
     let answer = send(cluster, request.caller, message, request.info, request.query).await?;
     let code = answer.status();
-    let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
+    let text = whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
         Some(exceeded) => (*exceeded).into(),
         None => unavailable(cluster, format_args!("its answer: {error}")),
