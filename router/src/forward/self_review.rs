@@ -24,7 +24,7 @@ use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
 use crate::answer_room;
-use crate::body::{self, Body};
+use crate::body::Body;
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::flow::held_body::whole_within;
 use crate::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};

@@ -270,7 +270,8 @@ mod tests {
     async fn those_that_are_used_stay_and_the_others_go() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
-        let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), router.configuration());
+        let (found, cache, configuration) =
+            (Cell::new(0), ReadableCache::default(), router.configuration().for_readable());
         let ask = |name: &str| {
             let _refused = cache.get(&rights, configuration.clone(), ("list", place(name)), |_| {
                 found.set(found.get() + 1);
