@@ -180,8 +180,8 @@ impl Epochs {
         }
     }
 
-    /// The mark of a cluster's versions in the JSON form, which tells its incarnation: `None` where no other cluster had
-    /// the name lately. Eight hexadecimal digits of SHA-256 over the uid.
+    /// The mark of a cluster's versions in the JSON form, which tells its incarnation: `None` where no other cluster
+    /// had the name lately. Eight hexadecimal digits of SHA-256 over the uid.
     pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }

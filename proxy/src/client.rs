@@ -281,9 +281,9 @@ impl ClusterClient {
     }
 
     /// Has each new connection ask for the uid of the namespace kube-system before it carries a request, and expects
-    /// this uid; `None` expects the first that comes. A connection that leads to another cluster is closed, and requests
-    /// for it fail as [`ForwardError::AnotherCluster`]. Connections that carry users' own tokens do not ask: the cluster
-    /// judges those. Cost: one small request for each connection.
+    /// this uid; `None` expects the first that comes. A connection that leads to another cluster is closed, and
+    /// requests for it fail as [`ForwardError::AnotherCluster`]. Connections that carry users' own tokens do not ask:
+    /// the cluster judges those. Cost: one small request for each connection.
     pub fn expect_cluster(&self, uid: Option<ClusterUid>) {
         if let Some(known) = &self.member.known {
             known.expect(uid);

@@ -1,10 +1,11 @@
 //! Which cluster a member's addresses lead to, by the uid of the namespace kube-system.
 //!
-//! An address can come to lead to another cluster: a standby takes over, or a cluster is made anew behind the same name.
-//! Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each new connection
-//! asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection that leads to another cluster
-//! is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)), forgets the earlier
-//! cluster, and then expects the successor ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
+//! An address can come to lead to another cluster: a standby takes over, or a cluster is made anew behind the same
+//! name. Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each new
+//! connection asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection that leads to
+//! another cluster is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)),
+//! forgets the earlier cluster, and then expects the successor
+//! ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
 
 use std::sync::Arc;
 

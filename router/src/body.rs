@@ -45,8 +45,8 @@ pub(crate) async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, B
     gathered(body, bytes_max, |_| Ok(())).await
 }
 
-/// Reads a body whole that has at most so many bytes, and calls `hold` with the length of each frame before the frame is
-/// kept.
+/// Reads a body whole that has at most so many bytes, and calls `hold` with the length of each frame before the frame
+/// is kept.
 ///
 /// # Errors
 /// The body's own, [`TooLarge`], or the error of `hold`.

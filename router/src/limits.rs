@@ -23,8 +23,8 @@ pub(crate) const OPENAPI_BYTES: usize = 32 << 20;
 /// documents of a cluster with a thousand CRDs have some 3 MB, and equal documents are held once.
 pub(crate) const OPENAPI_LAST_BYTES: usize = 16 << 20;
 
-/// The bytes of JSON text that keep the discovery of all clusters over a restart. The documents of a thousand clusters of
-/// one kind have 0.3 MB, as each is kept once. Those of some hundred clusters fit also where no two are alike.
+/// The bytes of JSON text that keep the discovery of all clusters over a restart. The documents of a thousand clusters
+/// of one kind have 0.3 MB, as each is kept once. Those of some hundred clusters fit also where no two are alike.
 pub(crate) const LAST_HEARD_BYTES: usize = 64 << 20;
 
 /// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.

@@ -75,8 +75,8 @@ impl UidQuestion {
     /// no known one.
     ///
     /// # Errors
-    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` where the cluster is known and
-    /// the answer has no uid.
+    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` where the cluster is known
+    /// and the answer has no uid.
     pub(crate) fn ask<'a>(
         &'a self,
         dialed: &'a mut Dialed,

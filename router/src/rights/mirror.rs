@@ -424,8 +424,8 @@ impl RightsMirror {
         }
     }
 
-    /// Ends the mirror of a cluster before its configuration changed. Its rights hold on: gives the time up to which they
-    /// are known.
+    /// Ends the mirror of a cluster before its configuration changed. Its rights hold on: gives the time up to which
+    /// they are known.
     fn replace(&self, name: &ClusterName, before: &MirroredCluster) -> Option<Instant> {
         before.feed.end();
         let known = match self.state_of(Some(before)) {

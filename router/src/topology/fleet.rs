@@ -301,8 +301,8 @@ impl Fleet {
         let incarnation = shown.incarnation();
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an earlier
-            // process stands in for the same address only.
+            // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an
+            // earlier process stands in for the same address only.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);

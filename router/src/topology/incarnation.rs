@@ -10,9 +10,9 @@ use tributary_proxy::ClusterUid;
 
 use super::address::ClusterAddress;
 
-/// The shortest time between two replacements of a cluster by another one under its name: 10 s, doubled with each, up to
-/// an hour. What is known of all clusters is not forgotten again and again where a load balancer leads to two clusters
-/// by turns. Until then new connections to the other one are refused.
+/// The shortest time between two replacements of a cluster by another one under its name: 10 s, doubled with each, up
+/// to an hour. What is known of all clusters is not forgotten again and again where a load balancer leads to two
+/// clusters by turns. Until then new connections to the other one are refused.
 const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often the interval is doubled: 10 s become 43 min.

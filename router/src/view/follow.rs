@@ -177,7 +177,8 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Forgets the objects of a cluster whose name means its successor by now, or none. The successor counts as unknown.
+    /// Forgets the objects of a cluster whose name means its successor by now, or none. The successor counts as
+    /// unknown.
     pub(crate) fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.of(&self.kind.resource).selects(name));

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tributary_server::traces::{Tracer, TracingConfiguration};
 
 use crate::access_log::LogFile;
-use crate::fixture::{SOON, router_over, start_observed};
+use crate::fixture::{SOON, router_over, start, start_observed};
 
 const PATH: &str = "/clusters/eu/api/v1/namespaces/default/configmaps/slow";
 
@@ -55,6 +55,11 @@ fn says(message: &[u8], text: &str) -> bool {
 #[tokio::test]
 async fn a_request_that_is_given_up_while_a_cluster_is_asked_was_forwarded_and_its_spans_are_sent() {
     let (member, router) = router_over("eu").await;
+    // A connection to the cluster asks for its uid first, which is not to be held.
+    let unobserved = start(Arc::clone(&router)).await;
+    let request: Request<Empty<Bytes>> = unobserved.request(PATH).body(Empty::new()).unwrap();
+    unobserved.http2().await.send_request(request).await.unwrap();
+    member.control().reset_counters();
     let (endpoint, mut spans) = collector().await;
     let tracer = Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million: 1_000_000 }).unwrap();
     let file = LogFile::open();

@@ -233,8 +233,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch are of the cluster that its name meant, and the same account of another cluster is
-/// another account.
+/// A ServiceAccount's token and watch are of the cluster that its name meant, and the same account of another cluster
+/// is another account.
 async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
