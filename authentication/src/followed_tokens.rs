@@ -130,7 +130,7 @@ impl FollowedTokens {
         followed
     }
 
-    /// Marks the tokens that a cluster vouches for as lost. Returns whether there was one.
+    /// Marks the followed tokens of a cluster as lost. Returns whether the cluster had such tokens.
     pub(crate) fn lose(&self, cluster: &ClusterName) -> bool {
         let by_key = self.0.lock();
         let of_cluster = by_key.values().filter_map(Weak::upgrade).filter(|followed| followed.cluster == *cluster);

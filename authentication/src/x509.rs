@@ -492,7 +492,7 @@ pub(crate) mod tests {
         let chain = |authority: &TestAuthority| {
             vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
         };
-        // Another authority has the same name.
+        // Both authorities have the same name.
         let certificates = ClientCertificates::new(format!("{}{}", other.pem(), own.pem()).as_bytes()).unwrap();
         for authority in [&own, &other] {
             let (user, until) = certificates.user(&chain(authority), UnixTime::now()).unwrap();

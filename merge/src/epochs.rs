@@ -275,7 +275,7 @@ impl Epochs {
     }
 }
 
-/// Since 1970.
+/// Seconds from 1970 to a time; 0 for an earlier time.
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -56,7 +56,7 @@ impl DispatchPolicies {
         Self::of_list(PolicyList::Dispatch, policies)
     }
 
-    /// Compiles global policies. A request that none of them takes is [`Verdict::Ungoverned`].
+    /// Compiles global policies. A request without a matching policy is [`Verdict::Ungoverned`].
     pub fn global(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Global, policies)
     }

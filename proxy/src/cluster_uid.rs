@@ -29,12 +29,12 @@ pub fn is_uid(text: &str) -> bool {
 /// rights that were taken away by mistake are back by then.
 const WITHHELD_MAX: Duration = Duration::from_secs(120);
 
-/// Another cluster that answers at the addresses of a client.
+/// A cluster that answers at the addresses of a client in the place of the known cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// It has this uid.
+    /// The successor has told this uid.
     Uid(ClusterUid),
-    /// It refuses to tell its uid, and may be the known cluster.
+    /// The successor refuses to tell its uid. The known cluster may have lost the right to tell it.
     Withheld,
 }
 

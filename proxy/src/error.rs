@@ -500,16 +500,7 @@ impl ForwardError {
 
     /// Whether this failure means that the member cannot be reached, rather than that one request went wrong.
     pub(crate) fn means_unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::Dial { .. }
-                | Self::DialTimeout { .. }
-                | Self::Tls { .. }
-                | Self::Handshake { .. }
-                | Self::ClusterUnconfirmed { is_answered: false, .. }
-                | Self::Credentials { .. }
-                | Self::Unauthorized { .. }
-        )
+        self.is_of_dial() || matches!(self, Self::Credentials { .. } | Self::Unauthorized { .. })
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct ConfigurationSnapshot {
 }
 
 impl ConfigurationSnapshot {
-    /// The part by which it is found what a caller may read.
+    /// The policies, the discovery and the clusters, which decide what a caller may read.
     pub(crate) fn for_readable(&self) -> ReadableConfiguration {
         let Self { policies, union, clusters, .. } = self.clone();
         ReadableConfiguration { policies, union, clusters }

@@ -181,7 +181,7 @@ impl ClientRequest<'_> {
     /// not wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
-        // A twin serves what the cluster serves that it is.
+        // A twin is another name of a cluster that is asked already.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
                 && !served.is_had_by(cluster.name())

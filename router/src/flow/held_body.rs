@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::fair_share::Portion;
 use crate::body::{Body, BoxError, gathered};
 
-/// Reads a body whole that has at most so many bytes. The bytes count in the portion as they come.
+/// Reads a whole body of at most `bytes_max` bytes. The portion grows by the bytes of each frame.
 ///
 /// # Errors
 /// The body's own, [`TooLarge`](crate::body::TooLarge), or [`Exceeded`](super::fair_share::Exceeded).

@@ -37,7 +37,7 @@ mod tests {
     use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::flow::holder::Holder;
 
-    /// 2 KiB of YAML, which take as long as 128 KiB of JSON.
+    /// Makes 2 KiB of YAML. Their conversion takes as long as that of 128 KiB of JSON.
     fn yaml() -> Bytes {
         format!("x: [{}]\n", "a,".repeat(1 << 10)).into()
     }
