@@ -13,7 +13,6 @@ use crate::refusal::{REFUSAL_REASONS, RefusalCause};
 pub(crate) struct Counts {
     short: AtomicUsize,
     long_running: AtomicUsize,
-    begun: AtomicU64,
     admitted: AtomicU64,
     refused: [AtomicU64; REFUSAL_REASONS.len()],
 }
@@ -36,11 +35,6 @@ impl Counts {
     /// One more was refused.
     pub(crate) fn refuse(&self, cause: RefusalCause) {
         self.refused[cause.number()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many have begun, those too that were let in provisionally, whatever became of them.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
     }
 
     /// How many were let in.
@@ -67,7 +61,6 @@ impl AdmittedRequest {
     /// One more is under way, with what it holds, and is counted apart or not.
     pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
         usage.of(is_apart).fetch_add(1, Ordering::Relaxed);
-        usage.begun.fetch_add(1, Ordering::Relaxed);
         Self { usage: Arc::clone(usage), is_apart, _slot: slot }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::rate::Rate;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
 /// What is used of a limit. The two kinds differ in what brings back what is taken: that it is given back, or time.
@@ -31,14 +30,9 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// Whether nothing is used, so that forgetting it changes nothing.
     fn is_at_rest(&self, limit: Self::Limit, now: Instant) -> bool;
 
-    /// How much of the limit is used: slots, or tokens in a second.
-    fn used(&self, now: Instant) -> u32;
-
-    /// The limit was this until now, and is another from now on: what was used stays used.
-    fn settle(&mut self, limit: Self::Limit, now: Instant);
-
-    /// A lower limit was configured: no more is used of it than there may be, as far as time alone brings that back.
-    fn bound(&mut self, limit: Self::Limit);
+    /// The limit was the one until now, and is the other from now on: what was used stays used, but where time alone
+    /// brings it back no more than the other limit allows.
+    fn change(&mut self, from: Self::Limit, to: Self::Limit, now: Instant);
 }
 
 /// Slots in use.
@@ -77,14 +71,8 @@ impl Allowance for Slots {
         self.taken == 0
     }
 
-    fn used(&self, _: Instant) -> u32 {
-        self.taken
-    }
-
-    fn settle(&mut self, _: Self::Limit, _: Instant) {}
-
     /// Whoever has a slot gives it back.
-    fn bound(&mut self, _: Self::Limit) {}
+    fn change(&mut self, _: Self::Limit, _: Self::Limit, _: Instant) {}
 }
 
 /// How many parts a token has, so that a nanosecond brings a whole number of them at any rate.
@@ -99,7 +87,6 @@ pub(crate) struct Tokens {
     spent: u64,
     /// `None` before the first.
     at: Option<Instant>,
-    rate: Rate,
 }
 
 impl Tokens {
@@ -133,7 +120,6 @@ impl Allowance for Tokens {
         let fits = spent <= parts(limit.burst.get());
         if fits {
             (self.spent, self.at) = (spent, self.at.max(Some(now)));
-            self.rate.count(seats, now);
         }
         fits
     }
@@ -142,7 +128,6 @@ impl Allowance for Tokens {
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant) {
         let missing = parts(seats).saturating_sub(brought(limit, taken, now));
         self.spent = self.spent.saturating_sub(missing);
-        self.rate.uncount(seats, taken);
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {
@@ -155,17 +140,10 @@ impl Allowance for Tokens {
         self.spent(limit, now) == 0
     }
 
-    fn used(&self, now: Instant) -> u32 {
-        self.rate.per_second(now)
-    }
-
-    fn settle(&mut self, limit: Self::Limit, now: Instant) {
-        (self.spent, self.at) = (self.spent(limit, now), self.at.max(Some(now)));
-    }
-
     /// What a larger bucket gave would take a small one minutes to bring back: Go's buckets, too, are empty at most
     /// (`SetBurst` and `SetLimit` of `golang.org/x/time/rate`).
-    fn bound(&mut self, limit: Self::Limit) {
-        self.spent = self.spent.min(parts(limit.burst.get()));
+    fn change(&mut self, from: Self::Limit, to: Self::Limit, now: Instant) {
+        self.spent = self.spent(from, now).min(parts(to.burst.get()));
+        self.at = self.at.max(Some(now));
     }
 }

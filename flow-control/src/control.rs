@@ -8,7 +8,6 @@ use crate::admitted::{AdmittedRequest, Counts, ProvisionalRequest};
 use crate::allowance::{Allowance, Slots, Tokens};
 use crate::attributes::{Attributes, Dimension, Key};
 use crate::gate::{Gate, Held};
-use crate::limiter::Change;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
@@ -265,36 +264,6 @@ impl GovernedSchema {
         attributes.is_long_running && !counts_all
     }
 
-    /// Puts another part of the limit into force, for all who have this schema, in whatever configuration: what is used
-    /// stays used, tokens beyond a smaller burst, too. A schema of another kind changes nothing.
-    pub fn limit_to(&self, kind: &SchemaKind) {
-        match (&*self.kind, kind) {
-            (Governed::Slots(ruled), SchemaKind::MaxRequestsInflight(next)) => {
-                ruled.gate.change(Change::Lent, (next.limit, next.queueing));
-            }
-            (Governed::Tokens(ruled), SchemaKind::TokenBucket(next)) => {
-                ruled.gate.change(Change::Lent, (next.limit, next.queueing));
-            }
-            _ => {}
-        }
-    }
-
-    /// How much the key uses that uses most: slots, or tokens in a second. Cost: a look at each key's account, some 100
-    /// µs of 16,384, while nobody is let in.
-    pub fn used_most(&self) -> u32 {
-        match &*self.kind {
-            Governed::Exempt => 0,
-            Governed::Slots(ruled) => ruled.gate.used_most(),
-            Governed::Tokens(ruled) => ruled.gate.used_most(),
-        }
-    }
-
-    /// How many requests have begun since the schema came: those that were let in, and those that were so
-    /// provisionally, from when they were and whatever became of them. So none is left out that may use something.
-    pub fn begun(&self) -> u64 {
-        self.usage.begun()
-    }
-
     /// What is in force now for each key: slots, or tokens in a second. `None` where nothing is limited.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
@@ -327,7 +296,7 @@ where
             let gate = Gate::new(rule.limit, rule.queueing);
             return Self { rule, gate };
         };
-        before.gate.change(Change::Configured, (rule.limit, rule.queueing));
+        before.gate.change(rule.limit, rule.queueing);
         Self { rule, gate: Arc::clone(&before.gate) }
     }
 

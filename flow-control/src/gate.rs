@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::accounts::{AccountId, KEYS_MAX};
 use crate::allowance::{Allowance, Tokens};
 use crate::attributes::{Flow, Key};
-use crate::limiter::{Change, Decision, Granted, Limiter, Place, Ticket};
+use crate::limiter::{Decision, Granted, Limiter, Place, Ticket};
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
@@ -91,8 +91,8 @@ impl<A: Allowance> Gate<A> {
     }
 
     /// Another limit comes into force; what is used stays used.
-    pub(crate) fn change(self: &Arc<Self>, change: Change, next: (A::Limit, Option<Queueing>)) {
-        self.with(|limiter, now, granted| limiter.change(change, next, now, granted));
+    pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
+        self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();
     }
 
@@ -105,11 +105,6 @@ impl<A: Allowance> Gate<A> {
     /// Whether nothing is used, and nobody waits.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.limiter.lock().is_at_rest(Instant::now())
-    }
-
-    /// How much the key uses that uses most.
-    pub(crate) fn used_most(&self) -> u32 {
-        self.limiter.lock().used_most(Instant::now())
     }
 
     /// What is in force.

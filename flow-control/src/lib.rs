@@ -5,8 +5,8 @@
 //! [`GovernedSchema::admit`] lets a request in, and [`GovernedSchema::admit_at_all`] one that counts at several
 //! clusters, or not yet for sure (`admitted.rs`). What decides is a state machine whose time is an argument
 //! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
-//! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. [`Replicas`] and
-//! [`Loans`] say what of a limit is one replica's.
+//! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. Where several
+//! replicas serve together, each has its [part](Schema::divided_among) of every limit.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or Tokens
@@ -22,22 +22,17 @@ mod fair_queues;
 mod gate;
 mod hand;
 mod limiter;
-mod loans;
 mod queue;
-mod rate;
 mod refusal;
 mod schema;
-mod share;
 mod waiting_places;
 
 pub use admitted::{AdmittedRequest, ProvisionalRequest};
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
 pub use control::{DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
-pub use loans::{LOAN, Loans, ReplicaId};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};
-pub use share::Replicas;
 
 /// The header of an answer that names the schema that its request was let in, or refused, by. Kubernetes' own,
 /// `X-Kubernetes-PF-FlowSchema-UID`, stays what the member says.

@@ -63,15 +63,6 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
-/// Why another limit comes into force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// It was configured. Of tokens no more are spent than the bucket holds now.
-    Configured,
-    /// A part of it was lent, or is back: what is spent stays so, or each loan would bring tokens that nobody has.
-    Lent,
-}
-
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -120,11 +111,6 @@ impl<A: Allowance, W> Limiter<A, W> {
     pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
         let limit = self.limit;
         self.accounts.all_mut().all(|(_, account)| account.is_at_rest(limit, now))
-    }
-
-    /// How much the key uses that uses most. Cost: a look at each account, some 100 µs of 16,384.
-    pub(crate) fn used_most(&mut self, now: Instant) -> u32 {
-        self.accounts.all_mut().map(|(_, account)| account.allowance.used(now)).max().unwrap_or(0)
     }
 
     /// Decides about a request. `waker` is called if it waits. Cost: where nobody waits, two looks into a map.
@@ -246,8 +232,8 @@ impl<A: Allowance, W> Limiter<A, W> {
     /// refused.
     pub(crate) fn change(
         &mut self,
-        change: Change,
-        (limit, queueing): (A::Limit, Option<Queueing>),
+        limit: A::Limit,
+        queueing: Option<Queueing>,
         now: Instant,
         granted: &mut Granted<W>,
     ) {
@@ -256,10 +242,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             return;
         }
         for (id, account) in self.accounts.all_mut() {
-            account.allowance.settle(self.limit, now);
-            if change == Change::Configured {
-                account.allowance.bound(limit);
-            }
+            account.allowance.change(self.limit, limit, now);
             account.give_turns(id, limit, now, &mut self.waiting, granted);
         }
         self.limit = limit;

@@ -16,6 +16,27 @@ pub struct Schema {
     pub kind: SchemaKind,
 }
 
+impl Schema {
+    /// This schema with the part of its limit that one of so many replicas has. The parts add up to no more than the
+    /// limit, except where the limit is smaller than the number of replicas: then each replica has 1, because a replica
+    /// without any would refuse every request that a load balancer sends to it. 0 stays 0. Queues stay as they are:
+    /// each replica has its own.
+    #[must_use]
+    pub fn divided_among(mut self, replicas: NonZeroU32) -> Self {
+        let part = |limit: NonZeroU32| NonZeroU32::new(limit.get() / replicas).unwrap_or(NonZeroU32::MIN);
+        match &mut self.kind {
+            SchemaKind::Exempt => {}
+            SchemaKind::MaxRequestsInflight(Limited { limit, .. }) => {
+                limit.max = NonZeroU32::new(limit.max).map_or(0, |max| part(max).get());
+            }
+            SchemaKind::TokenBucket(Limited { limit, .. }) => {
+                *limit = TokenBucket { qps: part(limit.qps), burst: part(limit.burst) };
+            }
+        }
+        self
+    }
+}
+
 /// What a schema limits. State survives a change of everything but the variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
@@ -28,15 +49,6 @@ pub enum SchemaKind {
 }
 
 impl SchemaKind {
-    /// How much there is for each key: slots, or tokens in a second. `None` where nothing is limited.
-    pub fn amount(&self) -> Option<u32> {
-        match self {
-            Self::Exempt => None,
-            Self::MaxRequestsInflight(limited) => Some(limited.limit.max),
-            Self::TokenBucket(limited) => Some(limited.limit.qps.get()),
-        }
-    }
-
     /// What makes a key, as [`Limited::by`]. Empty where nothing is limited.
     pub fn by(&self) -> &[Dimension] {
         match self {
@@ -53,11 +65,6 @@ impl SchemaKind {
             Self::MaxRequestsInflight(limited) => limited.queueing,
             Self::TokenBucket(limited) => limited.queueing,
         }
-    }
-
-    /// Whether each of several keys has the limit, and not all requests one together.
-    pub fn is_of_each_key(&self) -> bool {
-        !self.by().is_empty()
     }
 }
 
@@ -126,25 +133,44 @@ impl Default for Queueing {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    fn number(value: u32) -> NonZeroU32 {
+        NonZeroU32::new(value).unwrap()
+    }
+
+    fn bucket(qps: u32, burst: u32) -> Schema {
+        let limit = TokenBucket { qps: number(qps), burst: number(burst) };
+        let kind = SchemaKind::TokenBucket(Limited { limit, by: Vec::new(), queueing: None });
+        Schema { name: "tenants".into(), kind }
+    }
+
+    fn slots(max: u32) -> Schema {
+        let limit = MaxRequestsInflight { max, count_long_running: false };
+        let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+        Schema { name: "tenants".into(), kind }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_all_replicas_are_no_more_than_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
+            let divided = slots(max).divided_among(number(replicas));
+            let SchemaKind::MaxRequestsInflight(Limited { limit, .. }) = divided.kind else { unreachable!() };
+            let sum = limit.max * replicas;
+            match max {
+                0 => prop_assert_eq!(sum, 0),
+                _ if max < replicas => prop_assert_eq!(sum, replicas, "one at each"),
+                _ => prop_assert!(sum <= max && max - sum < replicas),
+            }
+        }
+    }
+
     #[test]
-    fn what_kinds_have_in_common_is_asked_of_each_alike() {
-        let by = [Dimension::User, Dimension::Cluster];
-        let queueing = Some(Queueing::default());
-        let slots = MaxRequestsInflight { max: 1, count_long_running: false };
-        let tokens = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
-        for kind in [
-            SchemaKind::MaxRequestsInflight(Limited { limit: slots, by: by.to_vec(), queueing }),
-            SchemaKind::TokenBucket(Limited { limit: tokens, by: by.to_vec(), queueing }),
-        ] {
-            assert_eq!((kind.amount(), kind.by(), kind.queueing()), (Some(1), &by[..], queueing), "{kind:?}");
-            assert!(kind.is_of_each_key(), "{kind:?}");
-        }
-        let shared = SchemaKind::TokenBucket(Limited { limit: tokens, by: Vec::new(), queueing: None });
-        for (kind, amount) in [(SchemaKind::Exempt, None), (shared, Some(1))] {
-            assert_eq!((kind.amount(), kind.queueing()), (amount, None), "{kind:?}");
-            assert!(kind.by().is_empty() && !kind.is_of_each_key(), "{kind:?}");
-        }
+    fn rate_and_burst_are_divided_alike() {
+        assert_eq!(bucket(100, 1_000).divided_among(number(3)), bucket(33, 333));
+        assert_eq!(bucket(2, 30).divided_among(number(3)), bucket(1, 10));
+        assert_eq!(bucket(7, 8).divided_among(NonZeroU32::MIN), bucket(7, 8));
     }
 }

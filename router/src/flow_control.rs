@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -168,13 +169,9 @@ impl GovernedPlaces {
         }
     }
 
-    /// A schema, by its place and its name.
-    pub(crate) fn schema(&self, cluster: Option<&ClusterName>, name: &str) -> Option<&GovernedSchema> {
-        let place = match cluster {
-            Some(cluster) => self.clusters.get(cluster)?,
-            None => &self.merged,
-        };
-        place.control.schema(name)
+    #[cfg(test)]
+    pub(crate) fn merged_schema(&self, name: &str) -> Option<&GovernedSchema> {
+        self.merged.control.schema(name)
     }
 
     /// Each schema, by the place it is of.
@@ -189,6 +186,17 @@ impl GovernedPlaces {
         }
         schemas.sort_by(|(one, _), (other, _)| one.cmp(other));
         schemas
+    }
+}
+
+impl FlowSettings {
+    /// Divides every limit by the number of replicas.
+    pub(crate) fn divided_among(mut self, replicas: NonZeroU32) -> Self {
+        for place in self.clusters.values_mut().chain([&mut self.merged]) {
+            let whole = std::mem::take(&mut place.schemas);
+            place.schemas = whole.into_iter().map(|schema| schema.divided_among(replicas)).collect();
+        }
+        self
     }
 }
 
@@ -390,23 +398,6 @@ impl Collector for FlowMetrics {
             }
         }
         Ok(())
-    }
-}
-
-/// A request that is like all others.
-#[cfg(test)]
-pub(crate) fn testing_attributes() -> tributary_flow_control::Attributes<'static> {
-    tributary_flow_control::Attributes {
-        user: tributary_flow_control::User { verifier: "test", name: "ann" },
-        member: None,
-        groups: &[],
-        client_address: None,
-        verb: "list",
-        resource: None,
-        cluster: None,
-        is_long_running: false,
-        width: 1,
-        flow: Flow::of(&"ann"),
     }
 }
 

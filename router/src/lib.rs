@@ -76,7 +76,6 @@ pub use body::{Ending, ended_by};
 pub use caller::User;
 pub use dispatch::{DispatchSettings, PlacePolicies};
 pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
-pub use flow_shares::{FlowShares, LimitShare};
 pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
 pub use metrics::{ClientClass, Decision, Metrics};
@@ -92,6 +91,7 @@ pub use tributary_authentication::MemberRules;
 pub use tributary_proxy::Peer;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -105,7 +105,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_cacher::ObjectRoom;
-use tributary_flow_control::Replicas;
 use tributary_merge::Epochs;
 use tributary_policy::DispatchAttributes;
 use tributary_proxy::ClientTuning;
@@ -121,6 +120,7 @@ use crate::forward::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
 use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
+use flow_shares::FlowShares;
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
 use rights::{ReadableCache, RightsMirror};
@@ -149,8 +149,6 @@ pub struct RouterConfig {
     /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
     /// the places of the other clusters are taken from this process's log, which is no other's.
     pub alone: bool,
-    /// How many processes share each limit of flow control.
-    pub replicas: Replicas,
     /// Set where many users are served: memory shows each what their own rights in each cluster let them read. Without
     /// it one person owns the endpoint, and sees what the kubeconfig's user does.
     pub shared: Option<SharedMode>,
@@ -223,7 +221,7 @@ impl Router {
         let flow_control = Arc::<ArcSwap<GovernedPlaces>>::default();
         let flow_metrics = FlowMetrics(Arc::clone(&flow_control));
         metrics.register(|registry| registry.register_collector(Box::new(flow_metrics)));
-        let flow_shares = FlowShares::new(config.replicas, Arc::clone(&flow_control));
+        let flow_shares = FlowShares::new(Arc::clone(&flow_control));
         let dispatch = Arc::<DispatchGate>::default();
         metrics.register(|registry| dispatch.register(registry));
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
@@ -306,9 +304,10 @@ impl Router {
         self.flow_shares.set(settings)
     }
 
-    /// What of the limits is this process's where several share them.
-    pub fn flow_shares(&self) -> &FlowShares {
-        &self.flow_shares
+    /// Gives this process its part of each limit of flow control, as one of so many replicas, at once and for all
+    /// requests that come from now on. What is used stays used.
+    pub fn set_replicas(&self, replicas: NonZeroU32) {
+        self.flow_shares.set_replicas(replicas);
     }
 
     /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused

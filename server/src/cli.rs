@@ -45,7 +45,7 @@ pub use plugin::{
     WhichOutput,
 };
 pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
-pub use replicas::{PeerUrl, ReplicaArguments};
+pub use replicas::ReplicaArguments;
 pub use rv::{DecodeArguments, RvCommand};
 pub use serve::{Replicas, ServeArguments};
 pub use shared::{SharedArguments, TlsVersion};
@@ -160,6 +160,8 @@ mod tests {
             ("tributary serve --config x --replicas One", true),
             ("tributary serve --config x --contexts a", true),
             ("tributary serve --replica-count 2", false),
+            ("tributary serve --replica-count 1 --replica-dns-name replicas", false),
+            ("tributary serve --peer https://a:1 --peer-listen 127.0.0.1:1 --peer-key-file a", false),
             ("tributary serve --replicas several", false),
         ] {
             let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
@@ -191,9 +193,7 @@ mod tests {
             "tributary serve --item-resource-versions number",
             "tributary serve --replicas 2",
             "tributary serve --replica-count 0",
-            "tributary serve --peer https://a:1",
-            "tributary serve --peer-listen 127.0.0.1:1",
-            "tributary serve --peer-key-file a",
+            "tributary serve --replica-dns-name replicas",
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
             "tributary convert",

@@ -28,7 +28,7 @@ pub mod metrics;
 pub mod output;
 pub mod process;
 pub mod records;
-pub mod replicas;
+mod replicas;
 pub mod status;
 pub mod traces;
 mod yaml;

@@ -1,73 +1,84 @@
-//! Replicas that lend each other what they do not use of flow control's limits.
-//!
-//! Each listens for the others' questions and asks each of them once in a second, wherever their names lead, over TLS
-//! in which both sides have a certificate of the replicas' own authority. What is lent and borrowed is the router's;
-//! nothing here has to be agreed on by all, and a replica that is cut off has its equal part of each limit.
-//!
-//! ```text
-//! asking ──▶ message ──▶ answering        of another process
-//!    └──────▶ FlowShares ◀──────┘       of the router
-//! ```
+//! The number of replicas that divide the limits of flow control: the number of addresses that their DNS name has.
 
-mod answering;
-mod asking;
-mod credentials;
-mod message;
-mod metrics;
-mod places;
-
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-use tributary_flow_control::ReplicaId;
+use tokio::net::lookup_host;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tributary_router::Router;
 
-use crate::cli::ReplicaArguments;
-use crate::exit::Failure;
-use crate::listener::{self, BindError};
-use answering::Answering;
-use asking::Asking;
-use credentials::{CredentialFiles, ReplicaCredentials};
-pub use metrics::ReplicaMetrics;
-use places::{Places, SystemResolver};
+/// Cluster DNS lets its answers be cached for 5 s.
+const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is needed to talk with the other replicas.
-pub(crate) struct Exchange {
-    socket: TcpListener,
-    answering: Answering,
-    asking: Asking,
+/// Longer than a resolver waits for its first server.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Looks up the addresses of a DNS name, for ever, and divides the limits by their number. While the name has no
+/// address or cannot be resolved, the last known number stays. Cancel: safe.
+pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<Router>) {
+    let (mut known, mut is_resolved) = (first, true);
+    let mut tick = interval(INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match resolve(&host).await {
+            Ok(replicas) => {
+                is_resolved = true;
+                if replicas != known {
+                    tracing::info!(%host, %replicas, before = %known, "limits of flow control are divided by another number of replicas");
+                    router.set_replicas(replicas);
+                    known = replicas;
+                }
+            }
+            Err(reason) if is_resolved => {
+                is_resolved = false;
+                tracing::warn!(%host, reason, replicas = %known, "the DNS name of the replicas cannot be resolved; limits of flow control stay divided by the last known number of replicas");
+            }
+            Err(_) => {}
+        }
+    }
 }
 
-impl Exchange {
-    /// Reads the credentials and listens; `None` where no flag asks for it. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// A usage failure that names the flag and the file; a failure of the environment for an address that cannot be
-    /// listened on.
-    pub(crate) fn open(arguments: &ReplicaArguments, router: &Arc<Router>) -> Result<Option<Self>, Failure> {
-        let Some((address, files)) = arguments.peer_listen.zip(CredentialFiles::of(arguments)) else { return Ok(None) };
-        let credentials = ReplicaCredentials::read(&files).map_err(Failure::usage)?;
-        let socket = listener::bind(address).map_err(|error| match error {
-            BindError::InUse(address) => Failure::runtime(anyhow::anyhow!(
-                "--peer-listen {address} is in use by another process; choose another port"
-            )),
-            error => Failure::runtime(anyhow::Error::new(error).context("--peer-listen")),
-        })?;
-        let own = ReplicaId(rand::random());
-        let server = Arc::new(ArcSwap::new(credentials.server()));
-        let answering = Answering::new(own, Arc::clone(&server), Arc::clone(router));
-        let places = Places::new(&arguments.peers, Arc::new(SystemResolver));
-        let asking = Asking::new((own, arguments.count()), places, (files, credentials, server), Arc::clone(router));
-        let asking = asking.map_err(Failure::usage)?;
-        Ok(Some(Self { socket, answering, asking }))
+async fn resolve(host: &str) -> Result<NonZeroU32, String> {
+    match timeout(RESOLVED_WITHIN, lookup_host((host, 0))).await {
+        Ok(Ok(addresses)) => {
+            count_replicas(addresses.map(|address| address.ip())).ok_or_else(|| "it has no address".to_owned())
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", RESOLVED_WITHIN.as_secs())),
+    }
+}
+
+/// The number of replicas that have these addresses. A replica may have one of each family. `None` without addresses.
+fn count_replicas(addresses: impl IntoIterator<Item = IpAddr>) -> Option<NonZeroU32> {
+    let (v4, v6): (BTreeSet<_>, BTreeSet<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
+    NonZeroU32::new(u32::try_from(v4.len().max(v6.len())).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_replica_counts_once() {
+        for (addresses, expected) in [
+            (&["10.0.0.1"][..], Some(1)),
+            (&["10.0.0.1", "10.0.0.2", "10.0.0.1"], Some(2)),
+            (&["10.0.0.1", "fd00::1", "fd00::2", "10.0.0.2"], Some(2)),
+            (&["fd00::1", "fd00::2"], Some(2)),
+            (&[], None),
+        ] {
+            let addresses = addresses.iter().map(|address| address.parse().unwrap());
+            assert_eq!(count_replicas(addresses).map(NonZeroU32::get), expected);
+        }
     }
 
-    /// Asks and answers until cancelled. What is borrowed then is no longer followed.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let Self { socket, answering, asking } = self;
-        tokio::spawn(stop.clone().run_until_cancelled_owned(answering.run(socket)));
-        stop.run_until_cancelled(asking.run()).await;
+    #[tokio::test]
+    async fn a_name_is_resolved() {
+        assert_eq!(resolve("localhost").await, Ok(NonZeroU32::MIN));
+        assert!(resolve("replicas.invalid").await.is_err());
     }
 }

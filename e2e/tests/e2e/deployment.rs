@@ -51,7 +51,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that are refused, and a part of what is said.
-const REFUSED: [(&str, &str); 28] = [
+const REFUSED: [(&str, &str); 24] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -63,10 +63,6 @@ const REFUSED: [(&str, &str); 28] = [
     ("image.digest=latest", "digest"),
     ("configuration.objects[0].kind=Pod", "objects"),
     ("containerPort=443", "containerPort"),
-    ("peers.enabled=true", "peers.secretName: name a Secret"),
-    ("peers.enabled=true,peers.certificate.create=true", "peers.certificate.issuerRef.name: name the Issuer"),
-    ("peers.enabled=true,peers.secretName=p,peers.port=6443", "6443 is containerPort"),
-    ("peers.port=443", "port"),
     ("accessLog.path=access.log", "path"),
     ("tracing.configuration.kind=TracingConfiguration", "kind"),
     ("tracing.configuration.samplingRatePerMillion=1000001", "samplingRatePerMillion"),
@@ -138,8 +134,7 @@ async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Res
         for expected in [
             "--requestheader-allowed-names=Proxy #1,a: b",
             "--listen=[::]:6443",
-            "--peer-listen=[::]:7444",
-            "--peer=https://null-peers.123.svc:7444",
+            "--replica-dns-name=null-replicas.123.svc",
             "--merged-host=*,true",
             "--token-review-cluster=eu #2",
             "--audit-log-path=/logs/a #1",
@@ -156,7 +151,6 @@ async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Res
             ("configuration", "/secret/secretName", "123"),
             ("serving", "/secret/secretName", "1e3"),
             ("member-1", "/secret/secretName", "0x1f"),
-            ("peers", "/secret/secretName", "12"),
             ("client-ca", "/configMap/name", "456"),
             ("requestheader-client-ca", "/secret/secretName", "789"),
             ("data", "/persistentVolumeClaim/claimName", "34"),

@@ -84,7 +84,7 @@ impl<A: Allowance> Clients<A> {
             Step::GiveBack(_) | Step::Cancel(_) => {}
             Step::Wait { microseconds } => self.now += Duration::from_micros(microseconds),
             Step::Change { limit: number } => {
-                self.limiter.change(Change::Configured, (limit(number), Some(queueing())), self.now, &mut granted);
+                self.limiter.change(limit(number), Some(queueing()), self.now, &mut granted);
             }
         }
         self.note(granted);

@@ -60,11 +60,11 @@ async fn at_several_clusters_a_request_is_let_in_at_each_or_at_none() {
             admitted.map(|all| all.into_iter().map(ProvisionalRequest::keep).collect::<Vec<_>>())
         };
         let of_b = at(&[Some("b")]).unwrap();
-        let before = (schema.usage(), schema.used_most());
+        let before = schema.usage();
         let (refusing, refused) = at(&[Some("a"), Some("b"), Some("c")]).unwrap_err();
         assert_eq!((refusing, refused.cause), (1, RefusalCause::Exceeded));
         let refused = [0, 1, 0, 0];
-        assert_eq!((schema.usage(), schema.used_most()), (SchemaUsage { refused, ..before.0 }, before.1));
+        assert_eq!(schema.usage(), SchemaUsage { refused, ..before });
         let others = at(&[Some("a"), None, Some("c")]).unwrap();
         assert_eq!((schema.usage().in_flight, schema.usage().admitted), (4, 4));
         for taken in ["a", "b", "c"] {
@@ -83,7 +83,7 @@ async fn what_counts_elsewhere_is_given_back_and_what_is_dropped_is_spent() {
     for _ in 0..5 {
         provisional().withdraw();
     }
-    assert_eq!((schema.usage(), schema.used_most()), (SchemaUsage::default(), 0));
+    assert_eq!(schema.usage(), SchemaUsage::default());
     drop(provisional());
     drop(provisional().keep());
     assert!(at_once(schema, &from("ann")).is_err());
@@ -94,24 +94,6 @@ async fn what_counts_elsewhere_is_given_back_and_what_is_dropped_is_spent() {
     tokio::time::advance(Duration::from_secs(10)).await;
     late.withdraw();
     assert_eq!(let_in(schema, 5), 2);
-}
-
-/// Whoever is asked for a part of the limit takes no more for unused than is.
-#[tokio::test(start_paused = true)]
-async fn what_is_given_back_later_is_not_taken_for_what_came_since() {
-    let control = one(tokens(10, 100, &[], None));
-    let schema = tenants(&control);
-    let take = |count: u32| -> Vec<ProvisionalRequest> {
-        (0..count).map(|_| schema.admit_at_all(&from("ann"), &[None]).unwrap().remove(0)).collect()
-    };
-    let early = take(20);
-    tokio::time::advance(Duration::from_secs(1)).await;
-    drop(take(15));
-    assert_eq!((schema.used_most(), schema.begun(), schema.usage().admitted), (20, 35, 15));
-    early.into_iter().for_each(ProvisionalRequest::withdraw);
-    assert_eq!((schema.used_most(), schema.begun(), schema.usage().admitted), (15, 35, 15));
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(schema.used_most(), 15);
 }
 
 /// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
@@ -227,19 +209,6 @@ async fn a_bucket_that_is_made_smaller_is_empty_and_no_worse() {
     assert_eq!(let_in(tenants(&small), 10), 0, "all are spent");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(let_in(tenants(&small), 20), 10);
-}
-
-/// Else each loan would bring a burst that nobody has.
-#[tokio::test(start_paused = true)]
-async fn what_was_spent_before_a_part_was_lent_stays_spent() {
-    let control = one(tokens(1_000, 1_000, &[], None));
-    assert_eq!(let_in(tenants(&control), 1_000), 1_000);
-    for part in [10, 1_000] {
-        tenants(&control).limit_to(&tokens(part, part, &[], None));
-        assert_eq!(let_in(tenants(&control), 10), 0, "{part}");
-    }
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(let_in(tenants(&control), 1_500), 1_000);
 }
 
 #[tokio::test(start_paused = true)]

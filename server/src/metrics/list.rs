@@ -636,17 +636,6 @@ pub const METRICS: &[MetricDescription] = &[
         is_objective: false,
     },
     MetricDescription {
-        name: "tributary_flow_control_peers_reached",
-        section: Section::Governance,
-        kind: MetricKind::Gauge,
-        unit: None,
-        labels: &[],
-        help: "Other replicas that answered when they were asked last for what they do not use of limits",
-        meaning: "[Other replicas](operating.md#limits-of-several-replicas) that answered when they were asked last; only with `--peer-listen`.",
-        shown_by: &[],
-        is_objective: false,
-    },
-    MetricDescription {
         name: "tributary_connections",
         section: Section::Connections,
         kind: MetricKind::Gauge,

@@ -32,7 +32,6 @@ use tributary_server::audit::Auditor;
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
 use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
-use tributary_server::replicas::ReplicaMetrics;
 use tributary_server::traces::{Tracer, TracingConfiguration};
 
 use alerts::Alert;
@@ -189,7 +188,6 @@ async fn everything() -> String {
     auditor().await.register(&mut registry);
     access_log().register(&mut registry);
     tracer().register(&mut registry);
-    ReplicaMetrics::default().register(&mut registry);
     let mut text = router.metrics().expose().replace("# EOF\n", "");
     encode(&mut text, &registry).unwrap();
     text

@@ -1,7 +1,6 @@
 //! Several processes that serve the same, as a user runs them: they share the limits of flow control, and clients come
 //! to each.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +11,13 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::client::ConfigExt;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, config, member, write_upstream_cluster};
 
-/// How many requests both let in together, in a second and at once.
+/// The limit of all replicas together: requests in a second, and at once.
 const QPS: u32 = 60;
 const NAMESPACES: &str = "/api/v1/namespaces?limit=1";
 
@@ -39,22 +33,6 @@ spec:
   flowControl: {flowControlSchemas: [{name: everybody, tokenBucket: {qps: 60, burst: 60}}]}
 ";
 
-/// The authority of the replicas, and a certificate that all of them have: `ca.crt`, `own.crt` and `own.key`.
-fn write_credentials(folder: &Path) {
-    let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().unwrap();
-    let authority_certificate = authority.self_signed(&authority_key).unwrap();
-    let issuer = Issuer::new(authority, authority_key);
-    let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    for (name, text) in
-        [("ca.crt", authority_certificate.pem()), ("own.crt", own.pem()), ("own.key", key.serialize_pem())]
-    {
-        std::fs::write(folder.join(name), text).unwrap();
-    }
-}
-
 /// One of them, and how it is asked.
 struct Replica {
     program: Program,
@@ -63,20 +41,6 @@ struct Replica {
 }
 
 impl Replica {
-    /// One that shares with another.
-    async fn start(folder: &Path, name: &str, listen: u16, other: u16) -> Self {
-        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-        let shared = [
-            format!("--peer-listen=127.0.0.1:{listen}"),
-            // By a name, which is resolved, and which the certificate is for.
-            format!("--peer=https://localhost:{other}"),
-            format!("--peer-ca-file={}", file("ca.crt")),
-            format!("--peer-cert-file={}", file("own.crt")),
-            format!("--peer-key-file={}", file("own.key")),
-        ];
-        Self::with(folder, name, &shared.each_ref().map(String::as_str)).await
-    }
-
     /// With these arguments, over what `config` in the folder says.
     async fn with(folder: &Path, name: &str, more: &[&str]) -> Self {
         let own = folder.join(name);
@@ -140,50 +104,13 @@ async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
     (directory, one)
 }
 
+/// The name cannot be resolved, so the number that the flag gives stays.
 #[tokio::test]
-async fn two_share_a_limit_and_one_goes_on_with_its_part() {
+async fn one_of_four_replicas_has_a_quarter_of_a_limit() {
     let (directory, _one) = governed().await;
-    let folder = directory.path();
-    write_credentials(folder);
-    let free = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [first_port, second_port] = free.map(|socket| socket.local_addr().unwrap().port());
-    let (first, mut second) = tokio::join!(
-        Replica::start(folder, "first", first_port, second_port),
-        Replica::start(folder, "second", second_port, first_port),
-    );
-    for replica in [&first, &second] {
-        replica.program.logged("the other replica is reached", 1).await;
-        assert_eq!(replica.limit().await, u64::from(QPS) / 2);
-        assert_eq!(replica.metric("tributary_flow_control_peers_reached").await, 1);
-    }
-    strangers_are_not_heard(first_port, &folder.join("ca.crt")).await;
-
-    // One that is busy has what the other does not use.
-    first.offer_until(async |own| own.limit().await >= u64::from(QPS) * 3 / 4).await;
-    assert!(second.limit().await < u64::from(QPS) / 2);
-    // Whoever is asked, no more is let in than the limit says.
-    let (began, before) = (Instant::now(), first.admitted().await + second.admitted().await);
-    let over = |began: Instant| began.elapsed() >= Duration::from_secs(4);
-    tokio::join!(first.offer_until(async |_| over(began)), second.offer_until(async |_| over(began)));
-    let admitted = first.admitted().await + second.admitted().await - before;
-    let allowed = f64::from(QPS) * (began.elapsed().as_secs_f64() + 1.0) * 1.1;
-    assert!(admitted as f64 <= allowed, "{admitted} of {allowed}");
-    assert!(admitted >= u64::from(QPS), "{admitted}");
-
-    // The other is gone: its part of the limit is nobody's.
-    first.offer_until(async |own| own.limit().await > u64::from(QPS) / 2).await;
-    second.program.child.kill().await.unwrap();
-    first.offer_until(async |own| own.limit().await == u64::from(QPS) / 2).await;
-    first.program.logged("another replica is out of reach", 1).await;
-    first.offer_until(async |own| own.get(NAMESPACES).await.is_ok()).await;
-    assert_eq!(first.metric("tributary_flow_control_peers_reached").await, 0);
-}
-
-/// Without `--peer` each has its part of every limit, whatever the others use.
-#[tokio::test]
-async fn one_of_four_that_know_nothing_of_each_other_has_a_quarter_of_a_limit() {
-    let (directory, _one) = governed().await;
-    let own = Replica::with(directory.path(), "own", &["--replica-count=4"]).await;
+    let flags = ["--replica-count=4", "--replica-dns-name=replicas.invalid"];
+    let own = Replica::with(directory.path(), "own", &flags).await;
+    own.program.logged("the DNS name of the replicas cannot be resolved", 1).await;
     assert_eq!(own.limit().await, u64::from(QPS) / 4);
     let (began, before) = (Instant::now(), own.admitted().await);
     own.offer_until(async |_| began.elapsed() >= Duration::from_secs(3)).await;
@@ -191,7 +118,25 @@ async fn one_of_four_that_know_nothing_of_each_other_has_a_quarter_of_a_limit() 
     let allowed = f64::from(QPS / 4) * (began.elapsed().as_secs_f64() + 1.0) * 1.1;
     assert!(admitted as f64 <= allowed, "{admitted} of {allowed}");
     assert!(admitted >= u64::from(QPS) / 4, "{admitted}");
-    assert_eq!(own.limit().await, u64::from(QPS) / 4, "nobody lends it anything");
+    assert_eq!(own.limit().await, u64::from(QPS) / 4);
+}
+
+#[tokio::test]
+async fn a_limit_is_divided_by_the_number_of_addresses_of_the_replicas_dns_name() {
+    let (directory, _one) = governed().await;
+    let flags = ["--replica-count=4", "--replica-dns-name=localhost"];
+    let own = Replica::with(directory.path(), "own", &flags).await;
+    own.program.logged("divided by another number of replicas", 1).await;
+    assert_eq!(own.limit().await, u64::from(QPS));
+}
+
+#[tokio::test]
+async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
+    let (directory, _one) = governed().await;
+    let flags = ["--peer=https://a:1", "--peer=https://b:1", "--peer-listen=127.0.0.1:1", "--peer-ca-file=absent"];
+    let own = Replica::with(directory.path(), "own", &flags).await;
+    own.program.logged("replicas no longer lend limits", 1).await;
+    assert_eq!(own.limit().await, u64::from(QPS) / 3);
 }
 
 /// So clients come to a replica that was started later, by way of the load balancer.
@@ -233,18 +178,4 @@ fn request(config: &kube::Config) -> http::Request<Empty<Bytes>> {
     let url = format!("https://{}/version", config.cluster_url.authority().unwrap());
     let authorization = format!("Bearer {}", config.auth_info.token.as_ref().unwrap().expose_secret());
     http::Request::get(url).header("authorization", authorization).body(Empty::new()).unwrap()
-}
-
-/// Who has no certificate of the replicas' authority is told nothing.
-async fn strangers_are_not_heard(port: u16, authority: &Path) {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
-    let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let name = std::net::IpAddr::from([127, 0, 0, 1]).into();
-    // In TLS 1.3 a client learns only afterwards that its handshake is refused.
-    let Ok(mut stream) = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await else { return };
-    let _ = stream.write_all(b"POST /flow-control/shares HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await;
-    let mut answer = Vec::new();
-    assert!(stream.read_to_end(&mut answer).await.is_err() && answer.is_empty(), "{answer:?}");
 }

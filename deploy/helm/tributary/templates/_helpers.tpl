@@ -41,15 +41,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-serving" (include "tributary.fullname" .)) .Values.serving.secretName -}}
 {{- end -}}
 
-{{- define "tributary.peersSecret" -}}
-{{- default (printf "%s-peers" (include "tributary.fullname" .)) .Values.peers.secretName -}}
-{{- end -}}
-
-{{/* The one name of all replicas. */}}
-{{- define "tributary.peersHost" -}}
-{{ include "tributary.fullname" . }}-peers.{{ .Release.Namespace }}.svc
-{{- end -}}
-
 {{/* The host of --listen: an address of IPv6 stands in brackets before its port. */}}
 {{- define "tributary.listenHost" -}}
 {{- $address := .Values.listenAddress -}}
@@ -128,17 +119,6 @@ secret:
 {{- end -}}
 {{- if and .Values.serving.certificate.create (not .Values.serving.certificate.issuerRef.name) -}}
 {{- fail "serving.certificate.issuerRef.name: name the Issuer or ClusterIssuer of the certificate" -}}
-{{- end -}}
-{{- if .Values.peers.enabled -}}
-{{- if and (not .Values.peers.secretName) (not .Values.peers.certificate.create) -}}
-{{- fail "peers.secretName: name a Secret with ca.crt, tls.crt and tls.key, or have cert-manager make one by peers.certificate.create" -}}
-{{- end -}}
-{{- if and .Values.peers.certificate.create (not .Values.peers.certificate.issuerRef.name) -}}
-{{- fail "peers.certificate.issuerRef.name: name the Issuer or ClusterIssuer of the certificate" -}}
-{{- end -}}
-{{- if eq (int .Values.peers.port) (int .Values.containerPort) -}}
-{{- fail (printf "peers.port: %d is containerPort; give another" (int .Values.peers.port)) -}}
-{{- end -}}
 {{- end -}}
 {{- range list .Values.authentication.clientCA .Values.authentication.requestHeader.clientCA -}}
 {{- if and .configMapName .secretName -}}

@@ -169,8 +169,8 @@ impl Reached {
     }
 }
 
-/// Values for one real member, as whoever installs the chart gives them. The ports are free ones of this machine.
-fn chosen(member: &TestCluster, name: &str, [port, peers_port]: [u16; 2]) -> Value {
+/// Values for one real member, as whoever installs the chart gives them. The port is a free one of this machine.
+fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
         "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
             "credentials": {"tokenFile": "/etc/tributary/members/own/token"}}});
@@ -178,7 +178,6 @@ fn chosen(member: &TestCluster, name: &str, [port, peers_port]: [u16; 2]) -> Val
         "configuration": {"objects": [object]},
         "members": [{"name": "own", "secretName": "member"}],
         "serving": {"secretName": "serving"},
-        "peers": {"enabled": true, "port": peers_port, "secretName": "peers"},
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
         "accessLog": {"path": "-"},
@@ -201,19 +200,16 @@ async fn the_pod_runs_as_it_is_rendered(context: TestContext) -> anyhow::Result<
     grant(&member, &own, &ann, &ann, reads_config_maps()).await?;
     make_config_map(&member, &own, "seen", 1).await?;
 
-    let [port, peers_port] = [ports::free_port()?, ports::free_port()?];
-    let replicas = PeopleAuthority::new("replicas")?;
-    let (replica, replica_key) = replicas.serving(&["tributary-peers.tributary.svc"])?;
+    let port = ports::free_port()?;
     let people = PeopleAuthority::new("people and servers")?;
     let (certificate, key) = people.serving(&["127.0.0.1"])?;
     let access = member.access();
-    let objects = rendered(&context, &chosen(&member, "first", [port, peers_port])).await?;
+    let objects = rendered(&context, &chosen(&member, "first", port)).await?;
     let kubelet = Kubelet::new(
         &objects,
         &[
             ("secret/member", &[("ca.crt", &access.certificate_authority), ("token", &access.token)]),
             ("secret/serving", &[("tls.crt", &certificate), ("tls.key", &key)]),
-            ("secret/peers", &[("ca.crt", replicas.pem()), ("tls.crt", &replica), ("tls.key", &replica_key)]),
             ("configMap/people", &[("people.crt", people.pem())]),
         ],
     )?;
@@ -255,13 +251,9 @@ async fn as_rendered(
     .await?;
 
     // What the kubelet brings later counts while it runs.
-    let port = |index: usize| {
-        let port = kubelet.container()["ports"][index]["containerPort"].as_u64().context("no port")?;
-        anyhow::Ok(u16::try_from(port)?)
-    };
-    let [port, peers_port] = [port(0)?, port(1)?];
-    is_one_of_several(process, peers_port).await?;
-    let mut values = chosen(member, "second", [port, peers_port]);
+    let port = u16::try_from(kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?)?;
+    looks_for_replicas(process).await?;
+    let mut values = chosen(member, "second", port);
     http.get("/clusters/second/version").send().await?.expect(404)?;
     brings(kubelet, &rendered(context, &values).await?)?;
     eventually(SOON, async || http.get("/clusters/second/version").send().await?.expect(200).map(drop)).await?;
@@ -357,12 +349,11 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// Other replicas are heard at this port, and looked for by a name that this machine does not know.
-async fn is_one_of_several(process: &Process, port: u16) -> anyhow::Result<()> {
-    tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect to the port for other replicas")?;
+/// It looks for replicas by a name that this machine does not know.
+async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
-        let (errors, peer) = (process.errors(), format!("https://tributary-peers.tributary.svc:{port}"));
-        ensure!(errors.lines().any(|line| line.contains("cannot be resolved") && line.contains(&peer)), "{errors}");
+        let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
+        ensure!(errors.lines().any(|line| line.contains("cannot be resolved") && line.contains(name)), "{errors}");
         Ok(())
     })
     .await

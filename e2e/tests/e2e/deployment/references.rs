@@ -102,15 +102,6 @@ fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
         let let_in: BTreeSet<&str> =
             rules().flat_map(|rule| items(&rule["ports"])).map(|port| text(&port["port"])).collect();
         ensure!(let_in == listens, "{let_in:?} are let in, and the container has {listens:?}");
-        let among_replicas = rules()
-            .chain(items(&policy["spec"]["egress"]))
-            .filter(|rule| items(&rule["ports"]).any(|port| port["port"] == "peers"));
-        for rule in among_replicas {
-            let mut ends = items(&rule["from"]).chain(items(&rule["to"]));
-            let labels = &template["metadata"]["labels"];
-            let is_replica = |end: &Value| selects(&end["podSelector"]["matchLabels"], labels);
-            ensure!(ends.next().is_some_and(is_replica) && ends.next().is_none(), "{rule}");
-        }
     }
     Ok(())
 }
@@ -148,22 +139,13 @@ fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name under which replicas look for each other leads to each of them, at the port at which they listen, and is in
-/// their certificate.
+/// The DNS name by which replicas are counted is that of a headless Service, which lists only ready pods.
 fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
-    let arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
-    for peer in arguments.filter_map(|argument| argument.strip_prefix("--peer=https://")) {
-        let (name, port) = peer.rsplit_once(':').with_context(|| format!("no port in {peer}"))?;
-        let service = of(objects, "Service").find(|service| host(service) == name);
-        let spec = &service.with_context(|| format!("no Service is {name}"))?["spec"];
-        let port: u64 = port.parse().with_context(|| format!("no port in {peer}"))?;
-        let leads_there = items(&spec["ports"]).any(|own| own["port"] == port);
-        ensure!(spec["clusterIP"] == "None" && leads_there, "{peer}: {spec}");
-        let mut certificates = of(objects, "Certificate");
-        let is_vouched_for =
-            certificates.any(|certificate| items(&certificate["spec"]["dnsNames"]).any(|own| own == name));
-        ensure!(is_vouched_for, "no certificate is for {name}");
-    }
+    let mut arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
+    let name = arguments.find_map(|argument| argument.strip_prefix("--replica-dns-name=")).context("no name")?;
+    let service = of(objects, "Service").find(|service| host(service) == name);
+    let spec = &service.with_context(|| format!("no Service is {name}"))?["spec"];
+    ensure!(spec["clusterIP"] == "None" && spec["publishNotReadyAddresses"].is_null(), "{name}: {spec}");
     Ok(())
 }
 

@@ -31,14 +31,12 @@ use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
-use crate::replicas::Exchange;
+use crate::replicas;
 
 /// What has its port, and answers nobody yet.
 pub(super) struct Endpoint {
     /// What changes while it serves.
     pub(super) running: Running,
-    /// What replicas are told, where there are others.
-    exchange: Option<Exchange>,
     /// Where clients connect.
     socket: TcpListener,
     parts: Parts,
@@ -72,6 +70,7 @@ impl Endpoint {
     pub(super) async fn open(prepared: Prepared) -> Result<Self, Failure> {
         let Prepared { arguments, sources, merged_kubeconfig, identity, logs } = prepared;
         let router = Router::new(router_config(&identity.directory, &arguments));
+        router.set_replicas(arguments.sharing.count());
         let tls = TlsSettings::new(Arc::clone(&identity.certificate), arguments.shared.tls_min_version.and_later());
         let (tls, hosts) = (Arc::new(tls.map_err(Failure::runtime)?), Arc::<Hosts>::default());
         let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, (&tls, &hosts));
@@ -88,8 +87,6 @@ impl Endpoint {
             Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
             None => None,
         };
-        // What cannot be listened on ends the start before anybody is told that it serves.
-        let exchange = Exchange::open(&arguments.sharing, &router)?;
         let running = Running {
             clusters: Clusters::new(tuning),
             router,
@@ -106,7 +103,7 @@ impl Endpoint {
             unserved: Unserved::default(),
             refused: None,
         };
-        Ok(Self { running, exchange, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
+        Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
 
     /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which
@@ -115,7 +112,7 @@ impl Endpoint {
     /// # Errors
     /// [`Failure`] where nobody could be known.
     pub(super) fn answer(self, leaving: &CancellationToken, stop: &CancellationToken) -> Result<Answering, Failure> {
-        let Self { running, exchange, socket, parts } = self;
+        let Self { running, socket, parts } = self;
         let Running { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
@@ -124,8 +121,9 @@ impl Endpoint {
             tokio::spawn(stop.clone().run_until_cancelled_owned(keys));
             tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(router)));
         }
-        if let Some(exchange) = exchange {
-            tokio::spawn(exchange.run(stop.clone()));
+        if let Some(host) = arguments.sharing.replica_dns_name.clone() {
+            let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));
+            tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
         }
         let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&running)?, stop.clone());
         let Logs { audit, observers } = parts.logs.clone();
@@ -197,7 +195,6 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         policies: Policies::default(),
         limits: limits(arguments),
         alone: arguments.is_alone(),
-        replicas: arguments.sharing.replicas(),
         epochs: EPOCHS.read(directory),
         keep_epochs: Some(Box::new(move |epochs| EPOCHS.write(&keep, epochs))),
         last_heard: last_heard::read(directory),
