@@ -17,23 +17,23 @@ use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
-use crate::endpoints::checks;
 use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
 use crate::endpoints::endpoint::EndpointStatus;
 use crate::endpoints::endpoint_maker::EndpointMaker;
-use crate::endpoints::reachability::{Observer, Reachability};
 use crate::error::{ConnectError, ForwardError};
+use crate::failed_upgrades::UpgradesInVain;
 use crate::forward;
-use crate::forward::retry_budget::{RetryBudget, RetryStatistics};
+use crate::health::reachability::{Observer, Reachability};
 use crate::member::ClientInner;
 use crate::places::{Asker, Places};
 use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;
 use crate::pool::{LaneKind, PoolStatistics};
+use crate::probing;
+use crate::retry_budget::{RetryBudget, RetryStatistics};
 use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
-use crate::upgrade::in_vain::UpgradesInVain;
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -512,10 +512,10 @@ impl ClusterClient {
     pub async fn watch_over(&self) {
         let of_tokens = async {
             if let Some(member) = &self.without_credentials {
-                checks::run(Arc::clone(member)).await;
+                probing::run(Arc::clone(member)).await;
             }
         };
-        tokio::join!(checks::run(Arc::clone(&self.member)), of_tokens);
+        tokio::join!(probing::run(Arc::clone(&self.member)), of_tokens);
     }
 
     /// What the pools of all endpoints hold now.

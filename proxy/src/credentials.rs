@@ -9,7 +9,6 @@ pub(crate) mod last_question;
 pub(crate) mod pass_through;
 pub(crate) mod plugins;
 mod remedy;
-pub(crate) mod unauthorized;
 pub(crate) mod user;
 
 use std::path::{Path, PathBuf};

@@ -3,33 +3,26 @@
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
 //! each for themselves and a slow endpoint gets less. One that refuses at once what others answer after a while is
 //! not preferred for that (`refusals.rs`). An endpoint that cannot be reached is left out until it answers
-//! the question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by
+//! the question whether it is ready (`probing.rs`), so that no request has to try it. One that answers with errors by
 //! its own fault is the last choice (`outlier.rs`). One that the configuration drains is asked whether it is well, and
 //! is sent nothing else. Whichever is used again, or is new among others, gets its share little by little
 //! (`slow_start.rs`). Where nothing is known to be well, all are tried at once, but for those whose breakers are open
-//! (`breaker.rs`).
+//! (`health/breaker.rs`).
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
 //! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
 //! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
 
-pub(crate) mod breaker;
 pub(crate) mod candidates;
-pub(crate) mod checks;
 pub(crate) mod destination;
 pub(crate) mod endpoint;
 pub(crate) mod endpoint_maker;
 pub(crate) mod failures;
-pub(crate) mod left_out;
 pub(crate) mod outlier;
-pub(crate) mod own_question;
 pub(crate) mod own_time;
-pub(crate) mod probe;
-pub(crate) mod reachability;
 pub(crate) mod refusals;
 pub(crate) mod slow_start;
 pub(crate) mod slowness;
-pub(crate) mod suspicion;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,15 +38,15 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
-use crate::endpoints::breaker::Admission;
 use crate::endpoints::candidates::{Candidates, Tried, Wanted};
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
-use crate::endpoints::probe::ANSWER_WITHIN;
-use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
 use crate::endpoints::refusals::{UsualTime, is_about_object};
 use crate::error::ForwardError;
+use crate::health::breaker::Admission;
+use crate::health::probe::ANSWER_WITHIN;
+use crate::health::reachability::{Observer, Reachability, ReachabilityState};
 use crate::obstacle::Obstacle;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
@@ -554,8 +547,8 @@ mod tests {
 
     use super::*;
     use crate::credentials::certificate::Certificate;
-    use crate::endpoints::breaker::BreakerTuning;
     use crate::endpoints::endpoint_maker::EndpointMaker;
+    use crate::health::breaker::BreakerTuning;
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tributary_apimachinery::ClusterName;
 
-use crate::endpoints::left_out::LeftOut;
+use crate::left_out::LeftOut;
 use crate::obstacle::Obstacle;
 
 /// A shared cause: several requests wait for one dial, and each of them reports its failure.

@@ -4,11 +4,11 @@
 mod bodiless;
 pub(crate) mod exchange;
 pub(crate) mod given_up;
-pub mod headers;
 pub(crate) mod kept_body;
 pub(crate) mod member_body;
-pub(crate) mod retry_budget;
-pub(crate) mod speaker;
+pub(crate) mod own_question;
+pub(crate) mod unauthorized;
+mod watched;
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use tributary_apimachinery::permit::RequestPermit;
 
 use crate::credentials::Current;
 use crate::credentials::identity::RequestIdentity;
-use crate::credentials::unauthorized::About;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::destination::Destination;
 use crate::error::ForwardError;
 use crate::forward::bodiless::without_body;
 use crate::forward::exchange::Replay;
-use crate::forward::headers::{Recipient, UpgradeProtocol};
-use crate::forward::retry_budget::Cause;
+use crate::forward::unauthorized::About;
+use crate::headers::{self, Recipient, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
+use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -11,16 +11,16 @@ use crate::credentials::identity::{GivenIdentity, Impersonation, NAMELESS_UID, R
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 use crate::endpoints::endpoint_maker::EndpointMaker;
-use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
-use crate::forward::retry_budget::RetryBudget;
+use crate::exhaustion::Exhaustion;
+use crate::failed_upgrades::UpgradesInVain;
+use crate::health::reachability::Observer;
 use crate::places::Places;
 use crate::pool::dial::Connector;
-use crate::pool::exhaustion::Exhaustion;
 use crate::pool::proofs::ServerProofs;
+use crate::retry_budget::RetryBudget;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
-use crate::upgrade::in_vain::UpgradesInVain;
 
 /// One member, as all clones of its client share it.
 pub(crate) struct ClientInner {
@@ -48,7 +48,7 @@ pub(crate) struct ClientInner {
 }
 
 impl ClientInner {
-    /// Sets in whose name the request is sent, after [`crate::forward::headers::prepare_request`] has removed every
+    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every
     /// claim.
     pub(crate) fn set_identity(
         &self,

@@ -22,7 +22,6 @@
 pub(crate) mod connection_task;
 pub(crate) mod connections;
 pub(crate) mod dial;
-pub(crate) mod exhaustion;
 pub(crate) mod http1;
 pub(crate) mod line;
 pub(crate) mod proofs;
@@ -36,7 +35,6 @@ pub(crate) mod tls;
 pub(crate) mod uid_question;
 pub(crate) mod watch_connection;
 pub(crate) mod watch_stream;
-pub(crate) mod watched;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -48,9 +46,9 @@ use tributary_apimachinery::{ClusterName, explain};
 
 use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
-use crate::endpoints::breaker::Breaker;
-use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
+use crate::health::breaker::Breaker;
+use crate::health::reachability::Observer;
 use crate::peer::Peer;
 use crate::places::{Asker, SharedPlaces, WaitingPlace};
 use crate::pool::connection_task::ConnectionTask;

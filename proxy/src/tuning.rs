@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::credentials::plugins::Plugins;
-use crate::endpoints::breaker::BreakerTuning;
-use crate::endpoints::probe::Probe;
+use crate::health::breaker::BreakerTuning;
+use crate::health::probe::Probe;
 use crate::places::Places;
 
 /// The flow-control windows of an HTTP/2 connection, in bytes: what the member may send before it is read.

@@ -3,9 +3,8 @@
 //! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
 //! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
 //! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). How many of those a user may have is
-//! bounded, where it is not a kube-apiserver itself that switches (`in_vain.rs`).
+//! bounded, where it is not a kube-apiserver itself that switches (`failed_upgrades.rs`).
 
-pub(crate) mod in_vain;
 pub(crate) mod tunnel;
 pub(crate) mod tunnel_end;
 
@@ -22,20 +21,20 @@ use tributary_apimachinery::{Permit, explain, or_never};
 
 use crate::credentials::Current;
 use crate::credentials::identity::RequestIdentity;
-use crate::credentials::unauthorized::{About, is_of_api_server};
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
-use crate::forward::headers::{self, UpgradeProtocol};
+use crate::failed_upgrades::OfUser;
 use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
-use crate::forward::speaker::Speaker;
+use crate::forward::unauthorized::{About, is_of_api_server};
+use crate::headers::{self, UpgradeProtocol};
+use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::pool::dial::Dialed;
-use crate::upgrade::in_vain::OfUser;
 use crate::upgrade::tunnel::joined;
 use crate::upgrade::tunnel_end::TunnelEnd;
 

@@ -8,7 +8,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTHENTICATED_GROUP};
 
 use crate::credentials::exec_plugin::bearer;
-use crate::forward::headers::is_impersonation;
+use crate::headers::is_impersonation;
 
 /// The uid that is asked for without a name. It is nobody's.
 pub(crate) const NAMELESS_UID: &str = NOBODY;

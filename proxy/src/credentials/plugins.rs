@@ -21,7 +21,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
-use crate::pool::exhaustion::Exhaustion;
+use crate::exhaustion::Exhaustion;
 
 /// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second,
 /// and the largest plugins known take 100 MB each.

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::credentials::certificate::Certificate;
     use crate::endpoints::endpoint_maker::EndpointMaker;
-    use crate::endpoints::reachability::Observer;
+    use crate::health::reachability::Observer;
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 

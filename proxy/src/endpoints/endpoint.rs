@@ -12,15 +12,15 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::last_question::LastQuestion;
-use crate::endpoints::breaker::{Admission, Breaker, Switch};
-use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
 use crate::endpoints::own_time::OwnTime;
-use crate::endpoints::reachability::{Observer, Reachability};
 use crate::endpoints::refusals::{Load, Refusals};
 use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
-use crate::forward::speaker::Speaker;
+use crate::health::breaker::{Admission, Breaker, Switch};
+use crate::health::reachability::{Observer, Reachability};
+use crate::health::speaker::Speaker;
+use crate::left_out::{LeftOut, LeftOutReason};
 use crate::pool::{LaneKind, Pool};
 use crate::target::{ServerUrl, Target};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::endpoint::Endpoint;
-use crate::endpoints::left_out::{LeftOut, LeftOutReason};
-use crate::endpoints::reachability::Observer;
 use crate::error::ForwardError;
+use crate::health::reachability::Observer;
+use crate::left_out::{LeftOut, LeftOutReason};
 
 /// What has gone wrong so far.
 pub(crate) struct Failures {

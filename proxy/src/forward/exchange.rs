@@ -13,23 +13,23 @@ use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
-use crate::credentials::unauthorized::{is_of_api_server, note_endpoint};
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::forward::given_up::{Asked, Occupied};
-use crate::forward::headers;
 use crate::forward::kept_body::KeptBody;
 use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
-use crate::forward::retry_budget::Cause;
-use crate::forward::speaker::Speaker;
+use crate::forward::unauthorized::{is_of_api_server, note_endpoint};
+use crate::headers;
+use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 use crate::places::{Asker, WaitingPlace};
 use crate::pool::connections::Sender;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
+use crate::retry_budget::Cause;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
 /// meeting the same on the next connection while a load balancer drains an apiserver.

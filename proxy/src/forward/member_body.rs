@@ -15,7 +15,7 @@ use tributary_apimachinery::{ClusterName, Permit, WhenWoken, explain};
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::SharedError;
 use crate::forward::given_up::Occupied;
-use crate::forward::speaker::Speaker;
+use crate::health::speaker::Speaker;
 use crate::places::Asker;
 use crate::pool::watch_stream::WatchBody;
 use crate::pool::{Claim, LaneKind};

@@ -1,6 +1,6 @@
 //! Whether each endpoint of a member is well: its `/readyz` is asked all the time, so that a member that goes silent is
 //! known before any client meets it, and one that comes back as well. The path, the times and how many answers in a row
-//! count are the member's (`probe.rs`); what follows tells of the defaults.
+//! count are the member's (`health/probe.rs`); what follows tells of the defaults.
 //!
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
@@ -17,6 +17,8 @@
 //!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
 //! ```
 
+mod suspicion;
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -31,12 +33,12 @@ use tributary_apimachinery::or_never;
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
-use crate::endpoints::own_question::{Answered, ask};
-use crate::endpoints::probe::{INTERVAL, Probe, Streak};
-use crate::endpoints::reachability::ReachabilityState;
-use crate::endpoints::suspicion;
+use crate::forward::own_question::{Answered, ask};
+use crate::health::probe::{INTERVAL, Probe, Streak};
+use crate::health::reachability::ReachabilityState;
+
 use crate::error::ForwardError;
-use crate::forward::speaker::Speaker;
+use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
 

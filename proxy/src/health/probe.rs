@@ -1,4 +1,4 @@
-//! How the endpoints of a member are asked whether they are well (`checks.rs` asks), and how many answers in a row
+//! How the endpoints of a member are asked whether they are well (`probing.rs` asks), and how many answers in a row
 //! count.
 
 use http::uri::PathAndQuery;

@@ -4,7 +4,7 @@
 //! Two are put: `/readyz`, or what the member's probe asks for instead, which says whether the server takes itself for
 //! sound, and one for an object that every
 //! cluster has, which goes through authentication, authorization and storage as clients' requests do. Whoever may not
-//! read that is answered 403, which is an answer. An endpoint that gives none is for `checks.rs` to judge; one at which
+//! read that is answered 403, which is an answer. An endpoint that gives none is for `probing.rs` to judge; one at which
 //! the question breaks off is to blame, as these have a connection that no client's request is on. Late are answers
 //! that take much longer than others' (`slowness.rs`).
 
@@ -15,9 +15,9 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
-use crate::endpoints::own_question::{Answered, ask};
-use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::error::ForwardError;
+use crate::forward::own_question::{Answered, ask};
+use crate::health::probe::ANSWER_WITHIN;
 use crate::member::ClientInner;
 
 /// An object that every cluster has. It is asked for after the probe's path, if that is not answered by an error.

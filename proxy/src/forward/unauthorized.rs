@@ -29,8 +29,8 @@ use crate::credentials::Current;
 use crate::credentials::last_question::LastAnswer;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
-use crate::endpoints::own_question::{Answered, ask};
-use crate::forward::speaker::Speaker;
+use crate::forward::own_question::{Answered, ask};
+use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
