@@ -17,6 +17,7 @@ use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
+
 use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
 use crate::endpoints::endpoint::EndpointStatus;
 use crate::endpoints::endpoint_maker::EndpointMaker;
@@ -172,7 +173,7 @@ impl ClusterClient {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
-        let user = MemberUser::new(&name, &config, &tuning, None).await?;
+        let user = MemberUser::new(&name, &config, &tuning.credentials(), None).await?;
         let certificate = user.credentials.configured_certificate().clone();
         let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
         let observer = Arc::new(Observer::new(name.clone()));
@@ -228,8 +229,8 @@ impl ClusterClient {
     /// # Errors
     /// [`ConnectError`] for a user that cannot be used; the old one stays then.
     pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
-        let before = self.member.user.load_full();
-        let user = MemberUser::new(&self.member.name, config, &self.member.tuning, Some(&before)).await?;
+        let (before, tuning) = (self.member.user.load_full(), self.member.tuning.credentials());
+        let user = MemberUser::new(&self.member.name, config, &tuning, Some(&before)).await?;
         for endpoint in self.member.endpoints.all().iter() {
             endpoint.pool.check(user.credentials.configured_certificate()).await?;
         }
@@ -398,7 +399,7 @@ impl ClusterClient {
 
     /// Sends a request and streams the response back.
     ///
-    /// The request's URI counts with its path and query only. See [`crate::forward::headers::prepare_request`] for what
+    /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what
     /// is removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
     /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
     /// without one it is a short request.

@@ -31,9 +31,8 @@ use tributary_apimachinery::body::BoxError;
 use crate::credentials::certificate::Certificate;
 use crate::credentials::chosen::Chosen;
 use crate::credentials::exec_plugin::bearer;
-use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Rejections};
+use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
-use crate::tuning::ClientTuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
 /// and its expiry (with a margin of 10 s or more) itself.
@@ -138,6 +137,14 @@ pub(crate) struct UserCredentials {
     retry_interval: Duration,
 }
 
+/// The part of [`ClientTuning`](crate::ClientTuning) that credentials need.
+pub(crate) struct CredentialTuning {
+    pub(crate) token_file_interval: Duration,
+    pub(crate) exec_timeout: Duration,
+    pub(crate) retry_interval: Duration,
+    pub(crate) plugins: Plugins,
+}
+
 impl UserCredentials {
     /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are
     /// kept where they show the same certificate.
@@ -147,7 +154,7 @@ impl UserCredentials {
     pub(crate) async fn new(
         cluster: &ClusterName,
         config: &kube::Config,
-        tuning: &ClientTuning,
+        tuning: &CredentialTuning,
         before: Option<&Self>,
     ) -> Result<Arc<Self>, ConnectError> {
         let error = |message: String| ConnectError::Credentials { cluster: cluster.clone(), message };
@@ -173,7 +180,7 @@ impl UserCredentials {
             renewing: Mutex::default(),
             renewing_in_background: AtomicBool::new(false),
             token_file_interval: tuning.token_file_interval,
-            retry_interval: tuning.credential_retry_interval,
+            retry_interval: tuning.retry_interval,
         }))
     }
 
@@ -384,7 +391,7 @@ impl UserCredentials {
 /// none is sent).
 async fn source(
     config: &kube::Config,
-    tuning: &ClientTuning,
+    tuning: &CredentialTuning,
 ) -> Result<(CredentialSource, Option<Option<HeaderValue>>), String> {
     Ok(match Chosen::of(&config.auth_info) {
         Chosen::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
@@ -404,7 +411,7 @@ async fn source(
         }
         Chosen::Exec(exec) => {
             exec_plugin::check(exec)?;
-            let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.credential_retry_interval };
+            let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.retry_interval };
             (CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None)
         }
         Chosen::Certificate | Chosen::CertificateFile | Chosen::Nothing => (CredentialSource::Static, Some(None)),

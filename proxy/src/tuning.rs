@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::credentials::CredentialTuning;
 use crate::credentials::plugins::Plugins;
 use crate::health::breaker::BreakerTuning;
 use crate::health::probe::Probe;
@@ -113,6 +114,18 @@ pub struct ClientTuning {
     /// Cancelling it ends every tunnel, and breaks off every answer that may go on for hours (watches, logs, what comes
     /// from workloads): the process ends, or the member is no longer served.
     pub shutdown: CancellationToken,
+}
+
+impl ClientTuning {
+    /// The part that credentials need.
+    pub(crate) fn credentials(&self) -> CredentialTuning {
+        CredentialTuning {
+            token_file_interval: self.token_file_interval,
+            exec_timeout: self.exec_timeout,
+            retry_interval: self.credential_retry_interval,
+            plugins: self.plugins.clone(),
+        }
+    }
 }
 
 impl Default for ClientTuning {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::UserCredentials;
 use crate::credentials::identity::{Impersonation, OwnToken};
+use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
-use crate::tuning::ClientTuning;
 
 /// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
 /// a new user's token is never sent without the `as` that limits it.
@@ -31,7 +30,7 @@ impl MemberUser {
     pub(crate) async fn new(
         cluster: &ClusterName,
         config: &kube::Config,
-        tuning: &ClientTuning,
+        tuning: &CredentialTuning,
         before: Option<&Self>,
     ) -> Result<Self, ConnectError> {
         let invalid = |problem| ConnectError::Header { cluster: cluster.clone(), field: "as", problem };
