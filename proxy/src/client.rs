@@ -22,7 +22,7 @@ use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
 use crate::endpoints::endpoint::EndpointStatus;
 use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
-use crate::failed_upgrades::UpgradesInVain;
+use crate::failed_upgrades::UpgradeLimiter;
 use crate::forward;
 use crate::health::reachability::{Observer, Reachability};
 use crate::member::ClientInner;
@@ -209,7 +209,7 @@ impl ClusterClient {
             proofs,
             passes_tokens,
             waiting,
-            upgrades_in_vain: UpgradesInVain::default(),
+            upgrades: UpgradeLimiter::new(),
             connector,
             known,
         })

@@ -13,7 +13,7 @@ use crate::endpoints::Endpoints;
 use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
 use crate::exhaustion::Exhaustion;
-use crate::failed_upgrades::UpgradesInVain;
+use crate::failed_upgrades::UpgradeLimiter;
 use crate::health::reachability::Observer;
 use crate::places::Places;
 use crate::pool::dial::Connector;
@@ -39,8 +39,8 @@ pub(crate) struct ClientInner {
     pub(crate) passes_tokens: bool,
     /// For requests of clients that wait for a connection, to whichever endpoint.
     pub(crate) waiting: Places,
-    /// Connections that it did not switch.
-    pub(crate) upgrades_in_vain: UpgradesInVain,
+    /// Limits upgrades that the member does not take up.
+    pub(crate) upgrades: UpgradeLimiter,
     /// What makes byte streams to its addresses, in the place of TCP.
     pub(crate) connector: Option<Connector>,
     /// The cluster that its addresses lead to; `None` where users' own tokens are passed on, which the cluster judges.

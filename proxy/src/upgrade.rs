@@ -26,7 +26,6 @@ use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
-use crate::failed_upgrades::OfUser;
 use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::forward::unauthorized::{About, is_of_api_server};
 use crate::headers::{self, UpgradeProtocol};
@@ -50,17 +49,19 @@ pub(crate) async fn forward(
     let end = request.extensions_mut().remove::<TunnelEnd>();
     let destination = Destination::of(request.extensions());
     request.extensions_mut().clear();
-    let in_vain = member.upgrades_in_vain.of(identity, request.method(), request.uri());
-    if let Some(retry_after) = in_vain.as_ref().and_then(OfUser::refused_for) {
-        return Err(ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after });
-    }
+    let mut token = member
+        .upgrades
+        .begin(identity, request.method(), request.uri())
+        .map_err(|retry_after| ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after })?;
     let generation = member.generation();
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
     member.check_generation(generation)?;
-    let undecided = in_vain.map(OfUser::connected);
+    if let Some(token) = &mut token {
+        token.spend();
+    }
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let method = request.method().clone();
@@ -76,8 +77,8 @@ pub(crate) async fn forward(
     };
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
-            if let Some(undecided) = undecided {
-                undecided.taken_up();
+            if let Some(token) = token {
+                token.give_back();
             }
             Ok(join(member, endpoint, client, response, protocol, (permit, end)))
         }

@@ -4,7 +4,7 @@
 //! Two are put: `/readyz`, or what the member's probe asks for instead, which says whether the server takes itself for
 //! sound, and one for an object that every
 //! cluster has, which goes through authentication, authorization and storage as clients' requests do. Whoever may not
-//! read that is answered 403, which is an answer. An endpoint that gives none is for `probing.rs` to judge; one at which
+//! read that is answered 403, which is an answer. An endpoint without an answer is judged by `probing.rs`; one at which
 //! the question breaks off is to blame, as these have a connection that no client's request is on. Late are answers
 //! that take much longer than others' (`slowness.rs`).
 
