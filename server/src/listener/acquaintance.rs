@@ -10,8 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::heads::HeldHead;
-use super::refusal::ListenerRefusal;
-use super::strangers::Stranger;
+use super::strangers::{Place, Stranger};
 use super::user_connections::{UserConnection, UserConnections};
 use crate::front::{AuthenticationOutcome, Room};
 
@@ -36,29 +35,39 @@ pub(super) struct Acquaintance {
     refused: Notify,
     /// Whether that has been so: what comes afterwards is not waited for.
     is_refused: AtomicBool,
-    /// It has sent more of a head, or of trailers, than there is room for.
-    no_room: Notify,
-    /// Why there was none.
-    refusal: OnceLock<ListenerRefusal>,
+    /// Notified when the connection has sent too many trailers.
+    trailers_refused: Notify,
     /// How many heads were whole.
     heads: AtomicUsize,
-    /// Of how many requests it is being found out who sends them, of those that came before anybody was refused.
-    asked: Arc<watch::Sender<usize>>,
-    /// Whoever reads on once somebody is known.
+    /// The requests that are being authenticated.
+    authenticating: Arc<Authenticating>,
+}
+
+/// Counts the requests of a connection that are being authenticated.
+#[derive(Default)]
+struct Authenticating {
+    all: AtomicUsize,
+    /// The number of those that arrived before the first 401.
+    before_refusal: watch::Sender<usize>,
+    /// The reader of the connection, which waits for them.
     reader: AtomicWaker,
 }
 
 /// A request of which it is being found out who sends it, until this is dropped.
 pub(super) struct UnknownSender {
     _head: HeldHead,
-    /// Among how many it is counted; `None` for one that came after somebody was refused.
-    asked: Option<Arc<watch::Sender<usize>>>,
+    among: Arc<Authenticating>,
+    /// Whether the request arrived before the first 401.
+    is_before_refusal: bool,
 }
 
 impl Drop for UnknownSender {
     fn drop(&mut self) {
-        if let Some(asked) = &self.asked {
-            asked.send_modify(|asked| *asked -= 1);
+        if self.is_before_refusal {
+            self.among.before_refusal.send_modify(|requests| *requests -= 1);
+        }
+        if self.among.all.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.among.reader.wake();
         }
     }
 }
@@ -67,10 +76,9 @@ impl Acquaintance {
     /// Nobody is known yet.
     pub(super) fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
-        let (refused, is_refused, no_room) = (Notify::new(), AtomicBool::new(false), Notify::new());
-        let (heads, reader, refusal) = (AtomicUsize::new(0), AtomicWaker::new(), OnceLock::new());
-        let asked = Arc::default();
-        Self { stranger, known, users, place, refused, is_refused, no_room, refusal, heads, asked, reader }
+        let (refused, is_refused, trailers_refused) = (Notify::new(), AtomicBool::new(false), Notify::new());
+        let (heads, authenticating) = (AtomicUsize::new(0), Arc::default());
+        Self { stranger, known, users, place, refused, is_refused, trailers_refused, heads, authenticating }
     }
 
     /// Whether somebody is known.
@@ -83,20 +91,24 @@ impl Acquaintance {
         self.heads.load(Ordering::Relaxed)
     }
 
-    /// What is held of a head of which a part has come.
-    pub(super) fn begun_head(&self) -> HeldHead {
-        self.stranger.begun()
+    /// Returns whether a request of the connection is being authenticated.
+    pub(super) fn is_authenticating(&self) -> bool {
+        self.authenticating.all.load(Ordering::Acquire) > 0
     }
 
-    /// Who reads from the connection is woken once somebody is known.
+    /// Takes a place for a long head that has not ended.
+    pub(super) fn begin_long_head(&self) -> Place {
+        self.stranger.begin_long_head()
+    }
+
+    /// Wakes whoever reads from the connection once somebody is known, or no request is being authenticated any more.
     pub(super) fn register_reader(&self, waker: &Waker) {
-        self.reader.register(waker);
+        self.authenticating.reader.register(waker);
     }
 
-    /// More has come of a head, or of trailers, than there is room for.
-    pub(super) fn found_no_room(&self, refusal: ListenerRefusal) {
-        let _the_first_counts = self.refusal.set(refusal);
-        self.no_room.notify_one();
+    /// Has the connection closed, because it has sent too many trailers.
+    pub(super) fn refuse_trailers(&self) {
+        self.trailers_refused.notify_one();
     }
 
     /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
@@ -107,23 +119,19 @@ impl Acquaintance {
         self.heads.fetch_add(1, Ordering::Relaxed);
         let head = self.stranger.hold(bytes)?;
         // Whoever never hears that it is to send no more could go on for as long as one of its requests is looked at.
-        let is_waited_for = !self.is_refused.load(Ordering::Acquire);
-        let asked = is_waited_for.then(|| Arc::clone(&self.asked));
-        if let Some(asked) = &asked {
-            asked.send_modify(|asked| *asked += 1);
+        let is_before_refusal = !self.is_refused.load(Ordering::Acquire);
+        let among = Arc::clone(&self.authenticating);
+        among.all.fetch_add(1, Ordering::AcqRel);
+        if is_before_refusal {
+            among.before_refusal.send_modify(|requests| *requests += 1);
         }
-        Some(Some(UnknownSender { _head: head, asked }))
+        Some(Some(UnknownSender { _head: head, among, is_before_refusal }))
     }
 
-    /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is
-    /// closed even if somebody has become known meanwhile. Cancel: safe.
-    pub(super) async fn no_room(&self) -> ListenerRefusal {
-        loop {
-            self.no_room.notified().await;
-            if let Some(refusal) = self.refusal.get() {
-                return *refusal;
-            }
-        }
+    /// Ends when the connection has sent too many trailers. They are not read any further, so it is closed even if
+    /// somebody is known on it. Cancel: safe.
+    pub(super) async fn trailers_refused(&self) {
+        self.trailers_refused.notified().await;
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.
@@ -148,7 +156,7 @@ impl Acquaintance {
                     let _one_is_enough = place.flatten().map(|place| self.place.set(place));
                     self.known.store(true, Ordering::Release);
                     self.stranger.becomes_known();
-                    self.reader.wake();
+                    self.authenticating.reader.wake();
                     Room::Enough
                 }
             },
@@ -182,7 +190,7 @@ impl Acquaintance {
     /// after the refusal. Cancel: begins anew.
     pub(super) async fn taken_leave(&self) {
         let asked_until = Instant::now() + STRANGERS_ASKED;
-        let mut asked = self.asked.subscribe();
+        let mut asked = self.authenticating.before_refusal.subscribe();
         loop {
             tokio::time::sleep(STRANGER_FAREWELL).await;
             if self.is_known() {

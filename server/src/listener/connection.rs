@@ -26,9 +26,9 @@ use super::http_settings;
 use super::interruption::{Interruptions, Told};
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
+use super::received::Received;
 use super::refusal::ListenerRefusal;
 use super::request::ConnectionRequests;
-use super::sending::Sending;
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
@@ -164,9 +164,9 @@ impl<H: Handler> ClientConnection<H> {
         });
         let service = service_fn(move |request| Arc::clone(&requests).answer(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
-        let sending = Sending::of(&known);
+        let received = Received::default();
         let io =
-            TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
+            TokioIo::new(TrackedStream { stream, outgoing: answers, received, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
         let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, service).into_owned());

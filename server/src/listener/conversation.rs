@@ -72,7 +72,6 @@ mod tests {
     use super::super::http_settings;
     use super::super::interruption::Interruptions;
     use super::super::outgoing::Outgoing;
-    use super::super::refusal::ListenerRefusal;
     use super::super::strangers::Strangers;
     use super::super::streams::Begun;
     use super::super::unread::{UNREAD_BYTES_MAX, Unread};
@@ -162,7 +161,7 @@ mod tests {
             for _ in 0..5 {
                 yield_now().await;
             }
-            known.found_no_room(ListenerRefusal::TooManyTrailers);
+            known.refuse_trailers();
         });
         let conversation = converse(connection.as_mut(), Streams::of(begun), next, leave);
         let ended = tokio::time::timeout(SOON, conversation).await.expect("nothing interrupts a flood");

@@ -47,41 +47,18 @@ impl ConnectionHeads {
     /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
     /// each connection always have room.
     pub(super) fn hold(&self, bytes: usize) -> Option<HeldHead> {
-        let mut head = self.begun();
-        // Gives back what was counted where there is none.
-        head.resize(bytes).then_some(head)
-    }
-
-    /// A head of which nothing has come yet.
-    pub(super) fn begun(&self) -> HeldHead {
-        HeldHead { bytes: 0, own: Arc::clone(&self.own), all: self.all.clone() }
-    }
-}
-
-impl HeldHead {
-    /// Holds so many bytes from now on. Whether there is room for them, by the same rule as for a whole one; where
-    /// there is none they are counted all the same, until this is dropped.
-    pub(super) fn resize(&mut self, bytes: usize) -> bool {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
-            self.give_back(self.bytes - bytes);
-            return true;
-        };
-        self.bytes = bytes;
-        let own = self.own.fetch_add(more, Ordering::Relaxed) + more;
-        let all = self.all.0.fetch_add(more, Ordering::Relaxed) + more;
-        own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)
-    }
-
-    fn give_back(&mut self, bytes: usize) {
-        self.bytes -= bytes;
-        self.own.fetch_sub(bytes, Ordering::Relaxed);
-        self.all.0.fetch_sub(bytes, Ordering::Relaxed);
+        let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Gives back what was counted where there is no room.
+        let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
+        (own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)).then_some(head)
     }
 }
 
 impl Drop for HeldHead {
     fn drop(&mut self) {
-        self.give_back(self.bytes);
+        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -110,10 +87,7 @@ mod tests {
             "a first head that is large waits for room, too"
         );
         assert!(everybody.0.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
-        let mut begun = late.begun();
-        assert!(begun.resize(EACH) && !begun.resize(1 << 20), "one that is coming waits for room as a whole one does");
-        assert!(begun.resize(EACH) && begun.bytes == EACH);
-        drop((held, of_others, begun));
+        drop((held, of_others));
         assert_eq!(everybody.0.load(Ordering::Relaxed), 0);
         assert!(others[39].hold(HEADS_BYTES_MAX).is_some());
     }

@@ -57,12 +57,9 @@ impl Interruptions<'_> {
             () = acquaintance.taken_leave(), if told.is_refused => {
                 Interruption::Closed("nobody is known on it, and the last answers have had their time")
             }
-            refusal = acquaintance.no_room() => {
-                metrics.count_refused(refusal);
-                Interruption::Closed(match refusal {
-                    ListenerRefusal::TooManyTrailers => "its client sends more in trailers than is held",
-                    _ => "there is no room for a head that is coming from nobody who is known",
-                })
+            () = acquaintance.trailers_refused() => {
+                metrics.count_refused(ListenerRefusal::TooManyTrailers);
+                Interruption::Closed("its client sends more in trailers than is held")
             }
             () = acquaintance.sent_away() => {
                 metrics.strangers_sent_away.inc();

@@ -35,13 +35,15 @@ impl<H: Handler> ConnectionRequests<H> {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let open = self.streams.open();
+        // Before anything is waited for: the connection is not read on while a request is being authenticated.
+        let admitted = self.admit(&request);
         // No function that is waited for: it would hold the request twice, in each stream.
         async move {
             let (method, version) = (request.method().clone(), request.version());
             let (mut request, body) = RequestBody::follow(request);
             // What a large answer counts for until it is metered. Given back if the request is given up before.
             let mut taken = None;
-            let mut answer = match self.admit(&request) {
+            let mut answer = match admitted {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
                     let is_there = self.outgoing.room(head_bytes).await;
@@ -78,7 +80,7 @@ impl<H: Handler> ConnectionRequests<H> {
     }
 
     /// Holds the head of a request until it is known whose it is, and says how many bytes it has.
-    fn admit(&self, request: &Request<Body>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
         }

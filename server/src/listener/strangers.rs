@@ -1,6 +1,5 @@
-//! Connections on which nobody is known yet: a part of all, so that whoever has no credential cannot take the room of
-//! those who have one. Nor their memory: a cluster may have to be asked who sends a request, and the heads of all that
-//! come meanwhile are held.
+//! Connections without an authenticated request: a part of all connections, so that clients without a credential cannot
+//! take the room of those with one, and a constant number of places for long heads that have not ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +10,47 @@ use tokio_util::sync::CancellationToken;
 use super::bounds::CONNECTIONS_PART;
 use super::heads::{AllHeads, ConnectionHeads, HeldHead};
 
-/// The connections on which nobody is known yet. One more than they may be sends away the one that has been so for
-/// longest: a client that means to say who it is has done so by then.
+/// The connections without an authenticated request that may have received a long part of a head which has not ended
+/// (`received.rs`). hyper and h2 keep 2 MiB of one at most, so 64 of them are 128 MiB. A head arrives within a round
+/// trip, and longer ones than a segment of TCP are rare, so few are unfinished at once unless somebody floods.
+const LONG_HEADS_MAX: usize = 64;
+
+/// The connections without an authenticated request. The oldest is closed for one more: a client with credentials has
+/// sent a request by then.
 #[derive(Debug)]
-pub(crate) struct Strangers {
-    max: usize,
-    waiting: Mutex<Waiting>,
+pub(super) struct Strangers {
+    connections: Arc<Places>,
+    /// The connections with a long head that has not ended.
+    long_heads: Arc<Places>,
     /// What there is in the heads of their requests.
     heads: AllHeads,
 }
 
-/// By the order in which they came.
+/// A constant number of places for connections. The oldest connection is closed for one more.
+#[derive(Debug)]
+struct Places {
+    max: usize,
+    taken: Mutex<TakenPlaces>,
+}
+
+/// The places that are taken, in the order of taking.
 #[derive(Debug, Default)]
-struct Waiting {
+struct TakenPlaces {
     next: u64,
     connections: BTreeMap<u64, CancellationToken>,
 }
 
-/// The place of one connection, until somebody is known on it or it is dropped.
+/// The place of one connection, until dropped.
 #[derive(Debug)]
-pub(crate) struct Stranger {
+pub(super) struct Place {
     number: u64,
+    among: Arc<Places>,
+}
+
+/// A connection without an authenticated request.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    place: Place,
     sent_away: CancellationToken,
     among: Arc<Strangers>,
     /// What there is in the heads of its requests.
@@ -41,27 +60,49 @@ pub(crate) struct Stranger {
 impl Strangers {
     /// A part of so many connections.
     pub(super) fn of(connections: usize) -> Arc<Self> {
-        Self::at_most((connections / CONNECTIONS_PART).max(1))
-    }
-
-    /// So many connections.
-    pub(crate) fn at_most(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, waiting: Mutex::default(), heads: AllHeads::default() })
+        let connections = Places::at_most((connections / CONNECTIONS_PART).max(1));
+        let long_heads = Places::at_most(LONG_HEADS_MAX);
+        Arc::new(Self { connections, long_heads, heads: AllHeads::default() })
     }
 
     /// Takes in one more, and sends the oldest away where they are too many.
-    pub(crate) fn admit(self: &Arc<Self>) -> Stranger {
+    pub(super) fn admit(self: &Arc<Self>) -> Stranger {
         let sent_away = CancellationToken::new();
-        let mut waiting = self.waiting.lock();
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.connections.insert(number, sent_away.clone());
-        if waiting.connections.len() > self.max
-            && let Some((_, oldest)) = waiting.connections.pop_first()
+        let place = self.connections.take(sent_away.clone());
+        Stranger { place, sent_away, among: Arc::clone(self), heads: self.heads.of_connection() }
+    }
+}
+
+impl Places {
+    fn at_most(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, taken: Mutex::default() })
+    }
+
+    /// Takes a place for a connection, and closes the oldest connection where there are too many.
+    fn take(self: &Arc<Self>, connection: CancellationToken) -> Place {
+        let mut taken = self.taken.lock();
+        let number = taken.next;
+        taken.next += 1;
+        taken.connections.insert(number, connection);
+        if taken.connections.len() > self.max
+            && let Some((_, oldest)) = taken.connections.pop_first()
         {
             oldest.cancel();
         }
-        Stranger { number, sent_away, among: Arc::clone(self), heads: self.heads.of_connection() }
+        Place { number, among: Arc::clone(self) }
+    }
+}
+
+impl Place {
+    /// Gives the place up. The connection stays closed if it was.
+    fn leave(&self) {
+        self.among.taken.lock().connections.remove(&self.number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -72,25 +113,20 @@ impl Stranger {
         self.heads.hold(bytes)
     }
 
-    /// Holds what comes of a head that has not ended.
-    pub(super) fn begun(&self) -> HeldHead {
-        self.heads.begun()
+    /// Takes a place among the long heads that have not ended. The oldest connection among them is sent away if there
+    /// are too many.
+    pub(super) fn begin_long_head(&self) -> Place {
+        self.among.long_heads.take(self.sent_away.clone())
     }
 
     /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
     pub(super) fn becomes_known(&self) {
-        self.among.waiting.lock().connections.remove(&self.number);
+        self.place.leave();
     }
 
     /// Ends when the connection has to make room for another. Cancel: safe.
-    pub(crate) async fn sent_away(&self) {
+    pub(super) async fn sent_away(&self) {
         self.sent_away.cancelled().await;
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.becomes_known();
     }
 }
 
@@ -111,6 +147,18 @@ mod tests {
         drop(third);
         let fifth = strangers.admit();
         assert!(!is_away(&fourth) && !is_away(&fifth));
-        assert_eq!(Strangers::of(1).max, 1);
+        assert_eq!(Strangers::of(1).connections.max, 1);
+    }
+
+    #[test]
+    fn the_oldest_long_head_makes_room() {
+        let strangers = Strangers::of(4 * 2 * LONG_HEADS_MAX);
+        let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| strangers.admit()).collect();
+        let mut places: Vec<_> = connections[1..].iter().map(Stranger::begin_long_head).collect();
+        drop(places.pop());
+        places.extend([&connections[LONG_HEADS_MAX], &connections[0]].map(Stranger::begin_long_head));
+        let away: Vec<_> = connections.iter().map(|stranger| stranger.sent_away.is_cancelled()).collect();
+        assert_eq!(away.iter().position(|is_away| *is_away), Some(1), "the first that took a place");
+        assert_eq!(away.iter().filter(|is_away| **is_away).count(), 1);
     }
 }

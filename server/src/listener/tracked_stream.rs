@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -13,49 +13,35 @@ use tributary_apimachinery::Permit;
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
-use super::sending::Sending;
+use super::received::Received;
 
 /// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
 pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
-    /// What comes.
-    pub(super) sending: Sending,
+    pub(super) received: Received,
     /// It counts as one of its user's as long as it is open.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,
 }
 
 impl TrackedStream {
-    /// Whoever is answered may be known by now.
-    fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
-        if self.acquaintance.is_known() {
-            self.sending.becomes_known();
-        }
+    /// Notes whether the socket took what was to be written.
+    fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
         self.outgoing.wrote(written.is_pending());
         written
     }
 }
 
 impl AsyncRead for TrackedStream {
-    /// No more is read than there is room for.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, sending, acquaintance, .. } = &mut *self;
-        if sending.is_body_full() {
-            // First: whoever becomes known from now on wakes this.
-            acquaintance.register_reader(cx.waker());
-        }
-        if acquaintance.is_known() {
-            sending.becomes_known();
-        }
-        if sending.is_body_full() {
-            return Poll::Pending;
-        }
+        let Self { stream, received, acquaintance, .. } = &mut *self;
+        ready!(received.poll_turn(acquaintance, cx));
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
-        if let Err(refusal) = sending.note(&buf.filled()[before..], acquaintance) {
+        if !received.add(&buf.filled()[before..], acquaintance) {
             // The connection is closed; nothing of it is read any more.
-            acquaintance.found_no_room(refusal);
+            acquaintance.refuse_trailers();
             return Poll::Pending;
         }
         read

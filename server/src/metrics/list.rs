@@ -691,7 +691,7 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &[],
         help: "Connections that were closed because nobody was known on them when others needed the room",
         meaning: "Connections that were closed because nobody was known on them when others needed the room: at \
-         most a quarter of `--max-connections` may be so.",
+         most a quarter of `--max-connections` may be so, and 64 of them may have sent a part of a long head.",
         shown_by: &[],
         is_objective: false,
     },

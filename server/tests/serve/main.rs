@@ -20,4 +20,5 @@ mod replicas;
 mod status;
 mod tls;
 mod twins;
+mod unauthenticated;
 mod user_kubeconfig;

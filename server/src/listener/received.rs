@@ -1,0 +1,140 @@
+//! The bytes that a connection receives, and the pauses in reading them while nobody is authenticated on it.
+//!
+//! A request without credentials costs its sender nothing, so the memory for what it sends has a constant size:
+//!
+//! * The connection is not read while one of its requests is being authenticated. Bodies, and further requests, stay
+//!   in the kernel meanwhile.
+//! * A head that has not ended may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
+//!   ([`Stranger::begin_long_head`](super::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
+//!   new one.
+//! * A head that has ended is counted by its size, see [`Acquaintance::hold`].
+
+use std::task::{Context, Poll};
+
+use super::acquaintance::Acquaintance;
+use super::strangers::Place;
+use super::trailers::TrailerCounter;
+
+/// The length of a head that needs no place among the long ones, in bytes. HTTP/2 may make 144 bytes of memory of one
+/// byte (an indexed header without a value, in a vector that has just doubled), so this is 64 KiB of memory.
+const SHORT_HEAD_BYTES: usize = 455;
+
+/// Counts the bytes that one connection receives.
+#[derive(Default)]
+pub(super) struct Received {
+    trailers: TrailerCounter,
+    unfinished: UnfinishedHead,
+    /// Whether a request of the connection has been authenticated.
+    is_authenticated: bool,
+    /// Whether something was read in this turn of the task.
+    has_read: bool,
+}
+
+/// The bytes since the last head that has ended.
+#[derive(Default)]
+struct UnfinishedHead {
+    bytes: usize,
+    /// The number of heads that have ended.
+    heads: usize,
+    /// The place that a long head takes.
+    place: Option<Place>,
+}
+
+impl Received {
+    /// Waits until the connection may be read.
+    pub(super) fn poll_turn(&mut self, acquaintance: &Acquaintance, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_authenticated {
+            return Poll::Ready(());
+        }
+        // The waker is registered before the checks: an authentication that ends between them wakes it.
+        acquaintance.register_reader(cx.waker());
+        if acquaintance.is_known() {
+            self.is_authenticated = true;
+            self.unfinished.place = None;
+            return Poll::Ready(());
+        }
+        let heads = acquaintance.whole_heads();
+        if heads != self.unfinished.heads {
+            self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
+        }
+        // One read in each turn: hyper hands the requests of one over before the next.
+        if std::mem::take(&mut self.has_read) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if acquaintance.is_authenticating() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Counts bytes that were read. Returns whether the trailers among all bytes are still within their bound.
+    pub(super) fn add(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> bool {
+        if !self.is_authenticated && !bytes.is_empty() {
+            self.has_read = true;
+            let unfinished = &mut self.unfinished;
+            unfinished.bytes += bytes.len();
+            if unfinished.bytes > SHORT_HEAD_BYTES && unfinished.place.is_none() {
+                unfinished.place = Some(acquaintance.begin_long_head());
+            }
+        }
+        self.trailers.read(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::super::strangers::Strangers;
+    use super::super::user_connections::UserConnections;
+    use super::*;
+    use crate::front::AuthenticationOutcome;
+
+    #[derive(Default)]
+    struct Wakeups(AtomicUsize);
+
+    impl Wake for Wakeups {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_connection_is_not_read_while_its_request_is_authenticated() {
+        let acquaintance = Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8));
+        let (mut received, wakeups) = (Received::default(), Arc::<Wakeups>::default());
+        let waker = Waker::from(Arc::clone(&wakeups));
+        let mut is_read = || received.poll_turn(&acquaintance, &mut Context::from_waker(&waker)).is_ready();
+        assert!(is_read());
+        let first = acquaintance.hold(100).unwrap();
+        let second = acquaintance.hold(100).unwrap();
+        assert!(!is_read());
+        drop(first);
+        assert!(!is_read());
+        acquaintance.note(AuthenticationOutcome::Unauthorized);
+        drop(second);
+        assert_eq!(wakeups.0.load(Ordering::SeqCst), 1);
+        assert!(is_read());
+        let third = acquaintance.hold(100).unwrap();
+        assert!(!is_read(), "what comes after a refusal is authenticated, too");
+        acquaintance.note(AuthenticationOutcome::Known { user: None });
+        assert_eq!(wakeups.0.load(Ordering::SeqCst), 2);
+        assert!(is_read(), "nobody else is waited for");
+        drop(third);
+    }
+
+    #[test]
+    fn a_connection_that_is_not_authenticated_reads_once_in_each_turn() {
+        let acquaintance = Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8));
+        let (mut received, wakeups) = (Received::default(), Arc::<Wakeups>::default());
+        let waker = Waker::from(Arc::clone(&wakeups));
+        let cx = &mut Context::from_waker(&waker);
+        assert!(received.add(&[b'x'; SHORT_HEAD_BYTES], &acquaintance) && received.unfinished.place.is_none());
+        assert!(received.poll_turn(&acquaintance, cx).is_pending() && wakeups.0.load(Ordering::SeqCst) == 1);
+        assert!(received.poll_turn(&acquaintance, cx).is_ready());
+        assert!(received.add(b"x", &acquaintance) && received.unfinished.place.is_some());
+        drop(acquaintance.hold(100));
+        let _turn = received.poll_turn(&acquaintance, cx);
+        assert!(received.unfinished.place.is_none(), "the head has ended");
+    }
+}
