@@ -35,7 +35,6 @@ fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
         client_address: None,
         verb: "get",
         resource: Some(Resource { group: "apps", resource: "deployments", subresource: Some("scale") }),
-        cluster: None,
         is_long_running: false,
         width: 1,
         flow: Flow::of(&name),

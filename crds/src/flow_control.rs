@@ -98,8 +98,6 @@ pub struct MaxRequestsInflight {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
-    /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
-    /// There nothing waits: it goes without `queueing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -124,8 +122,6 @@ pub struct TokenBucket {
     #[schemars(with = "Option<i32>", range(min = 1, max = 1_000_000))]
     pub burst: Option<u32>,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
-    /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
-    /// There nothing waits: it goes without `queueing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -147,9 +143,8 @@ pub enum LimitBy {
     Verb,
     /// The resource, with its subresource.
     Resource,
-    /// The cluster that a request of the merged view is sent to: it counts at each, once, when it is sent there. What
-    /// is answered without any, from memory for example, counts together. Nothing waits by it. The schemas of an
-    /// UpstreamCluster are of that cluster alone, so there it tells nothing apart.
+    /// It has no effect in an UpstreamCluster, and a MergedEndpoint with it is refused: limits of one cluster are the
+    /// schemas of its UpstreamCluster.
     Cluster,
 }
 

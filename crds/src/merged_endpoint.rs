@@ -61,8 +61,8 @@ pub struct MergedEndpointSpec {
     /// How many requests go on.
     #[serde(skip_serializing_if = "FlowControl::is_empty")]
     #[schemars(extend("x-kubernetes-validations" = [{
-        "rule": "!has(self.flowControlSchemas) || self.flowControlSchemas.all(schema, !(has(schema.maxRequestsInflight) && has(schema.maxRequestsInflight.queueing) && has(schema.maxRequestsInflight.limitBy) && 'Cluster' in schema.maxRequestsInflight.limitBy) && !(has(schema.tokenBucket) && has(schema.tokenBucket.queueing) && has(schema.tokenBucket.limitBy) && 'Cluster' in schema.tokenBucket.limitBy))",
-        "message": "nothing waits by cluster; remove queueing, or take Cluster out of limitBy"
+        "rule": "!has(self.flowControlSchemas) || self.flowControlSchemas.all(schema, !(has(schema.maxRequestsInflight) && has(schema.maxRequestsInflight.limitBy) && 'Cluster' in schema.maxRequestsInflight.limitBy) && !(has(schema.tokenBucket) && has(schema.tokenBucket.limitBy) && 'Cluster' in schema.tokenBucket.limitBy))",
+        "message": "take Cluster out of limitBy; give limits of one cluster to its UpstreamCluster"
     }]))]
     pub flow_control: FlowControl,
     /// Which requests are written into the access log.

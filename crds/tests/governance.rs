@@ -136,7 +136,7 @@ fn flow_control_schemas() {
         ("{name: a, tokenBucket: {qps: 10, limitBy: [User, Group], queueing: {maxWait: 750ms}}}", String::new()),
         (
             "{name: a, tokenBucket: {qps: 10, limitBy: [User, Cluster]}}",
-            format!("W {path}[0].tokenBucket.limitBy[1]: Cluster tells nothing apart here: the schemas of an"),
+            format!("W {path}[0].tokenBucket.limitBy[1]: Cluster has no effect: the schemas of an"),
         ),
         ("{name: a}", format!("E {path}[0]: has nothing that it limits; give exactly one of exempt")),
         (
@@ -213,29 +213,22 @@ fn the_merged_endpoint_is_one_and_has_no_endpoints() {
     assert!(found[0].starts_with("E metadata.name: 2 objects have this name"), "{found:?}");
 }
 
-/// What the merged view limits, and what it never sees.
 #[test]
-fn the_merged_endpoint_limits_by_cluster_and_is_told_of_paths_that_it_never_sees() {
-    let schema = "{name: a, maxRequestsInflight: {max: 1, limitBy: [Cluster]}}";
-    let fields = format!(
-        "flowControl: {{flowControlSchemas: [{schema}]}}, dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
-    );
-    assert_eq!(problems_of_merged("all", &fields), Vec::<String>::new());
-    // One that is sent to several would hold places at some while it waits for others.
+fn the_merged_endpoint_has_no_limits_by_cluster() {
     for (kind, limit) in [("maxRequestsInflight", "max: 1"), ("tokenBucket", "qps: 1")] {
-        for (by, is_wrong) in [("User, Cluster", true), ("User", false)] {
-            let fields = format!(
-                "flowControl: {{flowControlSchemas: [{{name: a, {kind}: {{{limit}, limitBy: [{by}], queueing: {{}}}}}}]}}, \
-                 dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
-            );
-            let found = problems_of_merged("all", &fields);
-            let expected = format!(
-                "E spec.flowControl.flowControlSchemas[0].{kind}.queueing: is given together with Cluster in limitBy"
-            );
-            assert_eq!(found.len(), usize::from(is_wrong), "{found:?}");
-            assert!(found.iter().all(|line| line.starts_with(&expected)), "{found:?}");
-        }
+        let fields = format!(
+            "flowControl: {{flowControlSchemas: [{{name: a, {kind}: {{{limit}, limitBy: [User, Cluster]}}}}]}}, \
+             dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
+        );
+        let found = problems_of_merged("all", &fields);
+        let field = format!("E spec.flowControl.flowControlSchemas[0].{kind}.limitBy[1]: Cluster is not possible");
+        assert!(found.len() == 1 && found[0].starts_with(&field), "{found:?}");
+        assert!(found[0].contains("flowControlSchemas of its UpstreamCluster"), "{found:?}");
     }
+}
+
+#[test]
+fn the_merged_endpoint_is_told_of_paths_that_it_never_sees() {
     let fields = "dispatchPolicies: [{rules: [{verbs: [get], nonResourceURLs: [/version, /metrics]}]}]";
     let found = problems_of_merged("all", fields);
     let expected =

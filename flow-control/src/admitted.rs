@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::allowance::{Slots, Tokens};
+use crate::allowance::Slots;
 use crate::gate::Held;
 use crate::refusal::{REFUSAL_REASONS, RefusalCause};
 
@@ -74,62 +74,5 @@ impl Drop for AdmittedRequest {
 impl fmt::Debug for AdmittedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdmittedRequest").field("is_apart", &self.is_apart).finish_non_exhaustive()
-    }
-}
-
-/// A request that was let in before it is known whether it counts here: it does unless it is
-/// [withdrawn](Self::withdraw), also where this is dropped.
-#[must_use = "it is over once it is dropped"]
-pub struct ProvisionalRequest {
-    admitted: AdmittedRequest,
-    stake: Stake,
-}
-
-/// What is spent, and counted, of a provisional request unless it is withdrawn.
-struct Stake {
-    usage: Arc<Counts>,
-    token: Option<Held<Tokens>>,
-    is_withdrawn: bool,
-}
-
-impl ProvisionalRequest {
-    /// One that has taken a slot, a token, or nothing.
-    pub(crate) fn begin(
-        usage: &Arc<Counts>,
-        is_apart: bool,
-        (slot, token): (Option<Held<Slots>>, Option<Held<Tokens>>),
-    ) -> Self {
-        let stake = Stake { usage: Arc::clone(usage), token, is_withdrawn: false };
-        Self { admitted: AdmittedRequest::begin(usage, is_apart, slot), stake }
-    }
-
-    /// It counts here: what it took is spent, or held for as long as what is given is kept.
-    pub fn keep(self) -> AdmittedRequest {
-        self.admitted
-    }
-
-    /// It counts elsewhere: what it took here is given back, a token, too, and nothing is counted. A token that time
-    /// has brought back meanwhile comes to no more than the burst.
-    pub fn withdraw(mut self) {
-        self.stake.is_withdrawn = true;
-    }
-}
-
-impl Drop for Stake {
-    fn drop(&mut self) {
-        // What is held of a token gives it back when it is dropped.
-        if self.is_withdrawn {
-            return;
-        }
-        self.usage.admit();
-        if let Some(token) = self.token.take() {
-            token.spend();
-        }
-    }
-}
-
-impl fmt::Debug for ProvisionalRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProvisionalRequest").field("admitted", &self.admitted).finish_non_exhaustive()
     }
 }

@@ -26,8 +26,6 @@ pub struct Attributes<'a> {
     pub verb: &'a str,
     /// What is asked for; `None` for a path that is no resource.
     pub resource: Option<Resource<'a>>,
-    /// The cluster that the request is for, or that it is sent to; `None` for what is answered without any.
-    pub cluster: Option<&'a str>,
     /// Whether it lasts: a watch, exec, attach, port-forward, a followed log, what is proxied to a workload.
     pub is_long_running: bool,
     /// How many slots, or tokens, it takes: 1, or more for what is known to be expensive.
@@ -119,8 +117,6 @@ pub enum Dimension {
     Verb,
     /// The group and resource, with the subresource.
     Resource,
-    /// The cluster; what is answered without any is one more.
-    Cluster,
 }
 
 impl Dimension {
@@ -132,7 +128,6 @@ impl Dimension {
             Self::ClientAddress => "client address",
             Self::Verb => "verb",
             Self::Resource => "resource",
-            Self::Cluster => "cluster",
         }
     }
 }
@@ -154,7 +149,6 @@ impl Key {
                 Dimension::ClientAddress => attributes.client_address.map(network).hash(&mut hasher),
                 Dimension::Verb => attributes.verb.hash(&mut hasher),
                 Dimension::Resource => attributes.resource.hash(&mut hasher),
-                Dimension::Cluster => attributes.cluster.hash(&mut hasher),
             }
         }
         Self(hasher.finish())
@@ -187,7 +181,6 @@ mod tests {
             client_address: None,
             verb: "list",
             resource: Some(Resource { group: "apps", resource: "deployments", subresource: None }),
-            cluster: None,
             is_long_running: false,
             width: 1,
             flow: Flow::of(&"ann"),
@@ -212,7 +205,6 @@ mod tests {
                     ..ann
                 },
             ),
-            (Dimension::Cluster, Attributes { cluster: Some("eu"), ..ann }),
             (Dimension::ClientAddress, Attributes { client_address: Some([127, 0, 0, 1].into()), ..ann }),
         ];
         for (told, other) in &others {

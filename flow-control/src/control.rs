@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use crate::admitted::{AdmittedRequest, Counts, ProvisionalRequest};
+use crate::admitted::{AdmittedRequest, Counts};
 use crate::allowance::{Allowance, Slots, Tokens};
-use crate::attributes::{Attributes, Dimension, Key};
+use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
@@ -162,20 +162,6 @@ impl GovernedSchema {
         &self.name
     }
 
-    /// Whether each value of this has a limit of its own.
-    pub fn is_by(&self, dimension: Dimension) -> bool {
-        match &*self.kind {
-            Governed::Exempt => false,
-            Governed::Slots(ruled) => ruled.rule.by.contains(&dimension),
-            Governed::Tokens(ruled) => ruled.rule.by.contains(&dimension),
-        }
-    }
-
-    /// Whether a request that was let in has spent something for good, and has nothing to give back when it is over.
-    pub fn spends(&self) -> bool {
-        matches!(&*self.kind, Governed::Tokens(_))
-    }
-
     /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it
     /// waits or its key is new.
     ///
@@ -207,52 +193,6 @@ impl GovernedSchema {
             }
         };
         Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
-    }
-
-    /// Lets one request in at each of several clusters, in the place of the one that it names, or at none of them: at
-    /// once, for nobody waits. `None` is what is answered without a cluster. Where it turns out that it does not count
-    /// at one, what it took there can be given back; else it counts. Cost: all is decided under one lock, a look into a
-    /// map for each.
-    ///
-    /// # Errors
-    /// The number of the first cluster that lets in no more, and why; then nothing is taken of any.
-    pub fn admit_at_all<'a>(
-        &self,
-        attributes: &Attributes<'a>,
-        clusters: &[Option<&'a str>],
-    ) -> Result<Vec<ProvisionalRequest>, (usize, Box<Refused>)> {
-        if clusters.is_empty() {
-            return Ok(Vec::new());
-        }
-        let admitted = self.decide_at_all(attributes, clusters);
-        if let Err((_, refused)) = &admitted {
-            self.usage.refuse(refused.cause);
-        }
-        admitted
-    }
-
-    fn decide_at_all<'a>(
-        &self,
-        attributes: &Attributes<'a>,
-        clusters: &[Option<&'a str>],
-    ) -> Result<Vec<ProvisionalRequest>, (usize, Box<Refused>)> {
-        let is_apart = self.is_apart(attributes);
-        let begin = |taken| ProvisionalRequest::begin(&self.usage, is_apart, taken);
-        Ok(match &*self.kind {
-            Governed::Exempt => clusters.iter().map(|_| begin((None, None))).collect(),
-            Governed::Slots(ruled) if is_apart => {
-                ruled.pass_apart(&self.name, attributes).map_err(|refused| (0, refused))?;
-                clusters.iter().map(|_| begin((None, None))).collect()
-            }
-            Governed::Slots(ruled) => {
-                let slots = ruled.admit_all(&self.name, attributes, clusters)?;
-                slots.into_iter().map(|slot| begin((Some(slot), None))).collect()
-            }
-            Governed::Tokens(ruled) => {
-                let tokens = ruled.admit_all(&self.name, attributes, clusters)?;
-                tokens.into_iter().map(|token| begin((None, Some(token)))).collect()
-            }
-        })
     }
 
     /// Whether a request lasts, and is counted apart from the others: of places it takes none.
@@ -305,19 +245,6 @@ where
         let who = (Key::of(by, attributes), attributes.flow);
         let admitted = self.gate.admit(who, attributes.width, *queueing).await;
         admitted.map_err(|cause| self.refused(name, cause, attributes))
-    }
-
-    /// As [`GovernedSchema::admit_at_all`].
-    fn admit_all<'a>(
-        &self,
-        name: &Arc<str>,
-        attributes: &Attributes<'a>,
-        clusters: &[Option<&'a str>],
-    ) -> Result<Vec<Held<A>>, (usize, Box<Refused>)> {
-        let at = clusters.iter().map(|cluster| Attributes { cluster: *cluster, ..*attributes });
-        let keys: Vec<_> = at.map(|attributes| Key::of(&self.rule.by, &attributes)).collect();
-        let admitted = self.gate.admit_all(keys, attributes.width);
-        admitted.map_err(|(number, cause)| (number, self.refused(name, cause, attributes)))
     }
 
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {

@@ -77,19 +77,6 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Lets one request in at each of these keys, at once, or at none.
-    ///
-    /// # Errors
-    /// The number of the first key that has no room, and why.
-    pub(crate) fn admit_all(
-        self: &Arc<Self>,
-        keys: impl IntoIterator<Item = Key>,
-        width: u32,
-    ) -> Result<Vec<Held<A>>, (usize, RefusalCause)> {
-        let places = self.with(|limiter, now, granted| limiter.admit_all(keys, width, now, granted))?;
-        Ok(places.into_iter().map(|place| self.held(place)).collect())
-    }
-
     /// Another limit comes into force; what is used stays used.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));

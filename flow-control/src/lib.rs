@@ -1,9 +1,8 @@
 //! Flow control: which requests are let in, which wait for a moment, and which are refused.
 //!
 //! A [`Schema`] limits how many requests are in flight, or how many begin in a second, for each user, group, client
-//! address, verb, resource or cluster. [`FlowControl`] has the schemas of one configuration; its
-//! [`GovernedSchema::admit`] lets a request in, and [`GovernedSchema::admit_at_all`] one that counts at several
-//! clusters, or not yet for sure (`admitted.rs`). What decides is a state machine whose time is an argument
+//! address, verb or resource. [`FlowControl`] has the schemas of one configuration; its
+//! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
 //! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
 //! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. Where several
 //! replicas serve together, each has its [part](Schema::divided_among) of every limit.
@@ -27,7 +26,7 @@ mod refusal;
 mod schema;
 mod waiting_places;
 
-pub use admitted::{AdmittedRequest, ProvisionalRequest};
+pub use admitted::AdmittedRequest;
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
 pub use control::{DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};

@@ -6,8 +6,6 @@
 //!      │      │       by time, or by another limit
 //!      │      └─────▶ cancelled                          its time is over, or it is gone
 //!      └──▶ refused                                      no room, and no queue
-//!
-//! admit_all ─▶ admitted for each key, or for none        nobody waits
 //! ```
 //!
 //! Whoever changes something gives turns to those that it makes room for, so that nobody waits for whom there is room.
@@ -20,7 +18,6 @@ use crate::allowance::Allowance;
 use crate::attributes::{Flow, Key};
 use crate::fair_queues::FairQueues;
 use crate::queue::Waiter;
-use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 use crate::waiting_places::WaitingPlaces;
 
@@ -144,31 +141,6 @@ impl<A: Allowance, W> Limiter<A, W> {
         queues.push(queue, Waiter { ticket: number, flow, seats, waker: waker() }, now);
         self.waiting.take(flow);
         Decision::Waits { ticket: Ticket { account: id, generation: queues.generation, queue, number }, is_first }
-    }
-
-    /// Lets one request in at each of these keys, or at none: nobody waits. What was taken before a key refuses is
-    /// given back in the same moment, as if it had never been taken.
-    ///
-    /// # Errors
-    /// The number of the first key that has no room, and why.
-    pub(crate) fn admit_all(
-        &mut self,
-        keys: impl IntoIterator<Item = Key>,
-        width: u32,
-        now: Instant,
-        granted: &mut Granted<W>,
-    ) -> Result<Vec<Place>, (usize, RefusalCause)> {
-        let Some(seats) = A::seats(self.limit, width) else { return Err((0, RefusalCause::Closed)) };
-        let mut places = Vec::new();
-        for key in keys {
-            let Ok(place) = self.take(key, seats, now, granted) else {
-                let refusing = places.len();
-                places.into_iter().for_each(|place| self.give_back(place, now, granted));
-                return Err((refusing, RefusalCause::Exceeded));
-            };
-            places.push(place);
-        }
-        Ok(places)
     }
 
     /// Takes so much of a key's account, if it is there and nobody waits for it.

@@ -48,26 +48,6 @@ pub enum SchemaKind {
     TokenBucket(Limited<TokenBucket>),
 }
 
-impl SchemaKind {
-    /// What makes a key, as [`Limited::by`]. Empty where nothing is limited.
-    pub fn by(&self) -> &[Dimension] {
-        match self {
-            Self::Exempt => &[],
-            Self::MaxRequestsInflight(limited) => &limited.by,
-            Self::TokenBucket(limited) => &limited.by,
-        }
-    }
-
-    /// Who may wait for how long, as [`Limited::queueing`]. `None` where nothing is limited: then nobody has to.
-    pub fn queueing(&self) -> Option<Queueing> {
-        match self {
-            Self::Exempt => None,
-            Self::MaxRequestsInflight(limited) => limited.queueing,
-            Self::TokenBucket(limited) => limited.queueing,
-        }
-    }
-}
-
 /// A limit, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited<L> {

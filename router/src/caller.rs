@@ -11,7 +11,7 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 
-use tributary_apimachinery::{ClusterName, RequestInfo, Verb, or_never};
+use tributary_apimachinery::{RequestInfo, Verb, or_never};
 
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
@@ -19,7 +19,6 @@ use crate::awaited::Awaited;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
-use crate::places_at_clusters::{HeldOfSchema, PlacesAtClusters};
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::request_trace::{BegunStage, RequestTrace};
 use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, given_user};
@@ -64,10 +63,9 @@ pub(crate) struct Caller {
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// What the request holds of its flow-control schema, once it was let in, or is let in where it is sent: a member
-    /// that is asked for it may work on it when its sender has gone, and until then it is in flight. Empty where it
-    /// passes none.
-    pub(crate) admitted: OnceLock<Arc<HeldOfSchema>>,
+    /// The request's place in its flow-control schema, once it is let in: a member may work on the request when its
+    /// sender has gone, and until then it is in flight. Empty where it passes no schema.
+    pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
     /// Set once a cluster is sent something of it that may change the cluster.
@@ -229,57 +227,6 @@ impl Caller {
             }
             Who::User(rights) => Ok(rights.sender(info.cluster.as_ref())),
         }
-    }
-
-    /// What the request holds at clusters, where its schema counts by cluster.
-    pub(crate) fn places_at_clusters(&self) -> Option<&PlacesAtClusters> {
-        match &**self.admitted.get()? {
-            HeldOfSchema::AtClusters(places) => Some(places.as_ref()),
-            HeldOfSchema::Whole { .. } => None,
-        }
-    }
-
-    /// The place of the request at a cluster, where its schema counts by cluster: the one that it has there, or one
-    /// that it is let in to. Whoever asks a cluster again, and is not to be refused then, keeps it meanwhile. `None`
-    /// where there is nothing to keep.
-    ///
-    /// # Errors
-    /// 429.
-    pub(crate) fn admit_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-        self.places_at_clusters().map_or(Ok(None), |places| places.admit(cluster))
-    }
-
-    /// The places of the request at all of these clusters, where its schema counts by cluster: to be kept for as long
-    /// as it may be sent there.
-    ///
-    /// # Errors
-    /// 429 of the first that lets in no more; then nothing is taken at any.
-    pub(crate) fn admit_at_all<'a>(
-        &self,
-        clusters: impl IntoIterator<Item = &'a ClusterName>,
-    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.places_at_clusters().map_or(Ok(Vec::new()), |places| places.admit_at_all(clusters))
-    }
-
-    /// Has the request spend what is spent for good of its schema at all of these clusters, before it is sent to the
-    /// first. What is given is kept until they have answered.
-    ///
-    /// # Errors
-    /// 429 of the first that lets in no more; then nothing is spent at any.
-    pub(crate) fn spend_at_all<'a>(
-        &self,
-        clusters: impl IntoIterator<Item = &'a ClusterName>,
-    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.places_at_clusters().map_or(Ok(Vec::new()), |places| places.spend_at_all(clusters))
-    }
-
-    /// Has the request count before clusters are asked where its object is, or what it refers to: that is its own
-    /// schema's matter, and not those clusters'. It counts only where that spends a token, and holds no place.
-    ///
-    /// # Errors
-    /// 429; then nobody is to be asked.
-    pub(crate) fn admit_lookup(&self) -> Result<(), Refusal> {
-        self.places_at_clusters().map_or(Ok(()), PlacesAtClusters::admit_lookup)
     }
 
     /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom

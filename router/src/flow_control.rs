@@ -2,9 +2,8 @@
 //! ends.
 //!
 //! A request to the merged view passes schemas of the merged view, also a read from memory. A request to a cluster's
-//! own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A request passes a
-//! schema that counts by cluster when it goes to a cluster, or when Tributary asks clusters for its object
-//! (`places_at_clusters.rs`).
+//! own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A request counts
+//! once, however many clusters it is sent to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,10 +16,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_flow_control::{
-    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
+    Attributes, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Resource, Schema, SchemaUsage,
 };
 
 use crate::caller::{Caller, User};
@@ -29,7 +29,6 @@ use crate::dispatch::SchemaName;
 use crate::flow::holder::Holder;
 use crate::gauges::gauges;
 use crate::health;
-use crate::places_at_clusters::{HeldOfSchema, LimitedSender, PlacesAtClusters, kept_by_tunnel};
 use crate::received::Received;
 use crate::refusal::{LimitRefusal, Refusal};
 
@@ -70,14 +69,6 @@ pub enum FlowSettingsProblem {
     /// There is no such schema.
     #[error("there is no schema \"{name}\"; add it, or name one that there is")]
     Unknown {
-        /// The name.
-        name: Arc<str>,
-    },
-    /// A schema of the merged view counts by cluster and has requests wait, which could wait for each other.
-    #[error(
-        "schema \"{name}\" counts by cluster, and has requests wait; remove its queueing, or count by something else"
-    )]
-    Waits {
         /// The name.
         name: Arc<str>,
     },
@@ -128,10 +119,6 @@ impl GovernedPlaces {
         let places = settings.clusters.iter().map(|(name, place)| (Some(name), place));
         for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
             place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
-        }
-        if let Some(waits) = settings.merged.schemas.iter().find(|schema| waits_by_cluster(schema)) {
-            let problem = FlowSettingsProblem::Waits { name: Arc::clone(&waits.name) };
-            return Err(FlowSettingsError { cluster: None, problem });
         }
         let unused = GovernedPlace::default();
         let next = |cluster: Option<&ClusterName>, before: &GovernedPlace, place| {
@@ -235,11 +222,6 @@ impl GovernedPlace {
     }
 }
 
-/// Whether a schema has requests wait for each cluster.
-fn waits_by_cluster(schema: &Schema) -> bool {
-    schema.kind.queueing().is_some() && schema.kind.by().contains(&Dimension::Cluster)
-}
-
 /// How a schema is told.
 fn header(name: &Arc<str>) -> Result<HeaderValue, FlowSettingsProblem> {
     HeaderValue::from_str(name).map_err(|_| FlowSettingsProblem::Name { name: Arc::clone(name) })
@@ -267,55 +249,49 @@ impl PassedSchema {
         union: &Union,
         extensions: &mut Extensions,
     ) -> Result<Permit, Refusal> {
-        let is_served = is_served(info, union);
-        let admitted = self.schema.admit(&sender(user, caller).attributes(info, is_served)).await;
+        let admitted = self.schema.admit(&attributes(info, is_served(info, union), user, caller)).await;
         let admitted = admitted.map_err(|refused| {
-            // A schema of the merged view has a cluster only if it counts by cluster.
-            let is_of_cluster = !self.is_merged || self.schema.is_by(Dimension::Cluster);
-            let cluster = info.cluster.clone().filter(|_| is_of_cluster);
+            let cluster = info.cluster.clone().filter(|_| !self.is_merged);
             LimitRefusal::FlowControl { cluster, refused }
         })?;
-        let held = Arc::new(HeldOfSchema::Whole { _admitted: admitted });
-        // A request is let in once, and what counts by cluster at each as well.
+        let held = Arc::new(admitted);
+        // A request is let in once.
         let _is_first = caller.admitted.set(Arc::clone(&held));
         if may_switch {
-            kept_by_tunnel(extensions, Arc::clone(&held));
+            let others = extensions.remove::<TunnelPermit>();
+            extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&held)))));
         }
         Ok(Permit::keeping(held))
     }
-
-    /// Whether a request counts at each cluster that it is sent to: one to the merged view, which is for several.
-    pub(crate) fn counts_by_cluster(&self, info: &RequestInfo) -> bool {
-        info.cluster.is_none() && self.schema.is_by(Dimension::Cluster)
-    }
-
-    /// Has a request be let in at each cluster when it is sent there, without a wait. `is_sent`: members answer it;
-    /// else it passes the schema before as well.
-    pub(crate) fn count_at_clusters(
-        &self,
-        Received { info, may_switch, .. }: Received<'_>,
-        user: &User,
-        caller: &Caller,
-        union: &Union,
-        is_sent: bool,
-    ) {
-        let (is_served, sender) = (is_served(info, union), sender(user, caller));
-        let places = PlacesAtClusters::new(&self.schema, (info, is_served), sender, (may_switch, !is_sent));
-        let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(places))));
-    }
 }
 
-/// Who sends a request. Those who share what one person owns take turns by connection.
-fn sender<'a>(user: &'a User, caller: &Caller) -> LimitedSender<'a> {
+/// The resource at which all that no cluster serves is counted.
+const UNSERVED: Resource<'static> = Resource { group: "", resource: "", subresource: None };
+
+/// The attributes of a request by which its schema counts. Its user is the one who authenticated, whomever they ask to
+/// be. Those who share what one person owns take turns by connection. `is_served`: some cluster serves the resource.
+fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller: &Caller) -> Attributes<'a> {
     let member = match &user.authority.reach {
-        Reach::Member(member) => Some(member),
+        Reach::Member(member) => Some(member.as_str()),
         Reach::Everywhere | Reach::EverywhereFrom(_) => None,
     };
-    LimitedSender {
-        verifier: &user.authority.verifier,
+    let resource = info.resource().map(|request| match is_served {
+        true => Resource {
+            group: &request.resource.group,
+            resource: &request.resource.resource,
+            subresource: request.subresource.as_deref(),
+        },
+        false => UNSERVED,
+    });
+    Attributes {
+        user: tributary_flow_control::User { verifier: user.authority.verifier.as_str(), name: &user.info.username },
         member,
-        user: &user.info,
-        address: caller.connection.map(|peer| peer.0.ip()),
+        groups: &user.info.groups,
+        client_address: caller.connection.map(|peer| peer.0.ip()),
+        verb: info.verb.as_str(),
+        resource,
+        is_long_running: info.class().is_long_running(),
+        width: 1,
         flow: flow_of(caller.holder),
     }
 }
@@ -404,7 +380,6 @@ impl Collector for FlowMetrics {
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
-    use tributary_apimachinery::permit::TunnelPermit;
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 
     use super::*;

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{Mount, Permit, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted};
@@ -19,9 +19,8 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::metrics::{ClientClass, Decision, RequestSource};
+use crate::metrics::{ClientClass, Decision};
 use crate::negotiate::Preferences;
-use crate::places_at_clusters::PlacesAtClusters;
 use crate::plan::{Plan, ResourcePlan, plan};
 use crate::received::Received;
 use crate::refusal::{ClusterRefusal, Refusal};
@@ -171,20 +170,13 @@ impl Router {
         }
         let acted = pin!(async {
             let union = &configuration.union;
-            // What counts by cluster passes its schema where it is sent, if it is: so that is planned first.
-            let by_cluster = schema.filter(|schema| schema.counts_by_cluster(info));
-            let planned = by_cluster.map(|_| plan(received, message.headers(), configuration, &caller));
-            let is_sent = planned.as_ref().is_some_and(is_sent_to_members);
-            if let Some(schema) = by_cluster {
-                schema.count_at_clusters(received, user, &caller, union, is_sent);
-            }
-            let held = match schema.filter(|_| !is_sent) {
+            let held = match schema {
                 Some(schema) => Some(schema.admit(received, user, &caller, union, message.extensions_mut()).await?),
                 None => None,
             };
             drop(admitting);
             let planning = trace.stage("plan");
-            let planned = planned.unwrap_or_else(|| plan(received, message.headers(), configuration, &caller));
+            let planned = plan(received, message.headers(), configuration, &caller);
             drop(planning);
             let answered = match planned {
                 // What nobody serves may be served since a moment ago.
@@ -204,11 +196,6 @@ impl Router {
             let answered = match is_of_unknown_rights {
                 true => Box::pin(self.told_of_rights(answered, &caller)).await,
                 false => answered,
-            };
-            let is_of_schema = answered.as_ref().is_err_and(Refusal::is_of_schema);
-            let answered = match sent_nowhere(&caller).filter(|_| held.is_none() && !is_of_schema) {
-                Some(places) => counted_nowhere(places, answered),
-                None => answered,
             };
             match held {
                 Some(held) => answered.map(|answer| answer.map(|body| body::holding(body, held))),
@@ -363,31 +350,6 @@ impl Router {
             _ => false,
         }
     }
-}
-
-/// Whether members answer a request. What counts by cluster, and is answered without them, passes its schema before;
-/// what they are sent for that counts there, too. What is found out to be sent to none passes it
-/// [when it is answered](sent_nowhere), or when clusters are asked where its object is.
-fn is_sent_to_members(planned: &Result<Plan<'_>, Refusal>) -> bool {
-    planned.as_ref().is_ok_and(|plan| plan.source() == RequestSource::Member)
-}
-
-/// What counts by cluster, and was let in at none: it was refused before anything was sent, since nobody has what it is
-/// for, for example. `None` of every other request.
-fn sent_nowhere(caller: &Caller) -> Option<&PlacesAtClusters> {
-    caller.places_at_clusters().filter(|places| places.is_nowhere())
-}
-
-/// An answer for which nothing was sent: it counts with all that is answered without a cluster, until it is over.
-///
-/// # Errors
-/// 429; those of the answer.
-fn counted_nowhere(
-    places: &PlacesAtClusters,
-    answered: Result<Response<Body>, Refusal>,
-) -> Result<Response<Body>, Refusal> {
-    let held = Permit::keeping(places.admit_nowhere()?);
-    answered.map(|answer| answer.map(|body| body::holding(body, held)))
 }
 
 #[cfg(test)]

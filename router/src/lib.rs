@@ -43,7 +43,6 @@ mod negotiate;
 mod openapi;
 mod own_credential;
 mod own_questions;
-mod places_at_clusters;
 mod plan;
 mod policy;
 mod received;

@@ -215,12 +215,6 @@ impl Refusal {
         matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::Share(_)))
     }
 
-    /// Whether the limit of a flow-control schema is reached: then the request is refused, also where others of its
-    /// clusters have room.
-    pub(crate) fn is_of_schema(&self) -> bool {
-        matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::FlowControl { .. }))
-    }
-
     /// Whether a member answered with a redirect, which is never passed on.
     pub(crate) fn is_redirect(&self) -> bool {
         matches!(self, Self::Member(refusal) if refusal.is_redirect())

@@ -170,7 +170,6 @@ fn flow_control_schema(
         let path = format!("{path}.maxRequestsInflight");
         limit_by(&limit.limit_by, scope, &path, problems);
         queueing(limit.queueing.as_ref(), &path, problems);
-        waits_by_cluster(&limit.limit_by, limit.queueing.as_ref(), (scope, &path), problems);
         if limit.max == 0 && limit.queueing.is_some() {
             problems
                 .error(format!("{path}.queueing"), "is given with max 0, and nobody would ever be let in; remove it");
@@ -184,7 +183,6 @@ fn flow_control_schema(
         }
         limit_by(&bucket.limit_by, scope, &path, problems);
         queueing(bucket.queueing.as_ref(), &path, problems);
-        waits_by_cluster(&bucket.limit_by, bucket.queueing.as_ref(), (scope, &path), problems);
     }
 }
 
@@ -194,24 +192,14 @@ fn limit_by(by: &[LimitBy], scope: policy::PolicyScope, path: &str, problems: &m
         if by[..index].contains(one) {
             problems.warning(field, format!("{one:?} is given twice; remove one of them"));
         } else if *one == LimitBy::Cluster && scope == policy::PolicyScope::Cluster {
-            let message = "Cluster tells nothing apart here: the schemas of an UpstreamCluster are of that cluster alone; \
-                           remove it, or limit what the merged view sends to each cluster in the MergedEndpoint";
+            let message =
+                "Cluster has no effect: the schemas of an UpstreamCluster are of that cluster alone; remove it";
             problems.warning(field, message);
+        } else if *one == LimitBy::Cluster {
+            let message = "Cluster is not possible here: a request counts once, where it comes in; remove it, and give \
+                           limits of one cluster as spec.flowControl.flowControlSchemas of its UpstreamCluster";
+            problems.error(field, message);
         }
-    }
-}
-
-/// Of a request that is sent to several clusters nothing waits at one while it is under way at others.
-fn waits_by_cluster(
-    by: &[LimitBy],
-    queueing: Option<&Queueing>,
-    (scope, path): (policy::PolicyScope, &str),
-    problems: &mut Problems<'_>,
-) {
-    if queueing.is_some() && by.contains(&LimitBy::Cluster) && scope == policy::PolicyScope::MergedView {
-        let message = "is given together with Cluster in limitBy, and nothing waits by cluster: requests that are sent \
-                       to several could wait for each other; remove it, or take Cluster out of limitBy";
-        problems.error(format!("{path}.queueing"), message);
     }
 }
 

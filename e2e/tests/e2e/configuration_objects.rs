@@ -54,7 +54,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
                 {"name": "few", "tokenBucket": {"qps": 10, "burst": 20, "limitBy": ["User"], "queueing": {"maxWait": "750ms"}}},
                 {"name": "none", "maxRequestsInflight": {"max": 0, "countLongRunning": true}},
                 {"name": "free", "exempt": {}},
-                {"name": "each", "maxRequestsInflight": {"max": 1, "limitBy": ["User", "Cluster"]}},
+                {"name": "each", "maxRequestsInflight": {"max": 1, "limitBy": ["User", "Verb"]}},
             ]},
             "logging": {"mode": "Enabled"},
         })
@@ -104,7 +104,6 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let schema = |schema: Value| json!({"flowControl": {"flowControlSchemas": [schema]}});
     let by_cluster = |mut limit: Value| {
         limit["limitBy"] = json!(["User", "Cluster"]);
-        limit["queueing"] = json!({});
         limit
     };
     let reached = |more: Value| {
@@ -181,11 +180,11 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         ),
         (
             merged("all", &schema(json!({"name": "a", "maxRequestsInflight": by_cluster(json!({"max": 1}))}))),
-            "nothing waits by cluster",
+            "take Cluster out of limitBy",
         ),
         (
             merged("all", &schema(json!({"name": "a", "tokenBucket": by_cluster(json!({"qps": 1}))}))),
-            "nothing waits by cluster",
+            "take Cluster out of limitBy",
         ),
         (waiting("2m"), "maxWait is out of range"),
         (waiting("0s"), "maxWait is out of range"),

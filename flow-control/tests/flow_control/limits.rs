@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, FlowControl, GovernedSchema, Limited, MaxRequestsInflight,
-    ProvisionalRequest, RefusalCause, Refused, Resource, SchemaKind, SchemaUsage,
+    AdmittedRequest, Attributes, Dimension, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, RefusalCause,
+    Refused, Resource, SchemaKind, SchemaUsage,
 };
 
 use super::{from, named, one, slots, tenants, tokens, watch};
@@ -37,63 +37,16 @@ async fn a_place_is_free_once_what_holds_it_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn each_key_has_a_limit_of_its_own() {
-    let control = one(slots(1, &[Dimension::User, Dimension::Cluster], None));
+    let control = one(slots(1, &[Dimension::User, Dimension::Verb], None));
     let schema = tenants(&control);
     let (ann, bob) = (from("ann"), from("bob"));
-    let in_eu = Attributes { cluster: Some("eu"), ..ann };
-    let _held = [ann, bob, in_eu].map(|attributes| at_once(schema, &attributes).unwrap());
-    for attributes in [ann, bob, in_eu] {
+    let gets = Attributes { verb: "get", ..ann };
+    let _held = [ann, bob, gets].map(|attributes| at_once(schema, &attributes).unwrap());
+    for attributes in [ann, bob, gets] {
         assert!(at_once(schema, &attributes).is_err());
     }
     let refused = [0, 3, 0, 0];
     assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, admitted: 3, refused, ..SchemaUsage::default() });
-}
-
-/// A token that was spent at one while another refuses would be lost for nothing.
-#[tokio::test(start_paused = true)]
-async fn at_several_clusters_a_request_is_let_in_at_each_or_at_none() {
-    for kind in [slots(1, &[Dimension::Cluster], None), tokens(1, 1, &[Dimension::Cluster], None)] {
-        let control = one(kind);
-        let schema = tenants(&control);
-        let at = |clusters: &[Option<&str>]| {
-            let admitted = schema.admit_at_all(&from("ann"), clusters);
-            admitted.map(|all| all.into_iter().map(ProvisionalRequest::keep).collect::<Vec<_>>())
-        };
-        let of_b = at(&[Some("b")]).unwrap();
-        let before = schema.usage();
-        let (refusing, refused) = at(&[Some("a"), Some("b"), Some("c")]).unwrap_err();
-        assert_eq!((refusing, refused.cause), (1, RefusalCause::Exceeded));
-        let refused = [0, 1, 0, 0];
-        assert_eq!(schema.usage(), SchemaUsage { refused, ..before });
-        let others = at(&[Some("a"), None, Some("c")]).unwrap();
-        assert_eq!((schema.usage().in_flight, schema.usage().admitted), (4, 4));
-        for taken in ["a", "b", "c"] {
-            assert!(at(&[Some(taken)]).is_err(), "{taken}");
-        }
-        drop((of_b, others));
-    }
-}
-
-/// Whoever goes away while it is not known where their request counts has used what it took.
-#[tokio::test(start_paused = true)]
-async fn what_counts_elsewhere_is_given_back_and_what_is_dropped_is_spent() {
-    let control = one(tokens(1, 2, &[], None));
-    let schema = tenants(&control);
-    let provisional = || schema.admit_at_all(&from("ann"), &[None]).unwrap().remove(0);
-    for _ in 0..5 {
-        provisional().withdraw();
-    }
-    assert_eq!(schema.usage(), SchemaUsage::default());
-    drop(provisional());
-    drop(provisional().keep());
-    assert!(at_once(schema, &from("ann")).is_err());
-    assert_eq!(schema.usage().admitted, 2);
-    // What time has brought back meanwhile comes to no more than there may be.
-    tokio::time::advance(Duration::from_secs(2)).await;
-    let late = provisional();
-    tokio::time::advance(Duration::from_secs(10)).await;
-    late.withdraw();
-    assert_eq!(let_in(schema, 5), 2);
 }
 
 /// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.

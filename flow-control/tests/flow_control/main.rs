@@ -23,7 +23,6 @@ fn from(name: &str) -> Attributes<'_> {
         client_address: None,
         verb: "list",
         resource: Some(Resource { group: "", resource: "pods", subresource: None }),
-        cluster: None,
         is_long_running: false,
         width: 1,
         flow: Flow::of(&name),

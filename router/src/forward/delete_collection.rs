@@ -59,10 +59,6 @@ pub(crate) async fn delete_collection(
     all_in_reach(request, &clusters, unknown)?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
-    // A collection of which a part would not be deleted because the request's schema lets in no more there is not
-    // touched, and spends nothing. The places are kept for as long as the deletion lasts: a cluster whose turn comes
-    // late has its own.
-    let _places = request.caller.admit_at_all(clusters.iter().map(|cluster| cluster.name()))?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {

@@ -347,9 +347,6 @@ async fn live(
             }
         }
     }
-    if !clusters.is_empty() {
-        caller.admit_lookup()?;
-    }
     let question = LookupKey {
         holder: caller.holder,
         path: path.into(),

@@ -119,18 +119,16 @@ async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> 
 /// What the clusters say together.
 ///
 /// # Errors
-/// As [`self_review`]; 429, before any is asked, where the request's schema has no token left at one.
+/// As [`self_review`].
 async fn of_clusters(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
     body: &Rewritten,
     scope: &ReviewScope,
 ) -> Result<(Value, Vec<HeaderValue>), Refusal> {
-    let ClientRequest { caller, resource, served, .. } = request;
+    let ClientRequest { resource, served, .. } = request;
     let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
-        let in_reach = clusters.iter().filter(|cluster| cluster.out_of_reach().is_none());
-        let _spent = caller.spend_at_all(in_reach.map(|cluster| cluster.name()))?;
         let ask = |cluster| ask(cluster, request, held.with_body(body.clone(), "application/json"));
         let asked: Vec<_> = clusters.iter().map(ask).collect();
         stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await

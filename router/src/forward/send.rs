@@ -7,14 +7,12 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode, Uri, header};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
-use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
 use super::lasting::Lasting;
 use super::not_let::unless_not_let;
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::places_at_clusters::kept_by_tunnel;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
 use crate::rights::SentRequest;
@@ -55,13 +53,12 @@ async fn answered(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let at_cluster = let_in(cluster, caller, &mut request)?;
     let may_switch = request.headers().contains_key(header::UPGRADE);
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let place = place(cluster, caller, &request, at_cluster)?;
+    let place = place(cluster, caller, &request)?;
     request.extensions_mut().insert(place.clone());
     let mut stage = note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
@@ -183,46 +180,20 @@ fn target(path: &str, query: Option<&str>) -> String {
     target
 }
 
-/// Has a request pass its schema where that counts by cluster, without a wait; gives what it holds of it here. A tunnel
-/// keeps that as well.
-///
-/// # Errors
-/// 429.
-fn let_in(
-    cluster: &Cluster,
-    caller: &Caller,
-    request: &mut Request<Body>,
-) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-    let Some(places) = caller.places_at_clusters() else { return Ok(None) };
-    let admitted = places.admit(cluster.name())?;
-    if let Some(admitted) = &admitted
-        && places.may_switch()
-    {
-        kept_by_tunnel(request.extensions_mut(), Arc::clone(admitted));
-    }
-    Ok(admitted)
-}
-
-/// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there
-/// is one is the member's to say, and its answer may be any other. It is taken before the member can have carried
-/// anything out. What the request holds of its schema, at this cluster or as a whole, is kept with it: both are free
-/// again when the member has done with the request, which may be later than its client has gone.
-fn place(
-    cluster: &Cluster,
-    caller: &Caller,
-    request: &Request<Body>,
-    at_cluster: Option<Arc<AdmittedRequest>>,
-) -> Result<RequestPermit, Refusal> {
+/// Takes a place among the requests to the cluster, also for a request for an upgrade: whether there is one is the
+/// member's to say, and its answer may be any other. It is taken before the member can have carried anything out. The
+/// request's place in its schema is kept with it: both are free again when the member has done with the request, which
+/// may be later than its client has gone.
+fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<RequestPermit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     // The caller may have been authenticated by the earlier cluster.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
     let place = cluster.place(class, caller.holder)?;
-    Ok(match (at_cluster, caller.admitted.get()) {
-        (Some(at_cluster), _) => RequestPermit::keeping((place, at_cluster)),
-        (None, Some(held)) => RequestPermit::keeping((place, Arc::clone(held))),
-        (None, None) => RequestPermit::keeping(place),
+    Ok(match caller.admitted.get() {
+        Some(held) => RequestPermit::keeping((place, Arc::clone(held))),
+        None => RequestPermit::keeping(place),
     })
 }
 

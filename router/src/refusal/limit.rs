@@ -26,7 +26,7 @@ pub(crate) enum LimitRefusal {
     Share(Exceeded),
     /// The limit of the schema that it passes: 429.
     FlowControl {
-        /// The cluster whose own view the schema is of, or at which it counts; `None` for the merged view.
+        /// The cluster whose own view the schema is of; `None` for the merged view.
         cluster: Option<ClusterName>,
         /// The schema, and its limit.
         refused: Box<Refused>,

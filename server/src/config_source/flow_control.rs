@@ -56,20 +56,21 @@ fn at_least_one(number: u32) -> NonZeroU32 {
 
 /// What is given twice counts once.
 fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
-    let mut dimensions: Vec<_> = given.iter().map(|by| dimension(*by)).collect();
+    let mut dimensions: Vec<_> = given.iter().filter_map(|by| dimension(*by)).collect();
     dimensions.sort_unstable();
     dimensions.dedup();
     dimensions
 }
 
-fn dimension(by: LimitBy) -> Dimension {
+/// `None` for `Cluster`: a MergedEndpoint with it is refused, and the schemas of an UpstreamCluster are of one cluster.
+fn dimension(by: LimitBy) -> Option<Dimension> {
     match by {
-        LimitBy::User => Dimension::User,
-        LimitBy::Group => Dimension::Group,
-        LimitBy::ClientAddress => Dimension::ClientAddress,
-        LimitBy::Verb => Dimension::Verb,
-        LimitBy::Resource => Dimension::Resource,
-        LimitBy::Cluster => Dimension::Cluster,
+        LimitBy::User => Some(Dimension::User),
+        LimitBy::Group => Some(Dimension::Group),
+        LimitBy::ClientAddress => Some(Dimension::ClientAddress),
+        LimitBy::Verb => Some(Dimension::Verb),
+        LimitBy::Resource => Some(Dimension::Resource),
+        LimitBy::Cluster => None,
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
         };
         let counted = Limited {
             limit: MaxRequestsInflight { max: 0, count_long_running: true },
-            by: vec![Dimension::User, Dimension::Cluster],
+            by: vec![Dimension::User],
             queueing: None,
         };
         let by = [Dimension::Group, Dimension::ClientAddress, Dimension::Verb, Dimension::Resource];

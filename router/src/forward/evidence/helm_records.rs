@@ -200,12 +200,7 @@ async fn asked(
     let question = question(request, &key, end);
     let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
-    let is_let_in = if askable.is_empty() { Ok(()) } else { request.caller.admit_lookup() };
-    let replies = match is_let_in {
-        Ok(()) => ask_each(askable, question).await,
-        Err(limited) => askable.into_iter().map(|own| (own, Reply::NotPut(limited.clone()))).collect(),
-    };
-    for (cluster, reply) in replies {
+    for (cluster, reply) in ask_each(askable, question).await {
         note(&mut found, cluster.name(), said(&key.release, reply));
     }
     if found.evidence.may.is_empty() {

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{LaterMember, ListQuery, MemberList};
+use super::ask::{ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
 use super::token::LiveContinueToken;
 use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer};
@@ -27,6 +27,7 @@ use crate::refusal::{LimitRefusal, Refusal};
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};
+use crate::topology::Cluster;
 
 /// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
 const AHEAD: usize = 2;
@@ -38,7 +39,7 @@ pub(super) struct LiveAnswer {
     /// What was gathered.
     lists: VecDeque<MemberList>,
     /// The members that are asked once it is their turn, and those that are being asked.
-    later: VecDeque<LaterMember>,
+    later: VecDeque<Arc<Cluster>>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// The one that is being written, and where the cells of its rows stand.
     current: Option<(MemberList, Vec<Option<usize>>)>,
@@ -177,15 +178,10 @@ impl LiveAnswer {
             Some(list) => list,
             None => {
                 while self.asked.len() < AHEAD
-                    && let Some(LaterMember { cluster, place }) = self.later.pop_front()
+                    && let Some(cluster) = self.later.pop_front()
                 {
                     let (question, within) = (self.question.clone(), within(self.partial));
-                    let ask = async move {
-                        let list = MemberList::ask(&cluster, &question, None, within, None).await;
-                        // What is read of it keeps the place from here.
-                        drop(place);
-                        list
-                    };
+                    let ask = async move { MemberList::ask(&cluster, &question, None, within, None).await };
                     self.asked.push_back(ask.boxed());
                 }
                 match self.asked.next().await {

@@ -8,7 +8,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Duration, timeout};
 use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
 use tributary_cacher::wire::{ListParser, Part};
-use tributary_flow_control::AdmittedRequest;
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
@@ -23,14 +22,6 @@ use crate::topology::Cluster;
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// A member that is asked again once it is its turn, because what it says did not fit.
-pub(super) struct LaterMember {
-    /// The member.
-    pub(super) cluster: Arc<Cluster>,
-    /// The request's place there, which is kept until then: once an answer has begun nothing is refused any more.
-    pub(super) place: Option<Arc<AdmittedRequest>>,
-}
-
 /// What every member is asked.
 #[derive(Clone)]
 pub(super) struct ListQuery {
@@ -39,7 +30,7 @@ pub(super) struct ListQuery {
     query: String,
     limit: u64,
     accept: HeaderValue,
-    /// In whose name it is asked, and whose places at the members it takes.
+    /// In whose name it is asked.
     caller: Caller,
 }
 
@@ -56,22 +47,6 @@ impl ListQuery {
         }
         let (info, accept) = (request.info.clone(), HeaderValue::from_static(accept));
         Self { info, query: query.join("&"), limit, accept, caller: request.caller.clone() }
-    }
-
-    /// The request's place at a member, where its schema counts by cluster, to be kept until it is asked again.
-    ///
-    /// # Errors
-    /// 429.
-    pub(super) fn admit_at(&self, cluster: &Cluster) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-        self.caller.admit_at(cluster.name())
-    }
-
-    /// Has the request spend what is spent for good of its schema at all of these members, before the first is asked.
-    ///
-    /// # Errors
-    /// 429; then nothing is spent.
-    pub(super) fn spend_at_all(&self, clusters: &[Arc<Cluster>]) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.caller.spend_at_all(clusters.iter().map(|cluster| cluster.name()))
     }
 
     /// Asks a member. The answer is a success.

@@ -8,10 +8,9 @@ use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, Partial};
-use tributary_flow_control::AdmittedRequest;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{LaterMember, ListQuery, MemberList};
+use super::ask::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
 use crate::flow::fair_share::FairShare;
 use crate::flow::holder::Holder;
@@ -52,7 +51,7 @@ pub(super) struct GatheredPage {
     /// What members said, or have begun to say, in their order.
     pub(super) lists: Vec<MemberList>,
     /// The members that are to be asked again, in their order.
-    pub(super) later: Vec<LaterMember>,
+    pub(super) later: Vec<Arc<Cluster>>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
     /// What members warn of, each text once.
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
@@ -101,11 +100,8 @@ impl GatherProgress {
 /// A cluster, and what it said.
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
-/// What a member that will answer warns of, and the request's place there.
-type Willing = (Vec<HeaderValue>, Option<Arc<AdmittedRequest>>);
-
-/// A cluster, and what it says when it is asked whether it will answer.
-type Sounded = (Arc<Cluster>, Result<Willing, Refusal>);
+/// A cluster, and what it warns of when it is asked whether it will answer.
+type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl GatheredPage {
     /// Starts the page that follows a continue token, or the first page without one. `clusters` are the clusters of the
@@ -153,8 +149,6 @@ impl GatheredPage {
         // Clusters come by name.
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let wanted = &clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..];
-        // Without a limit each is asked, at least whether it will answer. A page asks as many as it turns out to need.
-        let _spent = if limit == 0 { gathering.question.spend_at_all(wanted)? } else { Vec::new() };
         let mut waiting = wanted.iter();
         let mut asked: FuturesOrdered<BoxFuture<'_, ListResult>> = FuturesOrdered::new();
         loop {
@@ -205,7 +199,7 @@ impl GatheredPage {
             // Where the last member's own token is not known yet, the next page begins after it unless it says more.
             self.next = behind.next().map(|next| self.token_at(next));
         } else {
-            self.later = behind.map(|cluster| LaterMember { cluster: Arc::clone(cluster), place: None }).collect();
+            self.later = behind.cloned().collect();
         }
         ControlFlow::Break(())
     }
@@ -214,16 +208,16 @@ impl GatheredPage {
     /// begins.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
-        let asked = later.into_iter().map(|LaterMember { cluster, .. }| async move {
+        let asked = later.into_iter().map(|cluster| async move {
             let said = gathering.sound_out(&cluster).await;
             (cluster, said)
         });
         let asked: Vec<BoxFuture<'_, Sounded>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
         let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
         while let Some((cluster, said)) = answers.next().await {
-            if let Some((warnings, place)) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
+            if let Some(warnings) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
                 self.heard(&cluster, &warnings);
-                self.later.push(LaterMember { cluster, place });
+                self.later.push(cluster);
             }
         }
         Ok(())
@@ -233,9 +227,8 @@ impl GatheredPage {
     /// to be is not there: nothing is told of it, unless there is no other.
     ///
     /// # Errors
-    /// What it says of the request itself: the others would say the same, or never hear of its token. That the
-    /// request's schema lets in no more at the cluster. Where a partial answer is denied, that it does not let us ask
-    /// in the client's name: that does not pass.
+    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a
+    /// partial answer is denied, that it does not let us ask in the client's name: that does not pass.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -252,7 +245,7 @@ impl GatheredPage {
         }
         let (is_served, is_of_request, forbidden) = match refusal.said_by_member() {
             Some(said) => (!says_not_served(said), says_of_list(said), says_forbidden(said)),
-            None => (true, refusal.is_of_request() || refusal.is_of_share() || refusal.is_of_schema(), false),
+            None => (true, refusal.is_of_request() || refusal.is_of_share(), false),
         };
         if is_of_request {
             return Err(expired(refusal, cluster));
@@ -309,9 +302,8 @@ impl Gathering<'_> {
         MemberList::ask(cluster, &self.question, token.as_deref(), within, Some(portion)).await
     }
 
-    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Willing, Refusal> {
-        let place = self.question.admit_at(cluster)?;
-        Ok((MemberList::sound_out(cluster, &self.question, within(self.partial)).await?, place))
+    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
+        MemberList::sound_out(cluster, &self.question, within(self.partial)).await
     }
 }
 

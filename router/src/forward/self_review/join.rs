@@ -77,15 +77,15 @@ type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 /// there: it says nothing.
 ///
 /// # Errors
-/// What a cluster says of the request itself (400, 403, 422): the others would say the same. 429 where the request's
-/// schema lets in no more at one. 403 where none is there.
+/// What a cluster says of the request itself (400, 403, 422): the others would say the same. 403 where none is
+/// there.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
         match said {
             Ok(answer) => answers.push((cluster, answer)),
             Err(refusal) if refusal.forbids_acting() => forbidden = Some(refusal),
-            Err(refusal) if refusal.is_of_request() || refusal.is_of_schema() => return Err(refusal),
+            Err(refusal) if refusal.is_of_request() => return Err(refusal),
             Err(refusal) => unknown.push(format!("{cluster} ({refusal})")),
         }
     }
