@@ -2,6 +2,7 @@
 //! authentication, the server's own paths, WebSockets, the catching of panics, the request log, the audit log.
 
 mod drain;
+mod observed;
 mod own_paths;
 pub mod policy_question;
 mod websocket;
@@ -24,10 +25,12 @@ use crate::authentication::{
 };
 use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
-use crate::listener::{GoawayChance, ListenerRefusal};
+use crate::listener_refusal::ListenerRefusal;
+use crate::listener_settings::GoawayChance;
 use crate::metrics::ServerMetrics;
-use crate::records::observed::{Observed, Observers};
 use crate::{status, traces};
+use observed::Observed;
+pub use observed::Observers;
 use own_paths::OwnPath;
 
 /// Who sends a request that is answered.

@@ -24,6 +24,8 @@ pub mod handler;
 pub mod hosts;
 pub mod kubeconfig;
 pub mod listener;
+pub mod listener_refusal;
+pub mod listener_settings;
 pub mod metrics;
 pub mod output;
 pub mod process;

@@ -6,12 +6,10 @@
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
 //!
-//! Invariant: the number of connections is bounded (by [`CONNECTIONS_MAX`] unless told otherwise); each holds its slot
+//! Invariant: the number of connections is bounded (see [`Bounds`]); each holds its slot
 //! until its socket closes, upgraded ones included.
 
 mod acquaintance;
-pub mod address;
-mod bounds;
 mod coalesce;
 mod connection;
 mod conversation;
@@ -20,11 +18,9 @@ mod goaway;
 mod heads;
 mod http_settings;
 mod interruption;
-mod named_certificates;
 mod outgoing;
 mod proxy_protocol;
 mod received;
-mod refusal;
 mod request;
 mod strangers;
 mod streams;
@@ -48,18 +44,12 @@ use tributary_apimachinery::Permit;
 
 use crate::front::Front;
 use crate::handler::Handler;
+use crate::listener_settings::{Bounds, ProxyProtocolPeers};
 
-pub use address::{ListenAddress, ListenAddressError};
-pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
-pub use goaway::GoawayChance;
-pub use named_certificates::{CertificateName, NamedCertificates};
 use proxy_protocol::ProxyHeaders;
-pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
-pub use refusal::ListenerRefusal;
 use strangers::Strangers;
 use tls::TlsSettings;
-pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 use user_connections::UserConnections;
 

@@ -14,7 +14,8 @@ use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
 use crate::hosts::HostRefusal;
-use crate::listener::{Bounds, ListenerRefusal};
+use crate::listener_refusal::ListenerRefusal;
+use crate::listener_settings::Bounds;
 use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};

@@ -2,5 +2,4 @@
 
 pub(crate) mod bodies;
 pub(crate) mod line_log;
-pub mod observed;
 pub(crate) mod text;

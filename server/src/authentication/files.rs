@@ -15,8 +15,8 @@ use tributary_authentication::{
 
 use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
+use crate::credentials::NamedCertificates;
 use crate::credentials::{ServingCertificateError, certified_key, doubts};
-use crate::listener::NamedCertificates;
 
 /// Why a file cannot be used. Each names the flag, the file and what is wrong.
 #[derive(Debug, thiserror::Error)]

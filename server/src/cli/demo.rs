@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::listener::ListenAddress;
+use crate::listener_settings::ListenAddress;
 
 pub(super) const EXAMPLES: &str = "Examples:
   tributary demo

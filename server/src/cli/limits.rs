@@ -8,7 +8,7 @@ use tributary_router::limits::COLLECTION_BYTES;
 
 use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
-use crate::listener::Bounds;
+use crate::listener_settings::Bounds;
 
 /// Which part of the memory is for objects: half. The other half is for what is not counted with them: what clients
 /// leave unread of clusters' answers; a list that takes the place of what is held, of which everything may have changed

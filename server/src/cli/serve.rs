@@ -15,7 +15,7 @@ use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
 use super::shared::SharedArguments;
 use super::words;
-use crate::listener::{GoawayChance, ListenAddress};
+use crate::listener_settings::{GoawayChance, ListenAddress};
 
 /// What stands below its flags.
 pub(super) const HELP: &str = "Examples:

@@ -11,8 +11,8 @@ use tributary_router::SharedMode;
 
 use super::duration::parse_duration;
 use super::sni_cert_key::SniCertKey;
-use crate::listener::PeerNetwork;
-use crate::listener::tls::{TLS_1_2, TLS_1_3, TlsVersions};
+use crate::listener_settings::PeerNetwork;
+use crate::listener_settings::{TLS_1_2, TLS_1_3, TlsVersions};
 
 /// Who may connect, and how: many users, each with their own rights.
 #[derive(Args, Clone, Debug)]

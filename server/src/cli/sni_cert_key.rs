@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::listener::CertificateName;
+use crate::credentials::CertificateName;
 
 /// A serving certificate, its key, and the names for which clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
-use crate::listener::GoawayChance;
+use crate::listener_settings::GoawayChance;
 use crate::output::print;
 use crate::process::threads::Threads;
 

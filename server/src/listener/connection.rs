@@ -27,7 +27,6 @@ use super::interruption::{Interruptions, Told};
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::received::Received;
-use super::refusal::ListenerRefusal;
 use super::request::ConnectionRequests;
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
@@ -38,6 +37,7 @@ use super::user_connections::UserConnections;
 use crate::authentication::ClientChain;
 use crate::front::{Client, Front};
 use crate::handler::Handler;
+use crate::listener_refusal::ListenerRefusal;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -187,12 +187,23 @@ impl<H: Handler> ClientConnection<H> {
                 }
             };
             if let Err(error) = ended {
-                if let Some(refusal) = ListenerRefusal::of_end(&*error) {
+                if let Some(refusal) = refusal_of_end(&*error) {
                     front.own_metrics().count_refused(refusal);
                 }
                 tracing::debug!(client = %client.address, error, "connection ended");
             }
         }
+    }
+}
+
+/// Returns why hyper refused a head over HTTP/1.1 before it became a request. Over HTTP/2, h2 answers a head that is
+/// too large by 431 and reports nothing.
+fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRefusal> {
+    let error = end.downcast_ref::<hyper::Error>()?;
+    match error {
+        error if error.is_parse_too_large() => Some(ListenerRefusal::HeadTooLarge),
+        error if error.is_parse() => Some(ListenerRefusal::Malformed),
+        _ => None,
     }
 }
 

@@ -74,10 +74,11 @@ mod tests {
     use super::super::outgoing::Outgoing;
     use super::super::strangers::Strangers;
     use super::super::streams::Begun;
-    use super::super::unread::{UNREAD_BYTES_MAX, Unread};
+    use super::super::unread::Unread;
     use super::super::user_connections::UserConnections;
     use super::*;
     use crate::handler::empty;
+    use crate::listener_settings::UNREAD_BYTES_MAX;
     use crate::metrics::ServerMetrics;
 
     /// How long the test waits for what has to come.

@@ -7,6 +7,7 @@ use hyper_util::server::conn::auto;
 
 use super::heads::HEADER_LIST_BYTES_MAX;
 use super::streams::Begun;
+use crate::listener_settings::HEADERS_MAX;
 
 /// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
 /// many clients queue silently beyond the limit; hyper's 200 and kube-apiserver's 100 are too few for a merged view.
@@ -20,9 +21,6 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own
 /// 400 KiB would be held for each stream of a reader that is stuck.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
-/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has
-/// no bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
-pub(super) const HEADERS_MAX: usize = 1000;
 /// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its
 /// watches for ever.
 const PING_INTERVAL: Duration = Duration::from_secs(30);

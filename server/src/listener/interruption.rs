@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 use super::acquaintance::Acquaintance;
 use super::goaway::Parting;
 use super::outgoing::Outgoing;
-use super::refusal::ListenerRefusal;
+use crate::listener_refusal::ListenerRefusal;
 use crate::metrics::ServerMetrics;
 
 /// What a connection is told.

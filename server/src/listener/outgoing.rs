@@ -39,9 +39,9 @@ use tributary_apimachinery::RequestClass;
 use tributary_router::AnswerRoom;
 
 use super::coalesce::OpenStream;
-use super::refusal::ListenerRefusal;
 use super::unread::Unread;
 use crate::handler::Body;
+use crate::listener_refusal::ListenerRefusal;
 use crate::records::bodies::BegunBody;
 use counted::Counted;
 use metered::{Metered, OutgoingBody};
@@ -173,9 +173,9 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::super::coalesce::OpenStreams;
-    use super::super::unread::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
     use super::*;
     use crate::handler::{BoxError, full};
+    use crate::listener_settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
 
     /// A large object that is in memory as a whole, in bytes.
     const OBJECT_BYTES: usize = 64 << 10;

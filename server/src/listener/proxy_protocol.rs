@@ -9,15 +9,14 @@
 //! Whoever may send a header has to: a receiver must not guess, or a client behind a proxy that sends none could send
 //! one of its own.
 
-use std::fmt;
 use std::io;
-use std::net::{AddrParseError, IpAddr, SocketAddr};
-use std::str::FromStr;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ipnet::IpNet;
 use ppp::v2::{Addresses, Command, Protocol};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::listener_settings::ProxyProtocolPeers;
 
 /// What a header of version 2 begins with.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -28,36 +27,6 @@ const LINE_BYTES_MAX: usize = 107;
 /// The most bytes that may follow in a header of version 2. Addresses take 36, and load balancers add some hundred of
 /// what they know of the client; the protocol has it that a receiver of 536 copes with all.
 const FOLLOWING_BYTES_MAX: usize = 4096;
-
-/// The peers that say in front of each connection where it comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyProtocolPeers(pub Vec<PeerNetwork>);
-
-/// One address, or all of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerNetwork(IpNet);
-
-impl FromStr for PeerNetwork {
-    type Err = InvalidPeerNetwork;
-
-    /// `10.0.0.0/8`, `fd00::/8`, `192.0.2.7`.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let address = |_| text.parse::<IpAddr>().map(IpNet::from);
-        let network = text.parse().or_else(address).map_err(|_: AddrParseError| InvalidPeerNetwork(text.to_owned()))?;
-        Ok(Self(network))
-    }
-}
-
-impl fmt::Display for PeerNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A text is no network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
-pub struct InvalidPeerNetwork(String);
 
 /// What takes the headers off, and says in the log when peers send none any more, or again.
 #[derive(Debug, Default)]
@@ -102,12 +71,6 @@ impl ProxyHeaders {
 }
 
 impl ProxyProtocolPeers {
-    /// Whether a peer says where its connections come from. One of IPv4 is the same over a socket of IPv6.
-    fn have(&self, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
-        self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
-    }
-
     async fn client(&self, stream: &mut (impl AsyncRead + Unpin), peer: SocketAddr) -> io::Result<SocketAddr> {
         if !self.have(peer.ip()) {
             return Ok(peer);
@@ -126,7 +89,7 @@ impl ProxyProtocolPeers {
     }
 }
 
-fn refused(problem: impl fmt::Display) -> io::Error {
+fn refused(problem: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("PROXY header: {problem}"))
 }
 
@@ -187,6 +150,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::listener_settings::PeerNetwork;
 
     const TLS: &[u8] = b"\x16\x03\x01 and what follows";
 

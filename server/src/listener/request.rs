@@ -11,11 +11,11 @@ use super::acquaintance::{Acquaintance, UnknownSender};
 use super::coalesce::OpenStreams;
 use super::early_answer::RequestBody;
 use super::goaway::Parting;
-use super::http_settings::HEADERS_MAX;
 use super::outgoing::Outgoing;
-use super::refusal::ListenerRefusal;
 use crate::front::{AuthenticationOutcome, Client, Front, RoomForAnswer};
 use crate::handler::{Body, Handler};
+use crate::listener_refusal::ListenerRefusal;
+use crate::listener_settings::HEADERS_MAX;
 
 /// What the requests of one connection have in common.
 pub(super) struct ConnectionRequests<H> {

@@ -14,13 +14,14 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DistinguishedName, ServerConfig, SupportedProtocolVersion};
+use rustls::{DistinguishedName, ServerConfig};
 use tributary_apimachinery::{ClusterName, HostName};
 use tributary_authentication::RequestedCertificate;
 
-use super::named_certificates::NamedCertificates;
 use crate::authentication::RequestedAuthorities;
+use crate::credentials::NamedCertificates;
 use crate::hosts::{HostTable, HostTls};
+use crate::listener_settings::TlsVersions;
 
 /// The serving certificate of the moment. Connections that are open keep the one they began with.
 pub struct ServingCertificate(ArcSwap<CertifiedKey>);
@@ -58,14 +59,6 @@ impl fmt::Debug for ServingCertificate {
         f.write_str("ServingCertificate(..)")
     }
 }
-
-/// The versions of TLS that are spoken, the newest first.
-pub type TlsVersions = &'static [&'static SupportedProtocolVersion];
-
-/// TLS 1.2 and 1.3.
-pub const TLS_1_2: TlsVersions = &[&rustls::version::TLS13, &rustls::version::TLS12];
-/// TLS 1.3 alone.
-pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];
 
 /// How a listener speaks TLS with the next connection.
 #[derive(Debug)]

@@ -11,15 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::heads::AllHeads;
-
-/// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15
-/// connections that take nothing at all have `HELD_BYTES_MAX` each of it, further ones share the rest. Clients that
-/// read have a few frames each.
-pub const UNREAD_BYTES_MAX: usize = 256 << 20;
-
-/// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large
-/// objects; a client that reads has a few under way.
-pub(super) const HELD_BYTES_MAX: usize = 16 << 20;
+use crate::listener_settings::HELD_BYTES_MAX;
 
 /// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer:
 /// whoever reads is never stopped by those who do not.

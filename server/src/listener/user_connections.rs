@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_router::User;
 
-use super::bounds::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
+use crate::listener_settings::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
 
 /// The connections of each user.
 #[derive(Debug)]

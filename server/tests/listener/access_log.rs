@@ -18,8 +18,8 @@ use tributary_apimachinery::permit::TunnelPermit;
 use tributary_router::{Report, User};
 use tributary_server::access_log::{AccessLog, LoggingModes, PlaceLogging};
 use tributary_server::cli::access_log::AccessLogArguments;
+use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
-use tributary_server::records::observed::Observers;
 
 use crate::fixture::{SOON, Server, start_observed, text};
 

@@ -20,7 +20,7 @@ use tributary_router::{Report, User};
 use tributary_server::audit::Auditor;
 use tributary_server::cli::audit::{AuditArguments, AuditMode};
 use tributary_server::handler::Handler;
-use tributary_server::listener::Bounds;
+use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;

@@ -28,13 +28,14 @@ use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
 use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
+use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{
-    self, Bounds, Drained, GoawayChance, ListenAddress, ListenerRefusal, ProxyProtocolPeers,
-};
+use tributary_server::listener::tls::{ServingCertificate, TlsSettings};
+use tributary_server::listener::{self, Drained};
+use tributary_server::listener_refusal::ListenerRefusal;
+use tributary_server::listener_settings::TLS_1_2;
+use tributary_server::listener_settings::{Bounds, GoawayChance, ListenAddress, ProxyProtocolPeers};
 use tributary_server::metrics::RefusalLabels;
-use tributary_server::records::observed::Observers;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.

@@ -19,12 +19,15 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::ClientCertificates;
 use tributary_server::authentication::{Authenticator, RequestedAuthorities, SharedAuthenticator};
+use tributary_server::credentials::NamedCertificates;
 use tributary_server::credentials::certified_key;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::hosts::{ClusterHosts, HostTable, HostTls, Hosts};
-use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{self, Bounds, NamedCertificates, ProxyProtocolPeers};
+use tributary_server::listener;
+use tributary_server::listener::tls::{ServingCertificate, TlsSettings};
+use tributary_server::listener_settings::TLS_1_2;
+use tributary_server::listener_settings::{Bounds, ProxyProtocolPeers};
 
 use crate::StandIn;
 use crate::fixture::text;

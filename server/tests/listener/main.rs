@@ -39,7 +39,8 @@ use tributary_apimachinery::body::{Body, full};
 use tributary_apimachinery::{Mount, RequestClass};
 use tributary_router::{ForwardedWatch, Peer, Report, User};
 use tributary_server::handler::Handler;
-use tributary_server::listener::{self, BindError, Bounds, Drained};
+use tributary_server::listener::{self, BindError, Drained};
+use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, start, start_within, text};
 

@@ -22,7 +22,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
-use tributary_server::listener::Bounds;
+use tributary_server::listener_settings::Bounds;
 use tributary_server::process::descriptors;
 
 use crate::fixture::{SOON, Server, start_within, text};

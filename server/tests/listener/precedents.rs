@@ -26,7 +26,7 @@ use tributary_router::{
     ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User,
 };
 use tributary_server::handler::Handler;
-use tributary_server::listener::ListenerRefusal;
+use tributary_server::listener_refusal::ListenerRefusal;
 
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};

@@ -18,7 +18,7 @@ use tributary_server::credentials::BearerToken;
 use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::{Client, Front};
 use tributary_server::hosts::{HostTable, Hosts};
-use tributary_server::listener::ListenerRefusal;
+use tributary_server::listener_refusal::ListenerRefusal;
 
 use crate::StandIn;
 use crate::access_log::LogFile;

@@ -26,7 +26,8 @@ use tributary_apimachinery::body::{Body, BoxError, full};
 use tributary_router::{AnswerRoom, Report, User};
 use tributary_server::handler::Handler;
 
-use tributary_server::listener::{Bounds, ListenerRefusal};
+use tributary_server::listener_refusal::ListenerRefusal;
+use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, Server, start, start_within, text};
 

@@ -27,7 +27,8 @@ use crate::exit::Failure;
 use crate::front::Front;
 use crate::hosts::Hosts;
 use crate::listener::tls::TlsSettings;
-use crate::listener::{self, Drained, ProxyProtocolPeers};
+use crate::listener::{self, Drained};
+use crate::listener_settings::{Bounds, ProxyProtocolPeers};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
@@ -131,7 +132,7 @@ impl Endpoint {
         let front = Arc::new(front.sending_away(arguments.goaway_chance));
         let limits = &arguments.limits;
         let connections = descriptors::for_clients(limits.max_connections);
-        let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
+        let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
         let proxies = ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone());
         let serving = parts.clients.spawn(listener::serve(socket, Arc::clone(&running.tls), front, bounds, proxies));
         Ok(Answering { running, serving, parts })

@@ -7,8 +7,8 @@ use crate::cli::ServeArguments;
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::data_directory::{DataDirectory, default_data_directory};
 use crate::exit::Failure;
-use crate::listener::ListenAddress;
 use crate::listener::tls::ServingCertificate;
+use crate::listener_settings::ListenAddress;
 
 /// What this endpoint proves itself by, and what its one client does.
 pub(super) struct ServingIdentity {

@@ -13,9 +13,9 @@ use crate::authentication::AuthenticationFilesError;
 use crate::cli::{Replicas, ServeArguments};
 use crate::config_source::{ConfigurationSources, LoadedConfiguration};
 use crate::exit::Failure;
+use crate::front::Observers;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{Owner, check_replaceable};
-use crate::records::observed::Observers;
 use crate::traces::{Tracer, TracingConfiguration};
 
 /// What an endpoint is made of.

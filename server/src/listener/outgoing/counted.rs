@@ -97,8 +97,9 @@ impl CountedPieces {
 mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
-    use super::super::super::unread::{UNREAD_BYTES_MAX, Unread};
+    use super::super::super::unread::Unread;
     use super::*;
+    use crate::listener_settings::UNREAD_BYTES_MAX;
 
     #[test]
     fn small_pieces_are_counted_until_the_socket_has_them() {

@@ -185,10 +185,10 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::super::super::heads::HEADS_BYTES_MAX;
-    use super::super::super::unread::UNREAD_BYTES_MAX;
     use super::super::counted::Counted;
     use super::super::pieces::PIECE_BYTES;
     use super::*;
+    use crate::listener_settings::UNREAD_BYTES_MAX;
 
     #[tokio::test(start_paused = true)]
     async fn who_has_nothing_unread_may_write_however_much_others_have() {

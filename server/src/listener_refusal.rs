@@ -1,12 +1,10 @@
 //! Why the listener refuses a request, whatever it asks for, and what the client is told.
 
 use http::Response;
-use hyper::Error;
 use tributary_apimachinery::{Status, StatusReason};
 
-use super::http_settings::HEADERS_MAX;
-use super::unread::HELD_BYTES_MAX;
 use crate::handler::Body;
+use crate::listener_settings::{HEADERS_MAX, HELD_BYTES_MAX};
 use crate::status;
 
 /// Why the listener refuses a request, whatever it asks for. The router counts none of these.
@@ -98,17 +96,6 @@ impl ListenerRefusal {
                 let message = "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
                 Status::denied(message)
             }
-        }
-    }
-
-    /// What a connection's end says of a head that was answered without becoming a request: over HTTP/1.1. Over HTTP/2
-    /// a head that is too large is answered 431 by the protocol's own part, which tells nobody.
-    pub(super) fn of_end(end: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        let error = end.downcast_ref::<Error>()?;
-        match error {
-            error if error.is_parse_too_large() => Some(Self::HeadTooLarge),
-            error if error.is_parse() => Some(Self::Malformed),
-            _ => None,
         }
     }
 }

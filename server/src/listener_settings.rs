@@ -1,0 +1,24 @@
+//! The settings of the listener as values: flags are parsed into them, and the listener applies them.
+
+mod address;
+mod bounds;
+mod goaway;
+mod peers;
+
+use rustls::SupportedProtocolVersion;
+
+pub use address::{ListenAddress, ListenAddressError};
+pub use bounds::{Bounds, CONNECTIONS_MAX, UNREAD_BYTES_MAX};
+pub(crate) use bounds::{
+    CONNECTIONS_PART, HEADERS_MAX, HELD_BYTES_MAX, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART,
+};
+pub use goaway::GoawayChance;
+pub use peers::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
+
+/// The accepted versions of TLS, the newest first.
+pub type TlsVersions = &'static [&'static SupportedProtocolVersion];
+
+/// TLS 1.2 and 1.3.
+pub const TLS_1_2: TlsVersions = &[&rustls::version::TLS13, &rustls::version::TLS12];
+/// TLS 1.3 alone.
+pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];

@@ -1,0 +1,45 @@
+//! The peers that send PROXY headers (`--proxy-protocol-from`).
+
+use std::fmt;
+use std::net::{AddrParseError, IpAddr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// The peers that say in front of each connection where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyProtocolPeers(pub Vec<PeerNetwork>);
+
+impl ProxyProtocolPeers {
+    /// Whether a peer says where its connections come from. One of IPv4 is the same over a socket of IPv6.
+    pub(crate) fn have(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
+    }
+}
+
+/// One address, or all of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerNetwork(IpNet);
+
+impl FromStr for PeerNetwork {
+    type Err = InvalidPeerNetwork;
+
+    /// `10.0.0.0/8`, `fd00::/8`, `192.0.2.7`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = |_| text.parse::<IpAddr>().map(IpNet::from);
+        let network = text.parse().or_else(address).map_err(|_: AddrParseError| InvalidPeerNetwork(text.to_owned()))?;
+        Ok(Self(network))
+    }
+}
+
+impl fmt::Display for PeerNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A text is no network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
+pub struct InvalidPeerNetwork(String);
