@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// From one tick to the next. 250 ms: short beside the 5 s of the most frequent question, and for a hundred members
 /// seven questions fall on each. With that, and with what hardly ever changes asked each minute alone
-/// (`router/src/topology/cluster.rs`), 100 idle clusters take 0.42 % of a core and 60 switches of threads a second;
-/// before it was 1.28 % and 270.
+/// (`router/fleet/src/topology/cluster.rs`), 100 idle clusters take 0.42 % of a core and 60 switches of threads a
+/// second; before it was 1.28 % and 270.
 const TICK: Duration = Duration::from_millis(250);
 
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -10,15 +10,15 @@
 //! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
 
 use http::{Request, Response};
+use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
+use tributary_sharing::body::Body;
+use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::long_running::LongRunningPlace;
+use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 
-use crate::body::Body;
 use crate::caller::Caller;
-use crate::flow::fair_share::Portion;
-use crate::flow::long_running::LongRunningPlace;
-use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
 use crate::received::Received;
-use crate::refusal::{Refusal, RequestRefusal};
 use crate::{Router, User, health};
 
 /// A request that was let in.
@@ -116,8 +116,9 @@ mod tests {
     use tributary_authentication::{Authority, Reach, VerifierName};
 
     use super::*;
-    use crate::negotiate::Preferences;
-    use crate::{Limits, RouterConfig, SharedMode, body};
+    use crate::{Limits, RouterConfig, SharedMode};
+    use tributary_answers::negotiate::Preferences;
+    use tributary_sharing::body;
 
     const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
 

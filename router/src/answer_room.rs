@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::refusal::LimitRefusal;
+use tributary_answers::refusal::LimitRefusal;
 
 /// Asks the connection that a request came by whether there is room for its answer. An extension of the request.
 ///

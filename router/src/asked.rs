@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tributary_apimachinery::request_info::{ResourceRequest, requested_resource};
 use tributary_apimachinery::{ClusterName, Verb};
 use tributary_authorization::{Attributes, ResourceAttributes};
+use tributary_fleet::topology::Cluster;
+use tributary_rights::{CallerRights, Candidates};
 
 use crate::caller::Caller;
-use crate::rights::{CallerRights, Candidates};
-use crate::topology::Cluster;
 
 /// The clusters that there are for what a request refers to: where its caller may do this with it.
 pub(crate) async fn candidates_of<'a>(

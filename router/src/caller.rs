@@ -7,41 +7,23 @@ use std::task::Poll;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
-use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
+use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_answers::stream_over::StreamOver;
+use tributary_authentication::UserInfo;
+use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
+use tributary_rights::AuthenticatedUntil;
+use tributary_rights::{Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, User, bounded, given_user};
+use tributary_sharing::flow::holder::Holder;
 
 use tributary_apimachinery::{RequestInfo, Verb, or_never};
 
 use crate::answer_room::AnswerRoom;
-use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
-use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
-use crate::refusal::{Refusal, RequestRefusal};
 use crate::request_trace::{BegunStage, RequestTrace};
-use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, given_user};
-use crate::stream_over::StreamOver;
-use crate::topology::ClusterSetup;
-
-/// Who sends a request, as authentication found, and whose word that is: what a member may be told of it goes by both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    /// What is said of the user. Of those whom a verifier knows `system:authenticated` is among the groups.
-    pub info: UserInfo,
-    /// Who says so, and where that is good.
-    pub authority: Authority,
-}
-
-impl User {
-    /// One of this name and no more, for whom this endpoint itself vouches in all members. `verifier` is what of it
-    /// knows the user, as [`Authority::verifier`].
-    pub fn named(verifier: impl Into<VerifierName>, name: &str) -> Self {
-        let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
-        Self { info, authority: Authority { verifier: verifier.into(), reach: Reach::Everywhere } }
-    }
-}
 
 /// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
 /// for it; whatever is sent to a member for a client takes it as an argument, so that nothing is sent
@@ -129,7 +111,7 @@ impl Caller {
                     return Err(RequestRefusal::Over(StreamOver::Denied).into());
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
-                given.as_ref().map_or(Ok(()), rights::bounded)?;
+                given.as_ref().map_or(Ok(()), bounded)?;
                 let remembered: Option<RememberedActor> = extensions.get().cloned();
                 let actor = match (given, &remembered) {
                     (None, Some(remembered)) => remembered.of(&user.info, &user.authority),
@@ -225,7 +207,7 @@ impl Caller {
                 let (name, groups) = self.acts_as(user)?;
                 Ok(PolicySender::alone(PolicyUser { name, groups }))
             }
-            Who::User(rights) => Ok(rights.sender(info.cluster.as_ref())),
+            Who::User(rights) => Ok(PolicySender::of_user(rights, info.cluster.as_ref())),
         }
     }
 
@@ -363,8 +345,8 @@ mod tests {
     use std::pin::pin;
 
     use super::*;
-    use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::{Router, RouterConfig, SharedMode};
+    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
 
     /// What a client is told of what was sent is never that nothing was.
     #[tokio::test]

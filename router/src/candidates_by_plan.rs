@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
+use tributary_fleet::policy::Policy;
+use tributary_rights::{CallerRights, Candidates};
+use tributary_sharing::limits;
 
 use crate::asked::{attributes, is_of_oneself, proxied_name};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::dispatch::DeniedClusters;
-use crate::limits;
 use crate::plan::ResourcePlan;
-use crate::policy::Policy;
-use crate::refusal::{ClusterRefusal, Refusal};
-use crate::rights::{CallerRights, Candidates};
 
 /// The clusters that may answer a forwarded request: those where the caller may do the action, get the object, or list
 /// the collection. All clusters in personal mode. Waits for the rights in clusters that have just joined.

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tributary_answers::refusal::ONE_CLUSTER;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
+use tributary_fleet::discovery::{ServedResource, Union};
+use tributary_fleet::policy::{Policies, Policy};
+use tributary_fleet::topology::Cluster;
 use tributary_merge::Epochs;
+use tributary_rights::ReadableConfiguration;
+use tributary_views::view::Standing;
 
-use crate::discovery::{ServedResource, Union};
 use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
-use crate::policy::{Policies, Policy};
-use crate::refusal::ONE_CLUSTER;
-use crate::rights::ReadableConfiguration;
-use crate::topology::Cluster;
 use crate::versions::Versions;
-use crate::view::Standing;
 
 /// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
 /// between does not give one request a part of each. Cheap to take: six counters.

@@ -5,10 +5,10 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use tributary_answers::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::{Query, RequestInfo, duration};
 
 use crate::awaited::Awaited;
-use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 
 /// A limit, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,4 +15,4 @@ mod sender;
 pub(crate) use dispatched::{DeniedClusters, Dispatched, SchemaName};
 pub(crate) use places::{Dispatch, DispatchGate};
 pub use places::{DispatchSettings, PlacePolicies};
-pub(crate) use sender::{Counted, PolicySender, PolicyUser};
+pub(crate) use sender::{PolicySender, PolicyUser};

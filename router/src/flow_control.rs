@@ -16,21 +16,22 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use tributary_answers::refusal::{LimitRefusal, Refusal};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
+use tributary_fleet::discovery::Union;
 use tributary_flow_control::{
     Attributes, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Resource, Schema, SchemaUsage,
 };
+use tributary_rights::User;
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::gauges::gauges;
 
-use crate::caller::{Caller, User};
-use crate::discovery::Union;
+use crate::caller::Caller;
 use crate::dispatch::SchemaName;
-use crate::flow::holder::Holder;
-use crate::gauges::gauges;
 use crate::health;
 use crate::received::Received;
-use crate::refusal::{LimitRefusal, Refusal};
 
 /// Flow control of all places.
 #[derive(Clone, Debug, Default)]
@@ -383,7 +384,7 @@ mod tests {
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 
     use super::*;
-    use crate::negotiate::Preferences;
+    use tributary_answers::negotiate::Preferences;
 
     /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies: what
     /// is known to last, and what an aggregated server makes a tunnel of.

@@ -22,7 +22,6 @@ mod rewritten;
 mod room;
 pub(crate) mod self_review;
 pub(crate) mod send;
-pub(crate) mod shared_questions;
 pub(crate) mod storage_versions;
 mod target;
 mod torn_release;

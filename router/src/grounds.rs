@@ -6,4 +6,4 @@ mod evidence;
 mod owner;
 
 pub(crate) use self::evidence::{Evidence, Finding};
-pub(crate) use self::owner::{AnswerOrigin, Meaning, NoOwner, choose_answer_origin, is_denial_told, owner, unknown};
+pub(crate) use self::owner::{AnswerOrigin, Meaning, NoOwner, choose_answer_origin, is_denial_told, owner};

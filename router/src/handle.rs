@@ -10,27 +10,26 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
+use tributary_answers::negotiate::Preferences;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
+use tributary_fleet::discovery::DiscoveryPath;
+use tributary_fleet::metrics::{ClientClass, Decision};
+use tributary_fleet::report;
+use tributary_fleet::topology::Cluster;
 use tributary_proxy::headers::Recipient;
+use tributary_sharing::body::{self, Body};
 
 use crate::admission::{self, Admitted};
-use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::metrics::{ClientClass, Decision};
-use crate::negotiate::Preferences;
 use crate::plan::{Plan, ResourcePlan, plan};
 use crate::received::Received;
-use crate::refusal::{ClusterRefusal, Refusal};
-use crate::report;
 use crate::request_reading::RequestReading;
 use crate::request_trace::RequestTrace;
-use crate::topology::Cluster;
 use crate::unknown_rights::{self, RightsUnknown};
-use crate::view::standing;
-use crate::{Router, User, asked, confinement, deadline, grounds, health, response, switching};
+use crate::{Router, User, asked, confinement, deadline, forward, health, response, switching};
 use observe::Noted;
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
@@ -305,7 +304,7 @@ impl Router {
                 let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));
                 let undescribed = undescribed.filter(|cluster| cluster.undescribed(resource).is_some());
                 let told: Vec<_> = undescribed.map(|cluster| cluster.undescribed_trouble(resource)).collect();
-                grounds::unknown(&self.fleet, resource.clone(), name, (&names, &told)).into()
+                forward::locate::unknown(&self.fleet, resource.clone(), name, (&names, &told)).into()
             }
         }
     }
@@ -329,13 +328,13 @@ impl Router {
             // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
             // Warnings; and discovery comes before all else that kubectl does.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
-                response
-                    .headers_mut()
-                    .extend(standing::warning_header(&status.message).map(|it| (header::WARNING, it)));
+                response.headers_mut().extend(
+                    tributary_answers::warnings::warning_header(&status.message).map(|it| (header::WARNING, it)),
+                );
             }
             _ => {}
         }
-        let warnings = refusal.warnings().iter().filter_map(|text| standing::warning_header(text));
+        let warnings = refusal.warnings().iter().filter_map(|text| tributary_answers::warnings::warning_header(text));
         response.headers_mut().extend(warnings.map(|warning| (header::WARNING, warning)));
         response
     }

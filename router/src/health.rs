@@ -4,12 +4,13 @@
 //! process unready: it still serves the others, and says on each answer what is missing.
 
 use http::{Response, StatusCode};
+use tributary_answers::answer;
 use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{RequestInfo, RequestTarget};
 use tributary_policy::is_health_check;
+use tributary_sharing::body::{self, Body};
 
-use crate::body::{self, Body};
-use crate::report::{ClusterReport, Report};
+use tributary_fleet::report::{ClusterReport, Report};
 
 /// Whether a request asks for this process's own health, which is told however busy it is.
 pub(crate) fn is_check(info: &RequestInfo) -> bool {
@@ -91,5 +92,5 @@ fn cluster_lines(cluster: &ClusterReport) -> Vec<(String, Option<String>)> {
 }
 
 fn text(status: StatusCode, text: String) -> Response<Body> {
-    super::response::with_content_type(status, "text/plain; charset=utf-8", body::full(text))
+    answer::with_content_type(status, "text/plain; charset=utf-8", body::full(text))
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 use tributary_apimachinery::ClusterName;
+use tributary_fleet::topology::{Cluster, ClusterIdentity};
 use tributary_merge::Epochs;
 
-use crate::topology::{Cluster, ClusterIdentity};
 use crate::{KeepEpochs, Router};
 
 /// How often the marks of versions are looked at: they last an hour.

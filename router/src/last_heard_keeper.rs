@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tributary_fleet::last_heard::{KeepLastHeard, LastHeard};
 
 use crate::Router;
-use crate::last_heard::{KeepLastHeard, LastHeard};
 
 /// How long news are gathered before they are kept. 5 s: the answers of a whole fleet that starts are written once or
 /// twice, and who is ended by force loses what clusters said in its last seconds.

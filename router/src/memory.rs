@@ -1,5 +1,6 @@
 //! Reads that are answered from memory.
 
+mod choice;
 mod collection;
 pub(crate) mod get;
 pub(crate) mod list;

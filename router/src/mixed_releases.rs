@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use tributary_answers::helm_record::{KEY_BEGIN, are_records, release_of};
+use tributary_answers::refusal::listed;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, LabelSelector};
 use tributary_merge::{Heads, ObjectFilter};
 
-use crate::helm_record::{KEY_BEGIN, are_records, release_of};
-use crate::refusal::listed;
 use crate::selection::Selection;
 
 /// The number of objects in a piece of work; between pieces other tasks run.

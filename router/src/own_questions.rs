@@ -4,9 +4,9 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request};
 use tributary_apimachinery::ClusterName;
+use tributary_sharing::body;
 
 use crate::Router;
-use crate::body;
 use crate::forward::send::ask_as_ourselves;
 
 /// Where TokenReviews are posted.

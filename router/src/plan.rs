@@ -5,15 +5,15 @@ pub(crate) mod routes;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::request_info::{RequestInfo, RequestTarget, ResourceRequest, Verb};
 use tributary_apimachinery::{ClusterName, Query};
+use tributary_fleet::discovery::{DiscoveryPath, ServedResource, Union};
+use tributary_fleet::metrics::RequestSource;
 
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::{DiscoveryPath, ServedResource, Union};
-use crate::metrics::RequestSource;
 use crate::received::Received;
-use crate::refusal::{Refusal, RequestRefusal};
 
 /// Who answers a request, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,10 +289,10 @@ mod tests {
     use tributary_apimachinery::Consistency;
 
     use super::*;
-    use crate::discovery::MemberDiscovery;
-    use crate::negotiate::Preferences;
-    use crate::policy::Policies;
-    use crate::refusal::RouteRefusal;
+    use tributary_answers::negotiate::Preferences;
+    use tributary_answers::refusal::RouteRefusal;
+    use tributary_fleet::discovery::MemberDiscovery;
+    use tributary_fleet::policy::Policies;
 
     /// A member that serves some resources; `verbs` of each.
     fn union() -> Union {
@@ -316,7 +316,7 @@ mod tests {
             .unwrap()
         };
         let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-        let mut named: crate::discovery::model::GroupList =
+        let mut named: tributary_fleet::discovery::model::GroupList =
             document("coordination.k8s.io", vec![resource("leases", "Lease", &all)]);
         named.items.extend(document("metrics.k8s.io", vec![resource("pods", "PodMetrics", &["get", "list"])]).items);
         named.items.extend(

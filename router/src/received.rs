@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::RequestInfo;
 
-use crate::negotiate::Preferences;
+use tributary_answers::negotiate::Preferences;
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use tributary_answers::negotiate::IncludeObject;
+use tributary_answers::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
+use tributary_answers::refusal::{Refusal, RequestRefusal, Trouble};
 use tributary_apimachinery::{
     ClusterAuthorization, ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest,
 };
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Cluster;
+use tributary_rights::Candidates;
 
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::ServedResource;
-use crate::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
-use crate::refusal::{Refusal, RequestRefusal, Trouble};
-use crate::response::IncludeObject;
-use crate::rights::Candidates;
-use crate::topology::Cluster;
 use crate::versions::Versions;
 use crate::{Router, asked};
 

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
+use tributary_fleet::metrics::{Decision, RequestSource};
 use tributary_policy::LogMode;
 
-use crate::metrics::{Decision, RequestSource};
 use crate::stages::{TraceContext, TracedStage};
 
 /// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over,

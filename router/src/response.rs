@@ -1,43 +1,22 @@
 //! Answers: objects, lists and watch streams in the form that the client asked for.
 
-pub(crate) mod compression;
 pub(crate) mod discovery;
 pub(crate) mod indent;
 pub(crate) mod list;
 pub(crate) mod object_writer;
 pub(crate) mod protobuf;
-pub(crate) mod warnings;
 pub(crate) mod watch;
 pub(crate) mod yaml;
 
-pub(crate) use object_writer::{IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
+pub(crate) use object_writer::{ObjectContext, ObjectWriter};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tributary_apimachinery::Status;
+use tributary_sharing::body::{self, Body};
 
-use crate::body::{self, Body};
-use crate::negotiate::{AnswerForm, Encoding};
-
-/// The size from which frames are given to the connection, in bytes.
-///
-/// HTTP/2 carries 400-byte frames at 144 MB/s and 64 KiB ones at 2.4 GB/s, over one connection with TLS on two cores.
-pub(crate) const FRAME_BYTES: usize = 64 << 10;
-
-/// An answer of JSON text with the headers that kube-apiserver sets on every answer.
-pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    with_content_type(status, Encoding::Json.content_type(), body::full(text.into()))
-}
-
-/// An answer with the headers that kube-apiserver sets on every answer.
-pub(crate) fn with_content_type(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response
-}
+use tributary_answers::answer::with_content_type;
+use tributary_answers::compression;
+use tributary_answers::negotiate::{AnswerForm, Encoding};
 
 /// What kube-apiserver answers where it has no route at all: Go's `http.NotFound`.
 pub(crate) fn page_not_found() -> Response<Body> {

@@ -2,11 +2,11 @@
 //! empty and looks complete.
 
 use http::{HeaderMap, header};
+use tributary_answers::refusal::listed;
+use tributary_answers::warnings::warning_header;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
-use crate::refusal::listed;
 use crate::request::ClientRequest;
-use crate::view::standing::warning_header;
 
 /// Warns of clusters that the selector names and that do not exist for the caller. In personal mode the Warning lists
 /// the existing clusters. With many users a cluster that does not exist and a cluster for which `is_shown` is false get

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 use tributary_merge::ObjectFilter;
 
-use crate::rights::{NamespaceRights, Readable};
+use tributary_rights::{NamespaceRights, Readable};
 
 /// What a list or a watch shows.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::{GroupVersionResource, ResourcePattern};
+use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::model::STALE;
 
 use crate::Router;
-use crate::discovery::Union;
-use crate::discovery::model::STALE;
 
 /// What all clusters serve, once that is known of each.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! What tests and fuzzing of other crates look at, and nobody else needs.
 
-pub use crate::discovery::{MemberDiscovery, Union, model};
-pub use crate::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};
+pub use tributary_fleet::discovery::{MemberDiscovery, Union, model};
 
 use tokio::sync::watch;
+pub use tributary_answers::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_authorization::{User, Visible};
 

@@ -1,9 +1,10 @@
 //! What answers say that lack clusters of which it is not known what their caller may list there.
 
 use http::{HeaderValue, Response, header};
+use tributary_answers::refusal::Trouble;
+use tributary_answers::warnings::warning_header;
 
-use crate::refusal::Trouble;
-use crate::view::standing::{WARNINGS_MAX, warning_header};
+use tributary_views::view::standing::WARNINGS_MAX;
 
 /// The Warning of such an answer. It names none.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tributary_answers::refusal::{ClusterRefusal, Refusal, VersionRefusal};
 use tributary_apimachinery::{
     ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
 };
+use tributary_fleet::topology::{Cluster, ClusterIdentity};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion, OpaqueVersion,
     VersionDecodeError, scope_prefix, split_scope,
 };
+use tributary_sharing::limits::UNKNOWN_CLUSTERS;
 
-use crate::limits::UNKNOWN_CLUSTERS;
-use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
-use crate::rights::{Audience, Candidates, ItemVersions};
-use crate::topology::{Cluster, ClusterIdentity};
+use tributary_rights::{Audience, Candidates, ItemVersions};
 
 /// Reads and writes the versions of one resource, for one request.
 pub(crate) struct Versions {
@@ -344,8 +344,8 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
     use crate::{ClusterAuthorization, MemberRules};
+    use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
 
     /// Versions over the clusters `a`, `b` and `c`.
     pub(crate) fn versions(items: ItemResourceVersions) -> Versions {

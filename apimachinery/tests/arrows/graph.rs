@@ -1,4 +1,4 @@
-//! Which file of a crate names which, and where that leads in a circle.
+//! The arrows between the files of a crate and between its top-level modules, and their cycles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,20 +8,26 @@ use crate::uses::{Use, uses};
 /// A module's path from the crate's root, which is empty.
 type Module = Vec<String>;
 
-/// The files of a crate, and the arrows between them.
+/// The arrows of a crate.
 pub(crate) struct Crate {
-    /// By the file that names, then by the one that is named; of several lines the first.
-    arrows: BTreeMap<String, BTreeMap<String, Arrow>>,
+    files: Graph,
+    modules: Graph,
 }
 
-/// A file names another.
+/// Arrows by start, then by end. Of several lines with the same start and end the graph has the first.
+#[derive(Default)]
+struct Graph(BTreeMap<String, BTreeMap<String, Arrow>>);
+
+/// A file, or a top-level module, names another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Where in `from`, counted from one.
+    /// The file with the name.
+    pub(crate) file: String,
+    /// The line in the file, counted from one.
     pub(crate) line: usize,
-    /// As it is written there.
+    /// The name, as the file spells it.
     pub(crate) path: String,
 }
 
@@ -42,42 +48,65 @@ impl Crate {
             (module(path), file)
         });
         let files = Files(files.collect());
-        let mut arrows: BTreeMap<String, BTreeMap<String, Arrow>> = BTreeMap::new();
+        let mut read = Self { files: Graph::default(), modules: Graph::default() };
         for (from, file) in &files.0 {
             for named in &file.uses {
                 let Some(absolute) = files.absolute(from, &named.path) else { continue };
+                let arrow = |from: &str, to: &str| Arrow {
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                    file: file.path.clone(),
+                    line: named.line,
+                    path: named.path.join("::"),
+                };
+                if let Some((from, to)) = files.modules(from, &absolute) {
+                    read.modules.add(arrow(from, to));
+                }
                 // A parent shows what its children have.
                 let shows_child = named.exported && absolute.starts_with(from);
                 let Some(to) = files.definition(&absolute, 0).filter(|to| to != from && !shows_child) else { continue };
-                let (from, to) = (file.path.clone(), files.0[&to].path.clone());
-                let arrow = Arrow { from: from.clone(), to: to.clone(), line: named.line, path: named.path.join("::") };
-                arrows.entry(from).or_default().entry(to).or_insert(arrow);
+                read.files.add(arrow(&file.path, &files.0[&to].path));
             }
         }
-        Self { arrows }
+        read
     }
 
-    /// The circles, each the shortest of its files.
-    pub(crate) fn circles(&self) -> Vec<Vec<Arrow>> {
+    /// The shortest cycle of each group of files.
+    pub(crate) fn file_cycles(&self) -> Vec<Vec<Arrow>> {
+        self.files.cycles()
+    }
+
+    /// The shortest cycle of each group of top-level modules.
+    pub(crate) fn module_cycles(&self) -> Vec<Vec<Arrow>> {
+        self.modules.cycles()
+    }
+}
+
+impl Graph {
+    fn add(&mut self, arrow: Arrow) {
+        self.0.entry(arrow.from.clone()).or_default().entry(arrow.to.clone()).or_insert(arrow);
+    }
+
+    fn cycles(&self) -> Vec<Vec<Arrow>> {
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
-        for from in self.arrows.keys() {
-            let Some(circle) = self.way_back(from) else { continue };
-            // Each circle is found from all of its files.
-            let files: BTreeSet<String> = circle.iter().map(|arrow| arrow.from.clone()).collect();
-            if seen.insert(files) {
-                found.push(circle);
+        for from in self.0.keys() {
+            let Some(cycle) = self.way_back(from) else { continue };
+            // The loop finds each cycle from all of its members.
+            let members: BTreeSet<String> = cycle.iter().map(|arrow| arrow.from.clone()).collect();
+            if seen.insert(members) {
+                found.push(cycle);
             }
         }
         found
     }
 
-    /// The shortest way from a file to itself.
+    /// The shortest way from a file or module to itself.
     fn way_back(&self, home: &str) -> Option<Vec<Arrow>> {
         let mut came_by: BTreeMap<&str, &Arrow> = BTreeMap::new();
         let mut next = VecDeque::from([home]);
         while let Some(at) = next.pop_front() {
-            for (to, arrow) in self.arrows.get(at).into_iter().flatten() {
+            for (to, arrow) in self.0.get(at).into_iter().flatten() {
                 if came_by.contains_key(to.as_str()) {
                     continue;
                 }
@@ -116,6 +145,26 @@ impl Files {
         }
     }
 
+    /// The top-level modules at the start and at the end of an arrow, if these differ. A re-export counts for the
+    /// module that re-exports, except a re-export of the crate root: it counts for the module that the root names. The
+    /// root itself is no module: all its arrows lead down.
+    fn modules<'a>(&'a self, from: &'a Module, absolute: &'a [String]) -> Option<(&'a str, &'a str)> {
+        let is_module = |name: &String| self.0.contains_key(std::slice::from_ref(name));
+        let first = absolute.first()?;
+        let exported = || self.0.get(&Vec::new())?.uses.iter().find(|named| named.exported && named.name == *first);
+        let to = if is_module(first) {
+            first
+        } else {
+            exported()?
+                .path
+                .iter()
+                .find(|part| !matches!(part.as_str(), "crate" | "self"))
+                .filter(|to| is_module(to))?
+        };
+        let from = from.first()?;
+        (from != to).then_some((from, to))
+    }
+
     /// The module whose file defines what a path leads to, through re-exports.
     fn definition(&self, absolute: &[String], depth: usize) -> Option<Module> {
         let length = (0..=absolute.len()).rev().find(|length| self.0.contains_key(&absolute[..*length]))?;
@@ -134,7 +183,7 @@ impl Files {
 }
 
 #[test]
-fn a_circle_is_found_through_re_exports() {
+fn a_cycle_of_files_is_found_through_re_exports() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::A;"),
@@ -142,14 +191,31 @@ fn a_circle_is_found_through_re_exports() {
         text("a/c.rs", "use std::sync::Arc;\n\n/// Of [`A`](crate::A).\nfn c() {}"),
         text("b.rs", "\nuse crate::A;\nmod tests { use crate::x; }"),
     ]);
-    let read = Crate::read(&files);
-    let circles = read.circles();
-    let shown: Vec<String> = circles
-        .iter()
-        .flatten()
-        .map(|arrow| format!("{}:{} {} {}", arrow.from, arrow.line, arrow.path, arrow.to))
-        .collect();
-    assert_eq!(shown, ["a.rs:2 crate::b::B b.rs", "b.rs:2 crate::A a.rs"]);
+    assert_eq!(shown(Crate::read(&files).file_cycles()), ["a.rs:2 crate::b::B b.rs", "b.rs:2 crate::A a.rs"]);
     files.extend([text("b.rs", "fn b() {}")]);
-    assert_eq!(Crate::read(&files).circles(), Vec::<Vec<Arrow>>::new());
+    assert_eq!(Crate::read(&files).file_cycles(), Vec::<Vec<Arrow>>::new());
+}
+
+#[test]
+fn a_cycle_of_modules_is_found_where_no_two_files_form_one() {
+    let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let mut files = BTreeMap::from([
+        text("lib.rs", "mod a;\nmod b;\npub use a::C;"),
+        text("a.rs", "mod c;\npub use c::C;\nuse crate::b::B;"),
+        text("a/c.rs", "pub struct C;"),
+        text("b.rs", "use crate::a::C;\npub struct B;"),
+    ]);
+    let cycle = ["a.rs:3 crate::b::B b", "b.rs:1 crate::a::C a"];
+    assert_eq!(Crate::read(&files).file_cycles(), Vec::<Vec<Arrow>>::new());
+    assert_eq!(shown(Crate::read(&files).module_cycles()), cycle);
+    files.extend([text("b.rs", "use crate::C;\npub struct B;")]);
+    assert_eq!(shown(Crate::read(&files).module_cycles()), ["a.rs:3 crate::b::B b", "b.rs:1 crate::C a"]);
+    files.extend([text("b.rs", "pub struct B;")]);
+    assert_eq!(Crate::read(&files).module_cycles(), Vec::<Vec<Arrow>>::new());
+}
+
+#[cfg(test)]
+fn shown(cycles: Vec<Vec<Arrow>>) -> Vec<String> {
+    let arrows = cycles.into_iter().flatten();
+    arrows.map(|arrow| format!("{}:{} {} {}", arrow.file, arrow.line, arrow.path, arrow.to)).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
+use tributary_answers::refusal::{PolicyRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource};
 use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, PolicyList, dispatched_verb};
@@ -11,7 +12,6 @@ use tributary_proxy::EndpointSubset;
 
 use super::places::{Dispatch, DispatchGate};
 use super::sender::{Asked, Counted, PolicySender, PolicyUser};
-use crate::refusal::{PolicyRefusal, Refusal};
 use crate::request_trace::RequestTrace;
 
 /// One request, as policies look at it, and what they say of it.

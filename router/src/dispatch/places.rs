@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use tributary_answers::refusal::{PolicyCause, PolicyRefusal};
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{
     Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, PolicyList, Verdict,
@@ -17,7 +18,6 @@ use tributary_policy::{
 use tributary_proxy::EndpointSubset;
 
 use super::sender::{Asked, Counted};
-use crate::refusal::{PolicyCause, PolicyRefusal};
 use crate::request_trace::RequestTrace;
 
 /// The object that has the policies of the merged view.

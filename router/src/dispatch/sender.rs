@@ -13,7 +13,11 @@
 //!                                     one is let in by no policy and a cluster has to be asked what they may
 //! ```
 
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::User;
 use tributary_policy::DispatchAttributes;
+
+use tributary_rights::{CallerRights, Whom};
 
 /// A name and groups, as rules match them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +62,20 @@ impl<User> Counted<User> {
 }
 
 impl PolicySender {
+    /// A user's sender for the policies of a place: of a cluster, or of the merged view (`None`).
+    pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
+        let actor = rights.actor();
+        let seen_as = |User { name, groups }: User<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
+        let acting = seen_as(actor.judged(Whom::Acting));
+        let authenticated = actor.given().map(|_| seen_as(actor.judged(Whom::User)));
+        let counted = match actor.counted_at(place) {
+            Some((name, groups)) => Counted::Less(PolicyUser { name: name.clone(), groups: groups.clone() }),
+            None if authenticated.is_some() => Counted::Authenticated,
+            None => Counted::Acting,
+        };
+        Self { acting, authenticated, counted }
+    }
+
     /// Of whom nothing but this has to be known: the one person who owns the endpoint, whomever they ask to be.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }

@@ -6,30 +6,32 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Response, header};
+use tributary_answers::negotiate::IncludeObject;
+use tributary_answers::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
+use tributary_answers::refusal::{MemberRefusal, Refusal};
+use tributary_answers::warnings;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::{WriteResult, deleted_by_change};
 use tributary_apimachinery::{
     GroupVersionResource, NativeVersion, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, json,
     unmark_object,
 };
+use tributary_fleet::discovery::ResourceKind;
+use tributary_fleet::topology::Cluster;
 use tributary_printers::Printer;
+use tributary_rights::ItemVersions;
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::large_bodies::at_once;
+use tributary_views::view::Deletion;
 
-use super::evidence::helm_release::may_be_record;
 use super::media_type::content_type;
 use super::whole::{Interrupted, whole};
 use crate::Router;
-use crate::body::{self, Body};
-use crate::flow::fair_share::Portion;
-use crate::flow::holder::Holder;
-use crate::flow::large_bodies::{at_once, to_write};
-use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
-use crate::refusal::{MemberRefusal, Refusal};
+use crate::helm_release::may_be_record;
 use crate::request::ClientRequest;
-use crate::response::warnings;
-use crate::response::{self, IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
-use crate::rights::ItemVersions;
-use crate::topology::Cluster;
-use crate::view::Deletion;
+use crate::response::{self, ObjectContext, ObjectWriter};
 
 /// What the client is to be given, and what the write means for later reads.
 pub(crate) struct TranslationOptions {
@@ -94,7 +96,7 @@ pub(crate) async fn translate(
             note(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
     }
-    let turn = request.router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
+    let turn = request.router.large_bodies().turn(room.holder(), text.len().max(form.writing_cost(text.len()))).await;
     turn.run(|| match head.status.is_success() {
         true => translated(request, cluster, head, text, wish),
         false => Ok(as_asked(head, text, form)),
@@ -309,10 +311,10 @@ mod tests {
 
     use super::*;
     use crate::caller::Caller;
-    use crate::discovery::ServedResource;
-    use crate::discovery::model::Resource;
-    use crate::negotiate::Preferences;
     use crate::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, RouterConfig};
+    use tributary_answers::negotiate::Preferences;
+    use tributary_fleet::discovery::ServedResource;
+    use tributary_fleet::discovery::model::Resource;
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
@@ -379,7 +381,7 @@ mod tests {
             };
             note(&router, Holder::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
             let key = ObjectKey::new("", "x");
-            let noted = view.fences.pending_of(crate::view::WrittenBy::Anybody, key.as_str());
+            let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, key.as_str());
             let gone = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
             let expected: Vec<_> = is_gone.then_some(gone).into_iter().collect();
             assert_eq!(noted[0].1.deletions, expected, "{text}");
@@ -456,7 +458,7 @@ mod tests {
                 None,
             )
             .unwrap(),
-            candidates: &crate::rights::Candidates::default(),
+            candidates: &tributary_rights::Candidates::default(),
             info: &RequestInfo::parse("PUT", path, None).unwrap(),
             resource: &resource,
             query: None,
@@ -464,7 +466,7 @@ mod tests {
             preferences: &Preferences::of(&HeaderMap::new(), None),
         };
         assert!(translate(request, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
-        let noted = view.fences.pending_of(crate::view::WrittenBy::Anybody, "n/x");
+        let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, "n/x");
         assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
         drop(all_turns);
     }

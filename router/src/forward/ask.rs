@@ -9,15 +9,15 @@ use futures::{StreamExt, stream};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, timeout_at};
+use tributary_answers::refusal::{LimitRefusal, Refusal, says_forbidden};
+use tributary_fleet::topology::Cluster;
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::flow::fair_share::{Exceeded, FairShare, Portion};
+use tributary_sharing::flow::held_body::whole_within;
+use tributary_sharing::limits::ASKED_AT_ONCE;
 
 use super::send;
-use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::flow::fair_share::{Exceeded, FairShare, Portion};
-use crate::flow::held_body::whole_within;
-use crate::limits::ASKED_AT_ONCE;
-use crate::refusal::{LimitRefusal, Refusal, says_forbidden};
-use crate::topology::Cluster;
 
 /// A question.
 #[derive(Clone)]

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
+use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::large_bodies::{LargeBodies, of_yaml};
 
-use crate::flow::fair_share::Portion;
-use crate::flow::large_bodies::{LargeBodies, of_yaml};
-use crate::refusal::Refusal;
+use tributary_answers::refusal::Refusal;
 
 /// Converts a text whose bytes `portion` counts. `portion` also counts the JSON of YAML. Dropping the future while it
 /// waits for a turn is safe.
@@ -34,8 +34,8 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::flow::fair_share::{FairShare, ShareMetrics};
-    use crate::flow::holder::Holder;
+    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::holder::Holder;
 
     /// Makes 2 KiB of YAML. Their conversion takes as long as that of 128 KiB of JSON.
     fn yaml() -> Bytes {

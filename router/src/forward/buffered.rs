@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 use http::{Method, Request, request};
+use tributary_answers::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, RequestBody};
 use tributary_apimachinery::{Query, Verb};
+use tributary_sharing::body::{self, Body, BoxError};
+use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::held_body::whole_within;
+use tributary_sharing::flow::holder::Holder;
 
 use super::body_turns;
 use super::media_type::content_type;
-use crate::body::{self, Body, BoxError};
-use crate::flow::fair_share::{Exceeded, Portion};
-use crate::flow::held_body::whole_within;
-use crate::flow::holder::Holder;
-use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 
 /// A request with its body read.

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use http::{Request, Response};
+use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::ItemResourceVersions;
+use tributary_sharing::body::{Body, WHOLE_BODY_BYTES_MAX};
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::meant;
 use super::missing_namespace::explained;
 use super::target::send_translated;
-use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
-use crate::refusal::{Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 
 /// Answers a create.

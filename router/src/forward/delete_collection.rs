@@ -7,27 +7,30 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
+use tributary_answers::answer;
+use tributary_answers::helm_record::is_record;
+use tributary_answers::refusal::{
+    ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble,
+};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 use tributary_authorization::Attributes;
+use tributary_fleet::topology::Cluster;
 use tributary_merge::OpaqueVersion;
+use tributary_sharing::body::Body;
+use tributary_sharing::limits::{self, DELETE_OPTIONS_BYTES_MAX};
+use tributary_views::view::{Deletion, standing};
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::asked::attributes;
-use crate::body::Body;
-use crate::helm_record::is_record;
-use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::refusal::{ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
+use crate::deadline;
 use crate::request::ClientRequest;
 use crate::selected_names;
-use crate::topology::Cluster;
 use crate::versions::ClientVersion;
-use crate::view::{Deletion, standing};
-use crate::{deadline, response};
 
 /// Deletes a collection in each wanted cluster that serves it, after clusters were asked for their discovery again.
 ///
@@ -69,7 +72,7 @@ pub(crate) async fn delete_collection(
     answers.sort_by_key(|(cluster, _)| *cluster);
     outcome(answers)?;
     let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-    let mut response = response::json(StatusCode::OK, success);
+    let mut response = answer::json(StatusCode::OK, success);
     selected_names::warn(response.headers_mut(), &request, &wanted, |cluster| request.candidates.has(cluster));
     let left_out = request.left_out();
     standing::warn_left_out(response.headers_mut(), &resource.resource, &left_out);

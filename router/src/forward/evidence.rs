@@ -2,9 +2,7 @@
 
 mod gathered;
 mod helm_records;
-pub(crate) mod helm_release;
 mod kind;
-pub(crate) mod known_releases;
 mod named;
 mod namespace;
 mod node;

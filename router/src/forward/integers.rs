@@ -1,9 +1,9 @@
 //! Whether the answer to a write can carry an integer, asked before the write is sent.
 
+use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};
 use tributary_merge::IntegerResourceVersion;
 
-use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 
 /// How far below the highest version that has an integer form a member's newest known version has to be. A thousand

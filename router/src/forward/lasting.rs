@@ -21,17 +21,17 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::time::Instant;
+use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_answers::stream_over::StreamOver;
 use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb, or_never};
+use tributary_fleet::topology::Cluster;
 use tributary_proxy::{TunnelEnd, TunnelEnder};
+use tributary_rights::FollowedGrant;
+use tributary_sharing::body::{Body, Ending, ended_by, ended_late_by};
 
 use super::media_type::content_type;
-use crate::body::{Body, Ending, ended_by, ended_late_by};
 use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
-use crate::refusal::{Refusal, RequestRefusal};
-use crate::rights::FollowedGrant;
-use crate::stream_over::StreamOver;
-use crate::topology::Cluster;
 
 /// From when on the answer to a short request is followed. A second: what is taken away has to be gone within two, and
 /// nearly all such answers are whole by then.

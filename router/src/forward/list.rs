@@ -23,18 +23,18 @@ mod write;
 use std::sync::Arc;
 
 use http::{Response, header};
+use tributary_answers::negotiate::{Representation, ResponseKind};
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
+use tributary_answers::warnings;
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial, json};
+use tributary_sharing::body::Body;
+use tributary_sharing::limits;
+use tributary_views::view::{Standing, Standings, standing};
 
-use crate::body::Body;
-use crate::limits;
 use crate::mixed_releases::{ReleaseClusters, is_list_of_records};
-use crate::negotiate::{Representation, ResponseKind};
-use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
-use crate::response::warnings;
 use crate::selected_names;
 use crate::unknown_rights;
-use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
 use ask::ListQuery;
 use gather::{GatheredPage, Gathering};
@@ -99,12 +99,12 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
             .without_versions_of(unheld);
     let mut response = answer.respond(router.answer_turns(), caller.holder).await?;
     let own = standing::warnings(&served.resource, &standings);
-    let own = own.iter().filter_map(|text| standing::warning_header(text));
+    let own = own.iter().filter_map(|text| tributary_answers::warnings::warning_header(text));
     let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));
     for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
-    let mixed = mixed.and_then(|text| standing::warning_header(&text));
+    let mixed = mixed.and_then(|text| tributary_answers::warnings::warning_header(&text));
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
     if is_one_unknown {
         unknown_rights::warn(&mut response);

@@ -2,26 +2,28 @@
 
 mod ask;
 mod may_write;
+mod no_owner;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterName, Object, Verb};
+use tributary_fleet::metrics::QuestionAbout;
+use tributary_fleet::topology::Cluster;
 use tributary_merge::CompositeResourceVersion;
+use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
+use tributary_views::view::standing::{self, Standings};
+use tributary_views::view::{KNOWN_WITHIN, View, WrittenBy};
 
-pub(crate) use self::ask::{Found, Located, LookupKey};
+pub(crate) use self::no_owner::unknown;
 use super::ask::{Patience, Question};
-use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::grounds::{self, AnswerOrigin, Meaning, NoOwner};
-use crate::metrics::QuestionAbout;
-use crate::refusal::Refusal;
+pub(crate) use crate::located::{Found, Located, LookupKey};
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 use crate::versions::ClientVersion;
-use crate::view::standing::{self, Standings};
-use crate::view::{KNOWN_WITHIN, View, WrittenBy};
 
 impl Located {
     /// The owner, by what the request says of it.

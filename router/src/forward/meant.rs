@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use tributary_answers::ground::Ground;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::ClusterName;
+use tributary_fleet::topology::Cluster;
 
 use super::buffered::BufferedRequest;
-use super::evidence::helm_release::Release;
 use super::evidence::{self, Gathered, Referenced};
 use super::locate::{Found, Located};
 use super::target::OwnerTarget;
 use super::torn_release;
-use crate::ground::Ground;
 use crate::grounds::Finding;
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::helm_release::Release;
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 use crate::versions::ClientVersion;
 
 /// The cluster that a write means.
@@ -174,7 +174,7 @@ pub(super) fn makes(request: ClientRequest<'_>, held: &BufferedRequest) -> bool 
 }
 
 /// The cluster that the annotation names.
-fn annotated(request: ClientRequest<'_>, held: &BufferedRequest) -> Option<Result<Meant, ClusterRefusal>> {
+fn annotated(request: ClientRequest<'_>, held: &BufferedRequest) -> Option<Result<Meant, Refusal>> {
     let named = held.named_cluster()?;
     Some(configured(request, named).map(|cluster| Meant::of_new(Ground::Annotation, cluster)))
 }
@@ -189,7 +189,7 @@ fn by_precondition(
     held: &BufferedRequest,
     seen: &[ClientVersion],
     found: &[Found],
-) -> Result<Option<Meant>, ClusterRefusal> {
+) -> Result<Option<Meant>, Refusal> {
     let meant = |cluster: &Arc<Cluster>| Ok(Some(Meant::of_new(Ground::Precondition, Arc::clone(cluster))));
     let of_version = |(cluster, _): &&Found| seen.iter().any(|own| own.only_cluster() == Some(cluster.name()));
     if let Some((cluster, _)) = found.iter().find(of_version) {
@@ -204,7 +204,7 @@ fn by_precondition(
         _ => {
             let clusters = of_uid.iter().map(|cluster| cluster.name().clone()).collect();
             let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
-            Err(ClusterRefusal::UidInSeveral { resource, name, clusters })
+            Err(ClusterRefusal::UidInSeveral { resource, name, clusters }.into())
         }
     }
 }
@@ -227,7 +227,7 @@ fn name_of(request: ClientRequest<'_>, held: &BufferedRequest) -> String {
 ///
 /// # Errors
 /// 400 naming the clusters that serve the resource.
-fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, ClusterRefusal> {
+fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, Refusal> {
     let served = request.served;
     let serves = |cluster: &Arc<Cluster>| {
         served.clusters.contains(cluster.name()) || request.configuration.may_serve(cluster, served)
@@ -235,7 +235,7 @@ fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, Cl
     let found = ClusterName::new(name).ok().and_then(|name| request.cluster(&name)).filter(serves);
     found.ok_or_else(|| {
         let (resource, clusters) = (served.resource.clone(), request.serving().cloned().collect());
-        ClusterRefusal::NotServing { resource, named: name.to_owned(), clusters }
+        ClusterRefusal::NotServing { resource, named: name.to_owned(), clusters }.into()
     })
 }
 
@@ -282,7 +282,7 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
     let is_one_unknown = request.candidates.is_one_unknown();
     let is_of_unknown_release = is_one_unknown && ground == Ground::Release;
     let rests_on_unknown = is_one_unknown && (ground.rests_on_others() || evidence.is_weak);
-    let finding = ground.judge(evidence, placement);
+    let finding = evidence.judge(ground, placement);
     if let (Finding::Unsure { .. } | Finding::Perhaps(_), Some(not_put)) = (&finding, not_put) {
         return Err(not_put);
     }

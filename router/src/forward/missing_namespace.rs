@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::Status;
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
 use super::evidence;
 use super::meant::Meant;
-use crate::body::{self, Body};
-use crate::limits::REFUSAL_BYTES_MAX;
-use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 
 /// The answer to a write that makes an object; where the member has no such namespace, with the reason why that cluster

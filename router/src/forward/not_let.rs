@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
+use tributary_answers::refusal::{Beyond, MemberRefusal, NotLet, Refusal};
 use tributary_apimachinery::{ClusterName, rewrite};
+use tributary_fleet::topology::Cluster;
+use tributary_rights::SentRequest;
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::flow::large_bodies::{at_once, of_yaml};
+use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
-use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::flow::large_bodies::{at_once, of_yaml};
-use crate::limits::REFUSAL_BYTES_MAX;
-use crate::refusal::{Beyond, MemberRefusal, NotLet, Refusal};
-use crate::rights::SentRequest;
-use crate::topology::Cluster;
 
 /// What is said to be refused to our account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
+use tributary_answers::answer;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
+use tributary_fleet::openapi;
+use tributary_fleet::topology::Cluster;
+use tributary_rights::CallerRights;
+use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::held_body::whole_within;
+use tributary_sharing::flow::large_bodies::LargeBodies;
 
 use self::taken_back::{KnownObject, TakenBack, body_may_hold, query_may_hold};
 use super::answer::note;
@@ -19,24 +29,11 @@ use super::room;
 use super::send::send;
 use super::whole::seen_in_passing;
 use crate::Router;
-use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use crate::asked;
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::flow::fair_share::Portion;
-use crate::flow::held_body::whole_within;
-use crate::flow::large_bodies::LargeBodies;
-use crate::negotiate::ResponseKind;
 use crate::received::Received;
-use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::response::watch::error;
-use crate::rights::CallerRights;
-use crate::topology::Cluster;
-use crate::{asked, openapi, response};
-
-/// An extension of an answer: the stream of a member's watch, passed as it comes.
-/// Nothing in it knows when this server drains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardedWatch;
 
 /// A request below `/clusters/<name>`, or to a host of the cluster's own: forwarded and answered untouched, but for
 /// what the merged view gave.
@@ -74,7 +71,7 @@ pub(crate) async fn forward(
         Err(refusal) if info.class() == RequestClass::Watch => {
             let form = preferences.form(ResponseKind::Watch)?;
             let error = body::full(error(&refusal.status(), form));
-            return Ok(response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), error));
+            return Ok(answer::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), error));
         }
         Err(refusal) => return Err(refusal),
     };
@@ -120,7 +117,7 @@ async fn passed(
 ) -> Result<Response<Body>, Refusal> {
     let mut answer = send(cluster, caller, request, info, query).await?;
     if info.class() == RequestClass::Watch && answer.status().is_success() {
-        answer.extensions_mut().insert(ForwardedWatch);
+        answer.extensions_mut().insert(answer::ForwardedWatch);
     }
     Ok(answer)
 }

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use tributary_answers::ground::Ground;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterName, GetOptions, Names, ResourceRequest, Verb};
+use tributary_fleet::topology::Cluster;
+use tributary_sharing::body::{Body, WHOLE_BODY_BYTES_MAX};
+use tributary_views::view::standing;
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
@@ -14,16 +20,10 @@ use super::preconditions;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::asked::proxied_name;
-use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
-use crate::ground::Ground;
 use crate::grounds::{Meaning, NoOwner};
-use crate::negotiate::ResponseKind;
 use crate::plan::OwnerRequest;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 use crate::versions::ClientVersion;
-use crate::view::standing;
 
 /// Answers a request for one object.
 ///

@@ -1,10 +1,10 @@
 //! The versions in a write of one object. Tributary reads them before it looks for the object: memory may lack a new
 //! object, and a version that can never match is refused either way.
 
+use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use super::buffered::BufferedRequest;
-use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 

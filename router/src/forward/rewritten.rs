@@ -1,13 +1,13 @@
 //! The request that a member is sent for a client's: its body rewritten in the form that it came in.
 
 use http::{HeaderValue, Request, header};
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::Status;
 use tributary_apimachinery::rewrite::{Rewritten, Translate, VersionOf};
+use tributary_sharing::body::{self, Body};
+use tributary_sharing::flow::large_bodies::LargeBodies;
 
 use super::buffered::BufferedRequest;
-use crate::body::{self, Body};
-use crate::flow::large_bodies::LargeBodies;
-use crate::refusal::Refusal;
 
 impl BufferedRequest {
     /// The request for a member: versions translated by `version`, the annotation taken out,

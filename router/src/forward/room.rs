@@ -1,11 +1,12 @@
 //! Room for the answer to what is sent to a member, taken before it is sent.
 
+use tributary_answers::refusal::Refusal;
+use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
+use tributary_sharing::flow::fair_share::Portion;
+
 use crate::Router;
 use crate::answer_room;
-use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::caller::Caller;
-use crate::flow::fair_share::Portion;
-use crate::refusal::Refusal;
 
 /// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most
 /// objects are smaller as a whole.

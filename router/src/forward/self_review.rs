@@ -14,9 +14,17 @@ use futures::StreamExt;
 use futures::stream;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::Value;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::Rewritten;
 use tributary_authorization::Attributes;
+use tributary_fleet::topology::Cluster;
+use tributary_rights::Candidates;
+use tributary_sharing::body::Body;
+use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::held_body::whole_within;
+use tributary_sharing::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 
 use self::asked::AskedRight;
 use self::concerned::choose_concerned;
@@ -24,16 +32,8 @@ use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
 use crate::answer_room;
-use crate::body::Body;
-use crate::flow::fair_share::{Exceeded, Portion};
-use crate::flow::held_body::whole_within;
-use crate::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
-use crate::negotiate::ResponseKind;
-use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::response;
-use crate::rights::Candidates;
-use crate::topology::Cluster;
 
 /// How long a cluster may take to answer a question about rights. They are answered from memory there.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri, header};
+use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
+use tributary_fleet::topology::Cluster;
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
+use tributary_rights::SentRequest;
+use tributary_sharing::body::{self, Body};
 
 use super::lasting::Lasting;
 use super::not_let::unless_not_let;
-use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
-use crate::rights::SentRequest;
-use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. Its path and `query` take the place of the
 /// message's own. What lasts ends with what opened it.

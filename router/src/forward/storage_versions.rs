@@ -10,16 +10,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::{Request, header};
 use serde::Deserialize;
+use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::documents::StorageVersionHashes;
+use tributary_fleet::topology::Fleet;
+use tributary_sharing::body;
 
 use super::send::ask_as_ourselves;
-use crate::body;
-use crate::discovery::Union;
-use crate::discovery::documents::StorageVersionHashes;
 use crate::dispatch::Dispatch;
-use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
-use crate::topology::Fleet;
 
 /// How long a member is waited for. A document without hashes is of more use than none.
 const PATIENCE: Duration = Duration::from_secs(3);

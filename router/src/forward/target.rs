@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use http::Response;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::rewrite::{self, VersionOf};
 use tributary_apimachinery::{Object, Verb};
+use tributary_fleet::topology::Cluster;
+use tributary_sharing::body::Body;
 
 use super::answer::{TranslationOptions, translate};
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
 use super::{integers, preconditions, room};
-use crate::body::Body;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 
 /// Where a request goes, and what its versions are translated by.
 pub(crate) struct OwnerTarget {

@@ -1,13 +1,13 @@
 //! What would tear a Helm release apart is refused.
 
+use tributary_answers::ground::Ground;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::Verb;
 
 use super::evidence;
-use super::evidence::helm_release::Release;
 use super::locate::Located;
-use crate::ground::Ground;
 use crate::grounds::Finding;
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::helm_release::Release;
 use crate::request::ClientRequest;
 
 /// Refuses to delete an object that is the only one of its name, and any write of a record that is, where several
@@ -22,7 +22,7 @@ pub(super) async fn refuse(request: ClientRequest<'_>, located: &Located) -> Res
     let is_deleted = request.info.verb == Verb::Delete;
     let Some(release) = release.filter(|release| is_deleted || release.is_of_record()) else { return Ok(()) };
     let evidence = evidence::of_release(request, &release).await.evidence;
-    match Ground::Release.judge(evidence, None) {
+    match evidence.judge(Ground::Release, None) {
         Finding::Several(clusters) => {
             let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
             let release = Box::new(release.into_name());

@@ -1,11 +1,11 @@
 //! Forwards paths that no discovery document lists to the only cluster that serves their group and version.
 
 use http::{Request, Response};
+use tributary_answers::refusal::Refusal;
+use tributary_sharing::body::Body;
 
+use super::locate;
 use super::send::send;
-use crate::body::Body;
-use crate::grounds;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
 /// Forwards a request and its answer untouched.
@@ -21,7 +21,7 @@ pub(crate) async fn to_only_cluster(
     let others: Vec<_> = request.may_serve().iter().map(|own| own.name().clone()).collect();
     if !info.verb.is_read() && !others.is_empty() {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
-        return Err(grounds::unknown(router.fleet(), resource, name, (&others, &[])).into());
+        return Err(locate::unknown(router.fleet(), resource, name, (&others, &[])).into());
     }
     send(&cluster, caller, message, info, query).await
 }

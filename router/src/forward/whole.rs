@@ -14,15 +14,15 @@ use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
+use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_apimachinery::ClusterName;
+use tributary_sharing::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
+use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::large_bodies::{LargeBodies, at_once};
+use tributary_sharing::limits::WHOLE_WITHIN;
 
 use crate::Router;
-use crate::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
-use crate::flow::fair_share::{Exceeded, Portion};
-use crate::flow::large_bodies::{LargeBodies, at_once};
-use crate::limits::WHOLE_WITHIN;
-use crate::refusal::{MemberRefusal, Refusal};
 
 /// Why an answer is not there whole.
 #[derive(Debug, thiserror::Error)]
@@ -240,8 +240,8 @@ mod tests {
 
     use super::super::room::ADDED_BYTES;
     use super::*;
-    use crate::flow::fair_share::{FairShare, ShareMetrics};
-    use crate::flow::holder::Holder;
+    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::holder::Holder;
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
         Ok(Frame::data(vec![b'x'; bytes].into()))

@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::ClusterName;
 
-use crate::ground::Ground;
+use tributary_answers::ground::Ground;
 
 /// Which clusters a ground speaks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,23 +40,23 @@ pub(crate) enum Finding {
     Nothing,
 }
 
-impl Ground {
-    /// What speaks for a cluster, or against each. `placement` is the cluster that the configuration names.
-    pub(crate) fn judge(self, evidence: Evidence, placement: Option<&ClusterName>) -> Finding {
-        let Evidence { has, mut may, forbidden, is_weak } = evidence;
+impl Evidence {
+    /// The cluster that a ground means by this evidence. `placement` is the cluster that the configuration names.
+    pub(crate) fn judge(self, ground: Ground, placement: Option<&ClusterName>) -> Finding {
+        let Self { has, mut may, forbidden, is_weak } = self;
         may.retain(|cluster| !has.contains(cluster));
         match <[ClusterName; 1]>::try_from(has) {
             // What it would be chosen for anyway needs no other ground.
-            Ok([only]) if self.rests_on_others() && !may.is_empty() && placement == Some(&only) => Finding::Nothing,
-            Ok([only]) if (self.rests_on_others() || is_weak) && !may.is_empty() => {
+            Ok([only]) if ground.rests_on_others() && !may.is_empty() && placement == Some(&only) => Finding::Nothing,
+            Ok([only]) if (ground.rests_on_others() || is_weak) && !may.is_empty() => {
                 Finding::Unsure { known: only, unknown: may }
             }
             Ok([only]) => Finding::Meant(only),
-            Err(none) if none.is_empty() && self == Self::Release && !may.is_empty() => Finding::Perhaps(may),
-            Err(none) if none.is_empty() && self == Self::Release && !forbidden.is_empty() => {
+            Err(none) if none.is_empty() && ground == Ground::Release && !may.is_empty() => Finding::Perhaps(may),
+            Err(none) if none.is_empty() && ground == Ground::Release && !forbidden.is_empty() => {
                 Finding::Forbidden(forbidden)
             }
-            Err(several) if !several.is_empty() && self == Self::Release => Finding::Several(several),
+            Err(several) if !several.is_empty() && ground == Ground::Release => Finding::Several(several),
             Err(_) => Finding::Nothing,
         }
     }
@@ -79,7 +79,7 @@ mod tests {
             ("c d", "", Finding::Several(names("c d"))),
         ] {
             let evidence = Evidence { has: names(has), may: names(may), forbidden: names("a b"), is_weak: false };
-            assert_eq!(Ground::Release.judge(evidence, None), expected, "{has}; {may}");
+            assert_eq!(evidence.judge(Ground::Release, None), expected, "{has}; {may}");
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
             ("b", "a", Finding::Unsure { known: a(), unknown: names("b") }),
         ] {
             let evidence = Evidence { has: names("a"), may: names(may), is_weak: true, ..Evidence::default() };
-            assert_eq!(Ground::Release.judge(evidence, names(placement).first()), expected, "{may}; {placement}");
+            assert_eq!(evidence.judge(Ground::Release, names(placement).first()), expected, "{may}; {placement}");
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
         ] {
             for ground in grounds {
                 let evidence = Evidence { has: names(has), may: names(may), ..Evidence::default() };
-                let judged = ground.judge(evidence, names(placement).first());
+                let judged = evidence.judge(*ground, names(placement).first());
                 assert_eq!(judged, expected, "{ground:?}: {has}; {may}; {placement}");
             }
         }

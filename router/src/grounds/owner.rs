@@ -1,12 +1,7 @@
 //! Which cluster owns the object of a name: a pure decision, so that a table can test it. Whoever looked into memory,
 //! and whoever asked the clusters, decides here.
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
-
-use crate::ground::Ground;
-use crate::refusal::{ClusterRefusal, Refusal, Trouble};
-use crate::request::ClientRequest;
-use crate::topology::Fleet;
+use tributary_apimachinery::ClusterName;
 
 /// Why no cluster owns a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,42 +116,6 @@ pub(crate) fn choose_answer_origin(none: &NoOwner, is_one_not_asked: bool, is_de
         NoOwner::Nowhere if is_denial_told => AnswerOrigin::Forbidding,
         _ => AnswerOrigin::Own,
     }
-}
-
-impl NoOwner {
-    /// What a client is told that asks for the name: 404, 503 or 409. `told`: what keeps unknown clusters from being
-    /// asked for it, as far as more is known than of the clusters as such.
-    pub(crate) fn refusal(self, request: ClientRequest<'_>, told: &[Trouble]) -> Refusal {
-        let resource = request.resource.resource.clone();
-        let name = request.resource.name.clone().unwrap_or_default();
-        let refusal = match self {
-            Self::Nowhere => ClusterRefusal::NotFound { resource, name, warnings: Vec::new() },
-            Self::RightsUnknown => ClusterRefusal::rights_unknown(resource, name),
-            Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, (&clusters, told)),
-            Self::Unsure { owner, unknown } => {
-                let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown, told));
-                ClusterRefusal::Unsure { resource, name, ground, known: owner, unknown }
-            }
-            Self::Several(clusters) => {
-                ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }
-            }
-            Self::Elsewhere { named, owner } => ClusterRefusal::Elsewhere { resource, name, named, owner },
-        };
-        refusal.into()
-    }
-}
-
-/// 503: not found in the clusters that are known. The advice to come again soon is given where the others may soon be
-/// known, too. The name is empty where the resource itself was not found.
-pub(crate) fn unknown(
-    fleet: &Fleet,
-    resource: GroupVersionResource,
-    name: String,
-    (clusters, told): (&[ClusterName], &[Trouble]),
-) -> ClusterRefusal {
-    let mut own = clusters.iter().filter_map(|name| fleet.cluster(name));
-    let is_out_of_reach = own.any(|cluster| cluster.is_out_of_reach());
-    ClusterRefusal::Unknown { resource, name, unknown: fleet.troubles(clusters, told), is_out_of_reach }
 }
 
 #[cfg(test)]

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use tributary_answers::answer;
+use tributary_answers::negotiate::Preferences;
+use tributary_answers::refusal::{MemberRefusal, Refusal, listed};
 use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_fleet::discovery::documents::StorageVersionHashes;
+use tributary_fleet::discovery::{DiscoveryPath, ServedResource, documents};
+use tributary_fleet::report::{self, Report};
+use tributary_rights::Candidates;
+use tributary_sharing::body::Body;
 
-use crate::body::Body;
 use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::documents::StorageVersionHashes;
-use crate::discovery::{DiscoveryPath, ServedResource, documents};
-use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
 use crate::received::Received;
-use crate::refusal::{MemberRefusal, Refusal, listed};
-use crate::report::{self, Report};
 use crate::request::ClientRequest;
 use crate::request_trace::RequestTrace;
-use crate::rights::Candidates;
-use crate::view::standing;
 use crate::{Router, forward, health, memory, response};
 
 /// Says that clusters are not there for a request because of their policies. Where many users are served it names none:
@@ -31,7 +31,7 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
         Some(_) => "some clusters".to_owned(),
         None => listed(&denied.names().collect::<Vec<_>>()),
     };
-    standing::warning_header(&format!(
+    tributary_answers::warnings::warning_header(&format!(
         "the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"
     ))
 }
@@ -204,7 +204,7 @@ impl Router {
     fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
-            Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
+            Some(version) => Ok(answer::json(StatusCode::OK, version.text.clone())),
             None => Err(self.nobody("said its version yet").into()),
         }
     }

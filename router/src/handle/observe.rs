@@ -3,16 +3,16 @@
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use tokio::time::Instant;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::RequestInfo;
+use tributary_fleet::discovery::Union;
+use tributary_fleet::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
 use tributary_flow_control::SCHEMA_HEADER;
+use tributary_sharing::body::Body;
 
 use crate::Router;
-use crate::body::Body;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::Union;
 use crate::flow_control::PassedSchema;
-use crate::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
-use crate::refusal::Refusal;
 use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 

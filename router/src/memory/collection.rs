@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tributary_answers::refusal::{NotCached, Refusal, RequestRefusal};
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
 use tributary_authorization::Visible;
+use tributary_rights::{Audience, CallerRights, ReadPlace, Readable, SelectedClusters};
+use tributary_views::view::{EarlierStandings, View};
 
 use super::uncached::{self, CollectionRead, CollectionSource};
-use crate::refusal::{NotCached, Refusal, RequestRefusal};
+use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
-use crate::rights::{Audience, CallerRights, ReadPlace, Readable, SelectedClusters};
 use crate::selection::Selection;
-use crate::view::{EarlierStandings, View};
-use crate::views::choice::Lifetime;
 
 /// For how long what somebody may read counts while it is read. A second: what is answered is to be what members gave
 /// within the last two.
@@ -84,7 +84,7 @@ impl ClientRequest<'_> {
     /// policy leaves out a cluster.
     ///
     /// # Errors
-    /// As [`CallerRights::readable`](crate::rights::CallerRights::readable); 403 for a collection that would be
+    /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 for a collection that would be
     /// limited, where the policy says so.
     pub(crate) async fn readable(
         &self,

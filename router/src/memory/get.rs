@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
 use tokio::time::Instant;
+use tributary_answers::negotiate::{Encoding, ResponseKind};
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::{ClusterSelector, GetOptions, Names, Partial};
+use tributary_rights::Readable;
+use tributary_sharing::body::Body;
+use tributary_views::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 
-use crate::body::Body;
-use crate::flow::large_bodies::to_write;
 use crate::grounds::{self, Meaning, NoOwner};
-use crate::negotiate::{Encoding, ResponseKind};
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
-use crate::rights::Readable;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
-use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
-use crate::views::choice::Lifetime;
 
 /// Answers a get. Before a 404, Tributary asks the clusters where the caller may get the object for their discovery
 /// again.
@@ -84,7 +83,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let mark = view.mark(&cluster);
     let mut version = String::new();
     versions.item_versions().of(&mark).write(object.resource_version(), &mut version);
-    let turn = router.large_bodies().turn(request.caller.holder, to_write(form, object.json().len())).await;
+    let turn = router.large_bodies().turn(request.caller.holder, form.writing_cost(object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
         ObjectWriter::new(&view.kind, form, include).write(

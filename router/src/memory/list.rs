@@ -7,31 +7,31 @@ use futures::FutureExt;
 use http::{HeaderValue, Response, header};
 use http_body::Body as _;
 use tokio::time::Instant;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::{Refusal, VersionRefusal};
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
+use tributary_rights::Readable;
+use tributary_sharing::body::{Body, Ending, FRAME_BYTES, ended_by};
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
+use tributary_sharing::limits;
+use tributary_views::view::{EarlierStandings, Standings, Unreached, View, WrittenBy, standing};
 
 use super::uncached::CollectionRead;
 use super::{Collection, collection};
-use crate::body::{Body, Ending, ended_by};
 use crate::caller::Caller;
-use crate::flow::holder::Holder;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
 use crate::forward::list::is_live_token;
-use crate::limits;
 use crate::mixed_releases;
-use crate::negotiate::ResponseKind;
-use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
+use crate::response::ObjectWriter;
 use crate::response::list::{ListAnswer, ListMetadata};
-use crate::response::{FRAME_BYTES, ObjectWriter};
-use crate::rights::Readable;
 use crate::selected_names;
 use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
-use crate::view::{EarlierStandings, Standings, Unreached, View, WrittenBy, standing};
 
 /// Which state a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,13 +197,16 @@ async fn mixed_releases_warning(
         return None;
     }
     let found = mixed_releases::of_list(&read.snapshots, &read.filter).await;
-    standing::warning_header(&found.warning()?)
+    tributary_answers::warnings::warning_header(&found.warning()?)
 }
 
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
 pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>) {
     let Some(readable) = readable else { return };
-    let limited = readable.by_namespace.as_ref().and_then(|_| standing::warning_header("limited to what you may list"));
+    let limited = readable
+        .by_namespace
+        .as_ref()
+        .and_then(|_| tributary_answers::warnings::warning_header("limited to what you may list"));
     answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
     if readable.is_one_unknown {
         unknown_rights::warn(answer);

@@ -3,7 +3,7 @@
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use crate::view::{CollectionObstacle, Standing, Standings};
+use tributary_views::view::{CollectionObstacle, Standing, Standings};
 
 /// A read of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

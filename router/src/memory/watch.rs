@@ -17,23 +17,24 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::Instant;
+use tributary_answers::answer;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
+use tributary_rights::{DeniedAt, NotedRights};
+use tributary_sharing::body::{self, Body, BoxError};
+use tributary_sharing::flow::long_answers::{Length, MEDIUM_BYTES};
+use tributary_sharing::limits;
+use tributary_views::view::{View, standing};
 
 use super::list::{warn_limited, warn_of_names};
 use super::uncached::CollectionRead;
 use super::{Collection, collection};
-use crate::body::{self, Body, BoxError};
-use crate::flow::long_answers::{Length, MEDIUM_BYTES};
-use crate::limits;
-use crate::negotiate::ResponseKind;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
+use crate::response::ObjectWriter;
 use crate::response::watch::{EventWriter, error};
-use crate::response::{self, ObjectWriter};
-use crate::rights::NotedRights;
 use crate::selection::Selection;
-use crate::view::{View, standing};
 use ahead::CatchingUp;
 use bookmarks::{BookmarkFrequency, BookmarkSchedule};
 use followed_policies::FollowedPolicies;
@@ -57,9 +58,10 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     // Before they are asked: what changes from here on is noticed.
-    let noted = caller
-        .rights()
-        .map(|rights| NotedRights::new(rights, request.read_place(), wanted.clone(), caller.dispatched.clone()));
+    let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
+        Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
+    });
+    let noted = caller.rights().map(|rights| NotedRights::new(rights, request.read_place(), wanted.clone(), denied));
     let readable = request.readable("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, readable.as_ref(), CollectionRead::Watch).await?;
     let Collection { view, before, left_out, filter } = collection;
@@ -73,7 +75,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let audience = readable.as_ref().map(|readable| Arc::clone(&readable.audience));
     let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let clusters = filter.clusters.clone();
-    let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
+    let answer = |body| answer::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
     let StartedWatch { watcher, ahead, standings } =
         match start(request, &versions, &view, before, &options, filter).await {
             Ok(started) => started,

@@ -5,11 +5,11 @@
 //! method are [`plan`](crate::plan)'s.
 
 use http::{HeaderMap, header};
+use tributary_answers::negotiate::{Preferences, ResponseKind, is_routed};
+use tributary_answers::refusal::RouteRefusal;
 use tributary_apimachinery::{GroupVersionResource, Verb};
 
-use crate::negotiate::{Preferences, ResponseKind, is_routed};
 use crate::plan::{OwnerRequest, ResourcePlan};
-use crate::refusal::RouteRefusal;
 
 /// What patches are written in.
 const PATCHES: [&str; 4] = [

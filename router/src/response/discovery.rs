@@ -1,12 +1,13 @@
 //! The answers with documents of discovery.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tributary_answers::answer;
+use tributary_answers::negotiate::{AnswerForm, Encoding};
+use tributary_sharing::body::{self, Body};
 
-use crate::body::{self, Body};
-use crate::discovery::document::Document;
-use crate::discovery::documents::DiscoveryForm;
-use crate::discovery::model::AGGREGATED_PARAMETERS;
-use crate::negotiate::{AnswerForm, Encoding};
+use tributary_fleet::discovery::document::Document;
+use tributary_fleet::discovery::documents::DiscoveryForm;
+use tributary_fleet::discovery::model::AGGREGATED_PARAMETERS;
 
 /// Answers with a document of discovery, or 304 if the client has the document already.
 pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
@@ -14,7 +15,7 @@ pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryFor
         // The documents of old are given without a tag, and are not to be kept.
         let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
         return match wish.encoding {
-            Encoding::Json => super::json(StatusCode::OK, document.json),
+            Encoding::Json => answer::json(StatusCode::OK, document.json),
             _ => super::whole(StatusCode::OK, form, document.json.to_vec()),
         };
     }
@@ -27,7 +28,7 @@ pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryFor
     } else {
         let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
         let mut response = if wish.encoding == Encoding::Json {
-            super::json(StatusCode::OK, document.json)
+            answer::json(StatusCode::OK, document.json)
         } else {
             super::whole(StatusCode::OK, form, document.json.to_vec())
         };

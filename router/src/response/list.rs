@@ -7,28 +7,29 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use crate::flow::holder::Holder;
 use bytes::Bytes;
 use futures::poll;
 use futures::stream::{self, Stream};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
+use tributary_answers::answer;
+use tributary_answers::compression::{Gzip, THRESHOLD_BYTES};
+use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{GroupVersionResource, Object};
+use tributary_fleet::topology::ClusterMark;
 use tributary_merge::ListCursor;
+use tributary_rights::{ClusterItemVersions, ItemVersions};
+use tributary_sharing::body::{self, Body, BoxError, FRAME_BYTES};
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::large_bodies::beside;
+use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
+use tributary_views::view::View;
 
-use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
-use super::{FRAME_BYTES, ObjectContext, ObjectWriter, protobuf};
-use crate::body::{self, Body, BoxError};
-use crate::flow::large_bodies::beside;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
-use crate::negotiate::{AnswerForm, Encoding, Representation};
-use crate::refusal::Refusal;
-use crate::rights::{ClusterItemVersions, ItemVersions};
+use super::{ObjectContext, ObjectWriter, protobuf};
 use crate::selection::Selection;
-use crate::topology::ClusterMark;
-use crate::view::View;
 
 /// How much JSON is turned into YAML at one go, in bytes. YAML takes a hundred times as long to write as JSON is
 /// copied: a frame's worth of 64 KiB took 10 ms, and with ten such lists under way another client's get
@@ -119,7 +120,7 @@ impl ListAnswer<'_> {
         let mut list = ListWriter::new(view, cursor, writer, metadata);
         let first = list.next_frame().unwrap_or_default();
         if list.done {
-            return Ok(super::with_content_type(StatusCode::OK, content_type, body::full(first)));
+            return Ok(answer::with_content_type(StatusCode::OK, content_type, body::full(first)));
         }
         let mut made = VecDeque::from([Bytes::from(first)]);
         let share = match share {
@@ -150,13 +151,13 @@ impl ListAnswer<'_> {
         while bytes <= THRESHOLD_BYTES {
             let Some(frame) = long.text().await? else {
                 let whole: Bytes = frames.into_iter().flatten().collect();
-                return Ok(super::with_content_type(StatusCode::OK, content_type, body::full(whole)));
+                return Ok(answer::with_content_type(StatusCode::OK, content_type, body::full(whole)));
             };
             bytes += frame.len();
             frames.push_back(frame);
         }
         long.frames = frames;
-        let mut response = super::with_content_type(StatusCode::OK, content_type, long.into_body());
+        let mut response = answer::with_content_type(StatusCode::OK, content_type, long.into_body());
         if is_compressed {
             super::mark_compressed(response.headers_mut());
         }

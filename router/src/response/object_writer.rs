@@ -1,37 +1,13 @@
 //! Writes one object in the form that a client asked for, by splicing its text.
 
 use jiff::Timestamp;
-use tributary_apimachinery::{GroupVersionResource, Object, Rendering};
+use tributary_answers::negotiate::{AnswerForm, Encoding, IncludeObject, MetaVersion, Representation};
+use tributary_apimachinery::{Object, Rendering};
+use tributary_fleet::discovery::ResourceKind;
+use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Printer, Row, column};
 
 use super::protobuf;
-use crate::discovery::model::Nature;
-use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
-use crate::topology::ClusterMark;
-
-/// What a Table's rows carry besides cells (`includeObject`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum IncludeObject {
-    /// Nothing.
-    None,
-    /// The metadata: the default.
-    #[default]
-    Metadata,
-    /// The whole object.
-    Object,
-}
-
-impl IncludeObject {
-    /// Reads the query parameter.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "" | "Metadata" => Some(Self::Metadata),
-            "None" => Some(Self::None),
-            "Object" => Some(Self::Object),
-            _ => None,
-        }
-    }
-}
 
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,26 +16,6 @@ pub(crate) enum ObjectContext {
     Alone,
     /// An item of a list.
     Item,
-}
-
-/// What is known of a resource's kind: enough to write lists of it.
-#[derive(Clone, Debug)]
-pub(crate) struct ResourceKind {
-    /// The resource.
-    pub resource: GroupVersionResource,
-    /// The kind of its objects.
-    pub kind: Box<str>,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// Prints its Tables.
-    pub printer: Printer,
-}
-
-impl ResourceKind {
-    /// What members have to agree on to be shown as one.
-    pub(crate) fn nature(&self) -> Nature<'_> {
-        Nature { kind: &self.kind, namespaced: self.namespaced }
-    }
 }
 
 /// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
+use tributary_rights::{ClusterItemVersions, ItemVersions};
+use tributary_views::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
 use super::{ObjectContext, ObjectWriter, protobuf};
-use crate::negotiate::{AnswerForm, Encoding, Representation};
-use crate::rights::{ClusterItemVersions, ItemVersions};
-use crate::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
 /// Writes the frames of one watch.
 pub(crate) struct EventWriter {

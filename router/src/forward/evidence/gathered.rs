@@ -1,7 +1,8 @@
 //! What was found out for a ground on which a write means a cluster.
 
+use tributary_answers::refusal::{Refusal, Trouble};
+
 use crate::grounds::Evidence;
-use crate::refusal::{Refusal, Trouble};
 
 /// What speaks for clusters, and what keeps some from telling more.
 #[derive(Default)]

@@ -8,22 +8,22 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
+use tributary_answers::helm_record::has_type;
+use tributary_answers::refusal::{Refusal, Trouble};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::metrics::QuestionAbout;
+use tributary_fleet::topology::Cluster;
+use tributary_views::view::WrittenBy;
 
 use super::gathered::Gathered;
-use super::helm_release::Release;
-use super::known_releases::ReleaseKey;
 use super::named::object;
-use crate::discovery::ServedResource;
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::grounds::Evidence;
-use crate::helm_record::has_type;
-use crate::metrics::QuestionAbout;
-use crate::refusal::{Refusal, Trouble};
+use crate::helm_release::Release;
+use crate::known_releases::ReleaseKey;
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
-use crate::view::WrittenBy;
 
 /// Which clusters have records of a release. Nobody is asked where there is one cluster, and so nothing to choose.
 ///

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tributary_fleet::topology::Cluster;
+
 use crate::grounds::Evidence;
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 
 /// Finds the clusters that serve the resource, and those that may. A cluster out of reach counts by its last discovery.
 pub(in crate::forward) fn of_kind(request: ClientRequest<'_>) -> Evidence {

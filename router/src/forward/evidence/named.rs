@@ -1,13 +1,13 @@
 //! Which clusters have an object of a name that a write names.
 
+use tributary_answers::refusal::{Refusal, Trouble};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
+use tributary_rights::Candidates;
 
 use super::gathered::Gathered;
 use crate::forward::locate::{Lookup, ask_unknown, locate};
 use crate::grounds::Evidence;
-use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
-use crate::rights::Candidates;
 
 /// Which clusters have an object of this name, of those that count.
 ///

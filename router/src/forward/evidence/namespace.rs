@@ -1,12 +1,12 @@
 //! Which clusters have the namespace that a write is in.
 
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::GroupVersionResource;
 
 use super::gathered::Gathered;
 use super::kind::of_kind;
 use super::named::of_name;
 use crate::grounds::Evidence;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
 /// Which of the clusters that serve the resource have the namespace. Where the caller may not make anything in it

@@ -1,13 +1,13 @@
 //! Which clusters have the node that a new Pod names, or what a Binding names.
 
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::GroupVersionResource;
+use tributary_rights::Candidates;
 
 use super::gathered::Gathered;
 use super::named::of_name;
 use crate::forward::buffered::BufferedRequest;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::rights::Candidates;
 
 /// Which clusters have the node that a new Pod is bound to; for a Binding, the Pod that is bound, or else the node.
 ///

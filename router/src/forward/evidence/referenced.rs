@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::rewrite::Reference;
 use tributary_apimachinery::{
     GroupVersion, Object, ObjectKey, ResourceRequest, is_namespace_name, is_path_segment_name,
 };
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Cluster;
 
 use super::named::object;
 use crate::Router;
-use crate::discovery::ServedResource;
 use crate::forward::buffered::BufferedRequest;
 use crate::forward::locate::{Found, Lookup, locate};
 use crate::grounds::{Meaning, NoOwner};
-use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
-use crate::topology::Cluster;
 
 /// What was found by a reference.
 pub(in crate::forward) struct Referenced {

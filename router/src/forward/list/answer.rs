@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::flow::holder::Holder;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, FuturesOrdered};
@@ -11,23 +10,25 @@ use futures::{FutureExt, StreamExt};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use tributary_answers::answer;
+use tributary_answers::compression::{Gzip, THRESHOLD_BYTES};
+use tributary_answers::negotiate::{AnswerForm, Encoding};
+use tributary_answers::refusal::{LimitRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, Partial};
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Cluster;
 use tributary_merge::{CompositeResourceVersion, Epochs};
+use tributary_sharing::body::{self, Body, BoxError, FRAME_BYTES};
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
+use tributary_sharing::limits::GATHERED_BYTES_MAX;
 
 use super::ask::{ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
 use super::token::LiveContinueToken;
 use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer};
-use crate::body::{self, Body, BoxError};
-use crate::discovery::ServedResource;
-use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
-use crate::limits::GATHERED_BYTES_MAX;
-use crate::negotiate::{AnswerForm, Encoding};
-use crate::refusal::{LimitRefusal, Refusal};
-use crate::response::compression::{Gzip, THRESHOLD_BYTES};
+use crate::response;
 use crate::response::indent::Indent;
-use crate::response::{self, FRAME_BYTES};
-use crate::topology::Cluster;
 
 /// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
 const AHEAD: usize = 2;
@@ -123,13 +124,13 @@ impl LiveAnswer {
         while bytes <= THRESHOLD_BYTES {
             let Some(frame) = self.next_frame().await? else {
                 let whole: Bytes = frames.into_iter().flatten().collect();
-                return Ok(response::with_content_type(StatusCode::OK, encoding.content_type(), body::full(whole)));
+                return Ok(answer::with_content_type(StatusCode::OK, encoding.content_type(), body::full(whole)));
             };
             bytes += frame.len();
             frames.push_back(Bytes::from(frame));
         }
         let written = LiveListBody { frames, list: self, gzip: gzip.then(Gzip::default), ended: false, share };
-        let mut response = response::with_content_type(StatusCode::OK, encoding.content_type(), written.into_body());
+        let mut response = answer::with_content_type(StatusCode::OK, encoding.content_type(), written.into_body());
         if gzip {
             response::mark_compressed(response.headers_mut());
         }

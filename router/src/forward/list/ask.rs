@@ -6,18 +6,18 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Duration, timeout};
+use tributary_answers::refusal::{MemberRefusal, Refusal};
+use tributary_answers::warnings;
 use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
 use tributary_cacher::wire::{ListParser, Part};
+use tributary_fleet::topology::Cluster;
+use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
+use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
-use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
-use crate::flow::fair_share::Portion;
 use crate::forward::send::send;
-use crate::limits::REFUSAL_BYTES_MAX;
-use crate::refusal::{MemberRefusal, Refusal};
 use crate::request::ClientRequest;
-use crate::response::warnings;
-use crate::topology::Cluster;
 
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
@@ -270,7 +270,7 @@ impl Texts {
 
     fn clear(&mut self) {
         // What was read ahead is given back at once; a frame's worth is used again.
-        if self.text.capacity() > 2 * crate::response::FRAME_BYTES {
+        if self.text.capacity() > 2 * tributary_sharing::body::FRAME_BYTES {
             *self = Self::default();
         }
         self.text.clear();

@@ -7,19 +7,19 @@ use futures::stream::{self, FuturesOrdered};
 use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
+use tributary_answers::refusal::{
+    MemberRefusal, NotLet, Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list,
+};
 use tributary_apimachinery::{ClusterName, Partial};
+use tributary_fleet::topology::Cluster;
 use tributary_merge::{CompositeResourceVersion, Epochs};
+use tributary_sharing::flow::fair_share::FairShare;
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::limits::GATHERED_BYTES_MAX;
+use tributary_views::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
 
 use super::ask::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
-use crate::flow::fair_share::FairShare;
-use crate::flow::holder::Holder;
-use crate::limits::GATHERED_BYTES_MAX;
-use crate::refusal::{
-    MemberRefusal, NotLet, Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list,
-};
-use crate::topology::Cluster;
-use crate::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
 
 /// How long a cluster may take to give its list where the rest is answered without it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterName;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use crate::refusal::VersionRefusal;
+use tributary_answers::refusal::VersionRefusal;
 
 /// Where a page goes on: unpadded base64url of this as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

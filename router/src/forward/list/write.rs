@@ -3,14 +3,15 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tributary_answers::negotiate::IncludeObject;
+use tributary_answers::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use tributary_apimachinery::{ItemResourceVersions, NativeVersion, json, mark_object};
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Column, Printer, Row, column};
 
 use super::ask::Item;
-use crate::discovery::ServedResource;
-use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
-use crate::response::{IncludeObject, protobuf, yaml};
-use crate::topology::ClusterMark;
+use crate::response::{protobuf, yaml};
 
 /// How the list is written.
 #[derive(Clone, Copy)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 use serde_json::{Value, json};
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::Verb;
+use tributary_fleet::metrics::QuestionAbout;
+use tributary_sharing::limits::REVIEW_ANSWER_BYTES_MAX;
 
 use super::{ASKED_WITHIN, Located};
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
-use crate::limits::REVIEW_ANSWER_BYTES_MAX;
-use crate::metrics::QuestionAbout;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
 /// Where such reviews are posted (`authorization.k8s.io/v1`; apiserver's RBAC lets every authenticated user:
@@ -98,8 +98,8 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::flow::fair_share::{FairShare, ShareMetrics};
-    use crate::flow::holder::Holder;
+    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::holder::Holder;
 
     #[test]
     fn only_a_plain_no_is_none() {

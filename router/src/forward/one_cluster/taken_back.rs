@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
+use tributary_answers::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
 use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIX, BodyKind, Format, RequestBody, Rewritten, VersionOf};
 use tributary_apimachinery::{ClusterName, CollectionVersion, Query, ResourceRequest, ResourceVersion, Verb};
 use tributary_merge::{Foreign, VersionDecodeError};
+use tributary_rights::Candidates;
 
 use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
-use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
-use crate::rights::Candidates;
 use crate::versions::{ClientVersion, Versions};
 
 /// How a composite version begins in its two forms. A continue token begins so, too, or as [`OF_TOKEN`] says.

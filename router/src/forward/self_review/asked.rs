@@ -6,7 +6,7 @@ use tributary_apimachinery::rewrite::{Format, RequestBody};
 use tributary_apimachinery::wire::{self, Malformed};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
-use crate::refusal::Refusal;
+use tributary_answers::refusal::Refusal;
 
 /// The first bytes of a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ServiceAccount};
+use tributary_rights::Candidates;
 
 use super::asked::AskedRight;
 use crate::asked::is_of_oneself;
 use crate::forward::evidence;
 use crate::grounds::Evidence;
 use crate::request::ClientRequest;
-use crate::rights::Candidates;
 
 /// Chooses the candidates that a review concerns; all candidates if none is known to have the namespace or the account.
 /// Memory answers for cached kinds. Other kinds need a request to the clusters, for some seconds at most.

@@ -4,16 +4,15 @@ use std::collections::HashSet;
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
+use tributary_answers::negotiate::ResponseKind;
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::AUTHENTICATED_GROUP;
 use tributary_authentication::{CREDENTIAL_ID, UserInfo};
+use tributary_rights::CallerRights;
+use tributary_sharing::body::Body;
 
-use crate::body::Body;
-use crate::negotiate::ResponseKind;
-use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response;
-use crate::rights::CallerRights;
-use crate::view::standing;
 
 /// Answers a SelfSubjectReview. A Warning says what some of the clusters are not told: it names none, for perhaps the
 /// client may not know of them, and each says itself whom it sees.
@@ -64,5 +63,5 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         "some clusters are not told {}; kubectl --context NAME auth whoami says what one is told",
         parts.join(", ")
     );
-    standing::warning_header(&text)
+    tributary_answers::warnings::warning_header(&text)
 }

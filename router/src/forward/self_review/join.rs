@@ -2,12 +2,12 @@
 
 use http::HeaderValue;
 use serde_json::{Value, json};
+use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal};
+use tributary_answers::warnings::lacking;
 use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
 
 use super::asked::AskedRight;
 use super::rules;
-use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
-use crate::response::warnings::lacking;
 
 /// How a right comes of those in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

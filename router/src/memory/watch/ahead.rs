@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, CollectionVersion};
 use tributary_cacher::Cacher;
 use tributary_merge::CompositeResourceVersion;
 
-use crate::refusal::{ClusterRefusal, Refusal};
-use crate::view::{Standing, View};
+use tributary_views::view::{Standing, View};
 
 /// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
 pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tributary_answers::stream_over::StreamOver;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
+use tributary_rights::ScopeChange;
 
 use crate::dispatch::Dispatched;
-use crate::rights::ScopeChange;
-use crate::stream_over::StreamOver;
 
 /// The policies of one watch.
 pub(super) struct FollowedPolicies {

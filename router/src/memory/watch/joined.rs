@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::response::FRAME_BYTES;
+use tributary_sharing::body::FRAME_BYTES;
 
 /// Joins the frames of one turn into ones of about 64 KiB. A single one is passed on as it is, shared by all who watch.
 pub(super) struct FrameJoiner<'a> {

@@ -9,9 +9,9 @@ use tributary_merge::{
     BatchOutcome, CompositeResourceVersion, EventVersion, Log, ObjectFilter, Progress, WatchEvent, Watcher, concerns,
 };
 use tributary_proxy::Peer;
+use tributary_views::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 
 use crate::selection::Selection;
-use crate::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 
 /// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
 /// and the log is held for some microseconds.
@@ -155,7 +155,7 @@ mod tests {
     use tributary_apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
 
     use super::*;
-    use crate::limits::Limits;
+    use tributary_sharing::limits::Limits;
 
     fn filter(view: &View, namespace: Option<&str>) -> Arc<Selection> {
         let (labels, fields) = (LabelSelector::default(), FieldSelector::default());

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use tributary_answers::refusal::{Refusal, VersionRefusal};
 use tributary_apimachinery::{ClusterName, ResourceVersion, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, Log, TooOld, Watcher};
+use tributary_views::view::{EarlierStandings, Standings, Unreached, View, WrittenBy};
 
 use super::ahead::{Ahead, members_behind};
 use crate::Router;
-use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
-use crate::view::{EarlierStandings, Standings, Unreached, View, WrittenBy};
 
 /// Why a watch does not start, by how its client is told.
 pub(super) enum NotStarted {
@@ -51,7 +51,7 @@ pub(super) async fn start(
     let held = Arc::clone(log.head());
     let watcher = place.watcher(view, &log, Arc::new(filter))?;
     drop(log);
-    let standings = view.standings_with(before, &held).map_err(|refusal| NotStarted::of(refusal.into()))?;
+    let standings = view.standings_with(before, &held).map_err(NotStarted::of)?;
     Ok(StartedWatch { watcher, ahead, standings })
 }
 

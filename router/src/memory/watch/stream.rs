@@ -15,19 +15,19 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
+use tributary_answers::refusal::{Refusal, RequestRefusal, VersionRefusal};
+use tributary_apimachinery::or_never;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEvent};
+use tributary_rights::{FollowedRights, ScopeChange};
+use tributary_sharing::flow::long_answers::AnswerTurn;
 
 use super::ahead::CatchingUp;
 use super::bookmarks::{BookmarkSchedule, Due};
 use super::followed_policies::FollowedPolicies;
 use super::joined::FrameJoiner;
 use super::source::LogPosition;
-use tributary_apimachinery::or_never;
 
-use crate::flow::long_answers::AnswerTurn;
-use crate::refusal::{Refusal, RequestRefusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
-use crate::rights::{FollowedRights, ScopeChange};
 
 /// Where a stream is.
 pub(super) enum StreamPhase {

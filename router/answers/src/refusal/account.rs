@@ -1,0 +1,132 @@
+//! What this endpoint's account in a cluster may not do in users' names, and what the cluster's administrator does
+//! about it.
+
+use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, Status};
+
+use super::wording::leaves_out;
+
+/// The cluster does not let its account do something in a user's name: 503, without the advice to come again, for an
+/// administrator has to act first.
+#[derive(Clone, Debug)]
+pub struct NotLet {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// What is beyond the bounds of the account, which acts in users' names otherwise (constrained impersonation,
+    /// KEP-5284): its administrator has chosen so. `None` where it may not act as the user at all.
+    pub beyond: Option<Beyond>,
+    /// Whether the client asks several clusters, and can leave this one out.
+    pub is_one_of_several: bool,
+}
+
+/// What is beyond an account's bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// What is asked for: `list secrets`.
+    what: String,
+    /// How `tributary join` is to be run, so that it is within them.
+    flags: &'static str,
+}
+
+impl Beyond {
+    /// A request that the account may not make in a user's name, though its user may.
+    pub fn of(info: &RequestInfo) -> Self {
+        let verb = info.verb.as_str();
+        let Some(request) = info.resource() else {
+            return Self { what: format!("{verb} {}", info.path), flags: AGAIN };
+        };
+        let ResourceRequest { resource, subresource, .. } = request;
+        let below = subresource.as_deref().map(|below| format!("/{below}")).unwrap_or_default();
+        let what = format!("{verb} {}{below}", resource.group_resource());
+        let is_secret = (&*resource.group, &*resource.resource) == ("", "secrets");
+        let flags = match (info.verb.is_read(), subresource) {
+            (true, None) if is_secret => " --profile read-with-secrets",
+            (true, None) => AGAIN,
+            // What lies below an object may be no reading: `exec`, `proxy`, a console.
+            _ => " --profile write",
+        };
+        Self { what, flags }
+    }
+
+    /// How the cluster's administrator widens the bounds: the same for whoever asks and for whoever reads the log.
+    pub fn remedy(&self, cluster: &ClusterName) -> String {
+        format!("{}{}", join(cluster), self.flags)
+    }
+}
+
+/// The command that makes or changes the account in a cluster.
+fn join(cluster: &ClusterName) -> String {
+    format!("tributary join CONTEXT --name {cluster}")
+}
+
+/// Each profile lets users read all kinds that the cluster served when `join` was run last.
+const AGAIN: &str = ", which names the kinds that were added since";
+
+impl NotLet {
+    pub(super) fn status(&self) -> Status {
+        let mut message = format!("cluster {} {}", go_quote(self.cluster.as_str()), self.reason());
+        if self.is_one_of_several {
+            message.push_str(&format!("; {}", leaves_out(self.cluster.as_str())));
+        }
+        Status::service_unavailable(message)
+    }
+
+    /// What is wrong with the cluster, and what its administrator does about it: `does not let …`.
+    pub fn reason(&self) -> String {
+        match &self.beyond {
+            Some(beyond) => format!(
+                "does not let this endpoint {} in your name: that is beyond the profile of its account; an administrator \
+                 of that cluster changes it: {} (docs/shared-mode.md)",
+                beyond.what,
+                beyond.remedy(&self.cluster)
+            ),
+            None => format!(
+                "does not let this endpoint act in your name: its account may not impersonate you; an administrator of that \
+                 cluster lets it: {} (docs/shared-mode.md)",
+                join(&self.cluster)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_is_the_least_that_helps() {
+        let of = |method: &str, path: &str| Beyond::of(&RequestInfo::parse(method, path, None).unwrap());
+        for (method, path, what, flags) in [
+            ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),
+            ("GET", "/api/v1/namespaces/shop/secrets/x", "get secrets", " --profile read-with-secrets"),
+            ("DELETE", "/api/v1/namespaces/shop/secrets/x", "delete secrets", " --profile write"),
+            ("POST", "/api/v1/namespaces/shop/pods/x/exec", "create pods/exec", " --profile write"),
+            ("GET", "/api/v1/namespaces/shop/pods/x/exec", "get pods/exec", " --profile write"),
+            ("GET", "/apis/shop.example/v1/carts", "list carts.shop.example", AGAIN),
+            ("GET", "/metrics", "get /metrics", AGAIN),
+        ] {
+            assert_eq!(of(method, path), Beyond { what: what.to_owned(), flags }, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn what_an_administrator_has_bounded_is_said_with_what_widens_it() {
+        let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
+        let cluster = ClusterName::new("eu").unwrap();
+        // The log, which is told of the bounds alone, names the same remedy.
+        let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
+        assert_eq!(Beyond::of(&info).remedy(&cluster), remedy);
+        let beyond = NotLet { cluster, beyond: Some(Beyond::of(&info)), is_one_of_several: true };
+        let status = beyond.status();
+        assert_eq!((status.code, status.retry_after_seconds()), (503, None));
+        assert_eq!(
+            status.message,
+            "cluster \"eu\" does not let this endpoint list secrets in your name: that is beyond the profile of its account; an \
+             administrator of that cluster changes it: tributary join CONTEXT --name eu --profile read-with-secrets \
+             (docs/shared-mode.md); a label selector leaves clusters out: tributary.dev/cluster!=eu"
+        );
+        let nobody = NotLet { beyond: None, is_one_of_several: false, ..beyond }.status();
+        assert!(nobody.message.contains("may not impersonate you") && !nobody.message.contains("!="), "{nobody}");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is bounded, or shared among clients.
+
+use std::time::Duration;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
+use tributary_flow_control::Refused;
+use tributary_sharing::flow::fair_share::Exceeded;
+use tributary_sharing::flow::long_answers::NoTurn;
+
+use super::wording::listed;
+
+/// When a client that was refused for want of room is to come again, in seconds. As kube-apiserver's max-in-flight
+/// filter and its flow control say it.
+const RETRY_AFTER: u32 = 1;
+
+/// When a client is to come again for which no further namespace can be held, in seconds. Watches last for minutes.
+const NAMESPACE_RETRY_AFTER: u32 = 5;
+
+const UNREAD: &str = "so much of what was answered is not read, by this connection or by all together (--max-unread-bytes), \
+                      that there is no room for the answer to this write; nothing was changed; read the answers, or try again";
+
+/// Which bound is reached.
+#[derive(Clone, Debug)]
+pub enum LimitRefusal {
+    /// The client's share of what all share: 429.
+    Share(Exceeded),
+    /// The limit of the schema that it passes: 429.
+    FlowControl {
+        /// The cluster whose own view the schema is of; `None` for the merged view.
+        cluster: Option<ClusterName>,
+        /// The schema, and its limit.
+        refused: Box<Refused>,
+    },
+    /// There is no turn for a long answer: 429.
+    Turn(NoTurn),
+    /// Too much is unread of what was answered for the answer to a write to find room: 429.
+    Unread,
+    /// The client's share of what can be under way at a cluster: 429.
+    ClusterPlaces {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The share.
+        exceeded: Exceeded,
+        /// Whether it is of what lasts.
+        is_lasting: bool,
+    },
+    /// The client's share of what clusters' lasting answers may leave unread, all clusters together: 429.
+    MemberUnread {
+        /// The cluster that the request is for.
+        cluster: ClusterName,
+        /// The share.
+        exceeded: Exceeded,
+    },
+    /// The client's share of bytes, for what a cluster says of an object: 429.
+    ClusterAnswer {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The share.
+        exceeded: Exceeded,
+    },
+    /// A cluster could not be asked where an object is, for so many are: 429.
+    Questions {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+    /// No further namespace can be held: 429.
+    Namespaces {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// How many are used.
+        all: usize,
+        /// How many of these by this connection.
+        own: usize,
+        /// How many may be.
+        max: usize,
+    },
+    /// The body is too large: 413.
+    Body {
+        /// How many bytes it may have.
+        max: usize,
+    },
+    /// A list is too long for protobuf, whose length comes first: 406.
+    ProtobufList {
+        /// How many bytes it may have.
+        max: usize,
+    },
+    /// The time is over: 504. Never with the advice to come again: what was asked may have been carried out.
+    Time {
+        /// How long it may take.
+        limit: Duration,
+        /// Whether the request says so itself.
+        is_own: bool,
+        /// The clusters that were asked and had not answered.
+        clusters: Vec<ClusterName>,
+    },
+}
+
+impl LimitRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
+            Self::FlowControl { cluster, refused } => flow_control(cluster.as_ref(), refused),
+            Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
+            Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
+            Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
+            Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
+            Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
+                format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),
+                RETRY_AFTER,
+            ),
+            Self::Questions { cluster } => Status::too_many_requests(
+                format!(
+                    "too many requests are looking for objects in cluster {cluster}, of this connection or of all together"
+                ),
+                RETRY_AFTER,
+            ),
+            Self::Namespaces { resource, all, own, max } => namespaces(resource, *all, *own, *max),
+            Self::Body { max } => Status::request_entity_too_large(*max),
+            Self::ProtobufList { max } => protobuf_list(*max),
+            Self::Time { limit, is_own, clusters } => {
+                let whose = if *is_own { "the request's parameter timeout" } else { "the server's --request-timeout" };
+                let who = if clusters.is_empty() { "" } else { "; no answer yet from " };
+                Status::request_timed_out(format_args!("{whose}: {limit:?}{who}{}", listed(clusters)))
+            }
+        }
+    }
+}
+
+fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
+    let message = match cluster {
+        Some(cluster) => format!("cluster {cluster}: {refused}"),
+        None => refused.to_string(),
+    };
+    let status = Status::new(429, StatusReason::TooManyRequests, message);
+    match refused.retry_after {
+        Some(after) => status.with_retry_after(u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
+        None => status,
+    }
+}
+
+fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) -> Status {
+    let remedy = match is_lasting {
+        true => format!(
+            "end some of them, or watch without /clusters/{cluster} (kubectl: without --context {cluster}), which needs \
+             none of them"
+        ),
+        false => "read their answers to the end, or send fewer at once".to_owned(),
+    };
+    Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
+}
+
+/// What lasts fills this bound together, in all clusters.
+fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
+    let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
+    Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
+}
+
+fn namespaces(resource: &GroupVersionResource, all: usize, own: usize, max: usize) -> Status {
+    let message = format!(
+        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold at most half \
+         of what others leave of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
+         the flag, or allow that list (`/readyz?verbose` names the cluster)"
+    );
+    Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
+}
+
+fn protobuf_list(max: usize) -> Status {
+    let message = format!(
+        "the list is longer than {max} bytes, which is the most that is gathered from the clusters for it; ask for pages (limit), or \
+         for JSON"
+    );
+    Status::new(406, StatusReason::NotAcceptable, message)
+}

@@ -1,0 +1,109 @@
+//! What cannot be done with the resourceVersion that a write names, or would have to be answered with.
+
+use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
+use tributary_merge::VersionDecodeError;
+
+use super::wording::can_be_typed;
+
+/// Why a write cannot be sent with the version that it names, or would have to be answered with.
+#[derive(Clone, Debug)]
+pub enum PreconditionRefusal {
+    /// A write names a version that was not handed out here: 409.
+    NotHandedOut {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// What is wrong with it.
+        error: VersionDecodeError,
+    },
+    /// A write has a version of one cluster and goes to another cluster: 409.
+    OfAnotherCluster {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object.
+        name: String,
+        /// The cluster of the object.
+        owner: ClusterName,
+    },
+    /// A write to a cluster's own path names a version of another cluster: 409.
+    OfOtherContext {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for a collection, or for one that has no name yet.
+        name: String,
+        /// The cluster whose path it is.
+        cluster: ClusterName,
+    },
+    /// The version of a deletion cannot be read: 400.
+    Invalid(VersionDecodeError),
+    /// The version of a deletion is that of an object of another cluster: 409.
+    OfOtherObject {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The version.
+        text: String,
+        /// The cluster that it belongs to.
+        owner: ClusterName,
+    },
+    /// The version of a deletion says nothing of a cluster: 400.
+    LacksCluster {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+    /// Versions of the cluster are too high to have an integer form, which the answer to a write needs: 400.
+    NoIntegerForm {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The cluster.
+        cluster: ClusterName,
+        /// Its newest known version.
+        newest: CollectionVersion,
+        /// The highest at which objects are still written.
+        max: ResourceVersion,
+        /// The request's Kubernetes path.
+        path: String,
+    },
+}
+
+impl PreconditionRefusal {
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::NotHandedOut { resource, name, error } => {
+                of_write(resource, name, &format!("one that was handed out here ({error})"))
+            }
+            Self::OfAnotherCluster { resource, name, owner } => {
+                of_write(resource, name, &format!("of cluster {owner}, to which the write goes"))
+            }
+            Self::OfOtherContext { resource, name, cluster } => of_other_context(resource, name, cluster),
+            Self::Invalid(error) => Status::bad_request(format!("resourceVersion: {error}")),
+            Self::OfOtherObject { resource, text, owner } => {
+                Status::conflict(resource, "", &format!("resourceVersion {text} belongs to cluster {owner}"))
+            }
+            Self::LacksCluster { cluster } => {
+                Status::bad_request(format!("resourceVersion has no component of cluster {cluster}"))
+            }
+            Self::NoIntegerForm { resource, cluster, newest, max, path } => Status::bad_request(format!(
+                "{resource} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} \
+                 and have no integer form (itemResourceVersions: Integer); set Composite, or write to the cluster \
+                 itself (kubectl --context {cluster}, or the path /clusters/{cluster}{path})",
+            )),
+        }
+    }
+}
+
+fn of_other_context(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> Status {
+    let status = Status::conflict(resource, name, "");
+    let kind = resource.group_resource().to_string();
+    let command = match name {
+        "" => format!("kubectl --context {cluster} get {kind}: "),
+        name => format!("kubectl --context {cluster} get {kind} {name}: "),
+    };
+    let is_plain = can_be_typed(&kind) && (name.is_empty() || can_be_typed(name));
+    let advice = if is_plain { command } else { String::new() };
+    Status { message: format!("{advice}the resourceVersion is of another cluster than {cluster}"), ..status }
+}
+
+fn of_write(resource: &GroupVersionResource, name: &str, cause: &str) -> Status {
+    Status::conflict(resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
+}

@@ -1,0 +1,291 @@
+//! What is wrong with what a request itself says.
+
+use std::borrow::Cow;
+
+use tributary_apimachinery::duration::InvalidDuration;
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+use tributary_apimachinery::rewrite::Format;
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Status, StatusReason};
+use tributary_authentication::NotSent;
+use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
+
+use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
+use crate::negotiate::NotAcceptable;
+use crate::stream_over::StreamOver;
+
+/// What is wrong with what a request itself says.
+#[derive(Clone, Debug)]
+pub enum RequestRefusal {
+    /// A parameter, a selector or the body cannot be read, in Kubernetes' words.
+    Malformed(Status),
+    /// The parameter `timeout` is no duration: 400.
+    Timeout(InvalidDuration),
+    /// The headers do not say whom it is to be made as: 400.
+    Impersonation(InvalidGivenIdentity),
+    /// The headers say too much of whom it is to be made as: 431.
+    ImpersonatesTooMuch {
+        /// How much: `values`, `bytes`.
+        what: &'static str,
+        /// How many of them there are.
+        given: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// The name or the namespace is too long: 400.
+    TooLong {
+        /// Which of them.
+        what: &'static str,
+        /// How many bytes it may have.
+        max: usize,
+    },
+    /// The query has too many parameters: 400.
+    TooManyParameters {
+        /// How many it may have.
+        max: usize,
+    },
+    /// There is no such `includeObject`: 400.
+    IncludeObject {
+        /// What is given.
+        value: String,
+    },
+    /// The path cannot be sent to a member: 400.
+    Path,
+    /// The body broke off: 400.
+    BrokenOff {
+        /// How.
+        cause: String,
+    },
+    /// The body is of a media type that is not understood: 415.
+    BodyFormat,
+    /// It names a version, and there is none of what it asks for: 400.
+    VersionInReview,
+    /// It names a version of what is to be made: 500, as kube-apiserver answers.
+    VersionOfNew,
+    /// No form that is asked for can be given: 406.
+    NotAcceptable(NotAcceptable),
+    /// All clusters are to be read in another user's name: 403.
+    ReadForAnother {
+        /// What is to be read.
+        resource: GroupVersionResource,
+    },
+    /// No member is told who asks, so that there is none that could answer: 403.
+    NotSent(NotSent),
+    /// The user cannot be told to members in headers: 403.
+    NotExpressible(InvalidImpersonation),
+    /// No cluster that the caller may know of allows it: 403.
+    Forbidden(Box<ForbiddenRequest>),
+    /// No cluster lets the user act as whom they ask to be, or not for this: 403.
+    Acting(Box<ForbiddenActing>),
+    /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be
+    /// listed.
+    OnlyWatched {
+        /// The list that is not allowed.
+        request: Box<ForbiddenRequest>,
+        /// Where it may be watched.
+        clusters: Vec<ClusterName>,
+    },
+    /// What tells of all clusters is not for whoever asks.
+    ForbiddenPath(ForbiddenPath),
+    /// It is over before anybody has answered: 403, or 401 where it is not known any more who asks.
+    Over(StreamOver),
+    /// The resource can be listed and not watched: 405.
+    NotWatched {
+        /// What is to be watched.
+        resource: GroupVersionResource,
+        /// What to do.
+        remedy: String,
+    },
+    /// A watch of a cluster whose versions are not numbers, so that they have no order among the versions of other
+    /// clusters: 405.
+    NotNumbered {
+        /// The resource of the watch.
+        resource: GroupVersionResource,
+        /// The cluster with such versions.
+        cluster: ClusterName,
+    },
+}
+
+/// What a user is not allowed who asks to be another.
+#[derive(Clone, Debug)]
+pub enum ForbiddenActing {
+    /// To be that one, or to ask for a resource as that one.
+    Resource(ForbiddenRequest),
+    /// To ask as that one for what is no resource.
+    Path(ForbiddenPath),
+}
+
+/// A request for what is no resource, which is not allowed.
+#[derive(Clone, Debug)]
+pub struct ForbiddenPath {
+    /// Who asks.
+    pub user: String,
+    /// For what: `get`.
+    pub verb: Cow<'static, str>,
+    /// The path.
+    pub path: String,
+    /// What is said of it beyond that; empty for nothing.
+    pub reason: String,
+}
+
+/// A request that is not allowed.
+#[derive(Clone, Debug)]
+pub struct ForbiddenRequest {
+    /// Who asks.
+    pub user: String,
+    /// For what: `list`, `get`, …
+    pub verb: Cow<'static, str>,
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// What of it; empty for the object itself.
+    pub subresource: String,
+    /// The namespace by which it is judged; empty for all and for what has none.
+    pub namespace: String,
+    /// The name by which it is judged; empty for all.
+    pub name: String,
+    /// Those of several clusters that do not allow it; empty where none does.
+    pub clusters: Vec<ClusterName>,
+    /// What is said of it beyond that; empty for nothing.
+    pub reason: String,
+}
+
+impl RequestRefusal {
+    /// Whether it says that the user may not act as whom they ask to be: no member lets them, or is told of that one.
+    pub(super) fn is_of_acting(&self) -> bool {
+        matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Malformed(status) => status.clone(),
+            Self::Timeout(error) => {
+                Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+            }
+            Self::Impersonation(error) => Status::bad_request(error.to_string()),
+            Self::ImpersonatesTooMuch { what, given, max } => Status::new(
+                431,
+                StatusReason::Unknown,
+                format!(
+                    "the Impersonate-* headers have {given} {what}: {max} are the most that may be asked for at once"
+                ),
+            ),
+            Self::TooLong { what, max } => {
+                Status::bad_request(format!("the {what} is too long: it may have {max} bytes at most"))
+            }
+            Self::TooManyParameters { max } => {
+                Status::bad_request(format!("too many parameters: a query may have {max} at most"))
+            }
+            Self::IncludeObject { value } => include_object(value),
+            Self::Path => Status::bad_request("the path cannot be forwarded"),
+            Self::BrokenOff { cause } => Status::bad_request(format!("the request's body cannot be read: {cause}")),
+            Self::BodyFormat => Status::unsupported_media_type(&Format::MEDIA_TYPES),
+            Self::VersionInReview => Status::bad_request("a question about rights has no resourceVersion"),
+            Self::VersionOfNew => version_of_new(),
+            Self::NotAcceptable(none) => not_acceptable(none),
+            Self::ReadForAnother { resource } => read_for_another(resource),
+            Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
+            Self::ForbiddenPath(it) => forbidden_path(it),
+            Self::Over(StreamOver::Expired | StreamOver::Withdrawn) => Status::unauthorized(),
+            Self::Over(why) => Status::forbidden(None, "", &why.to_string()),
+            Self::NotExpressible(why) => {
+                Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
+            }
+            Self::Forbidden(request) => forbidden(request),
+            Self::Acting(refused) => match &**refused {
+                ForbiddenActing::Resource(request) => forbidden(request),
+                ForbiddenActing::Path(request) => forbidden_path(request),
+            },
+            Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
+            Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
+            Self::NotNumbered { resource, cluster } => not_watched(resource, &not_numbered(cluster)),
+        }
+    }
+}
+
+fn include_object(value: &str) -> Status {
+    let error = FieldError::invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty");
+    Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
+}
+
+/// kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
+fn version_of_new() -> Status {
+    Status::new(500, StatusReason::Unknown, "resourceVersion should not be set on objects to be created")
+}
+
+fn read_for_another(resource: &GroupVersionResource) -> Status {
+    let cause = format!("reads of all clusters cannot be made in another user's name; ask one cluster ({ONE_CLUSTER})");
+    Status::forbidden(Some(resource), "", &cause)
+}
+
+/// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
+fn forbidden(request: &ForbiddenRequest) -> Status {
+    let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters, reason } = request;
+    let place = match &**namespace {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {}", go_quote(namespace)),
+    };
+    let of = match &**subresource {
+        "" => resource.resource.to_string(),
+        below => format!("{}/{below}", resource.resource),
+    };
+    let (user, of, group) = (go_quote(user), go_quote(&of), go_quote(&resource.group));
+    let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    let mut cause = explained(&cause, reason);
+    if !clusters.is_empty() {
+        let clusters = listed(clusters);
+        cause.push_str(&format!(
+            " of {clusters}, and so nothing was done; the selector {CLUSTER_ANNOTATION}=<name> asks one cluster alone"
+        ));
+    }
+    Status::forbidden(Some(resource), name, &cause)
+}
+
+/// The same of what is no resource.
+fn forbidden_path(refused: &ForbiddenPath) -> Status {
+    let ForbiddenPath { user, verb, path, reason } = refused;
+    let cause = format!("User {} cannot {verb} path {}", go_quote(user), go_quote(path));
+    Status::forbidden(None, "", &explained(&cause, reason))
+}
+
+/// Who may not do what, without what a browser could take for HTML, and the reason, as it is (`ForbiddenStatusError`).
+fn explained(cause: &str, reason: &str) -> String {
+    let cause = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    match reason {
+        "" => cause,
+        reason => format!("{cause}: {reason}"),
+    }
+}
+
+fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
+    let mut status = forbidden(request);
+    status.message.push_str(&format!(
+        ": a watch of all clusters tells of what may be listed; watch one cluster ({ONE_CLUSTER}) where you may only \
+         watch: {}",
+        listed(clusters)
+    ));
+    status
+}
+
+fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {
+    let mut status = Status::method_not_supported(resource, "watch");
+    status.message.push_str(": ");
+    status.message.push_str(remedy);
+    status
+}
+
+fn not_numbered(cluster: &ClusterName) -> String {
+    format!(
+        "{} watches it there; cluster {cluster} gives versions that are not numbers, so its changes cannot be merged \
+         with those of other clusters; {}",
+        typed(cluster),
+        leaves_out(cluster.as_str()),
+    )
+}
+
+pub(super) fn not_acceptable(none: &NotAcceptable) -> Status {
+    match none {
+        NotAcceptable::Unknown { available } => Status::no_acceptable_representation(available),
+        NotAcceptable::Unavailable { available } => Status::not_acceptable(available),
+        NotAcceptable::Shape { is_list_shape, kind } => Status::not_acceptable_shape(*is_list_shape, kind),
+    }
+}

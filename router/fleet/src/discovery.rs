@@ -1,0 +1,28 @@
+//! Discovery: what the members serve, and the documents that clients are given of it.
+//!
+//! ```text
+//! member /api, /apis ── fetch ──▶ MemberDiscovery ┐
+//! member /api, /apis ── fetch ──▶ MemberDiscovery ┴─ union ──▶ Union ── documents ──▶ aggregated v2, legacy
+//! ```
+
+pub mod document;
+pub mod documents;
+pub(crate) mod fetch;
+mod index;
+mod intake;
+mod join;
+pub mod model;
+mod otherwise;
+mod read;
+mod resource_kind;
+pub mod union;
+
+pub use document::DiscoveryPath;
+pub(crate) use fetch::FetchError;
+pub(crate) use fetch::Fetched;
+pub(crate) use fetch::MemberDocuments;
+pub(crate) use fetch::fetch;
+pub use otherwise::Otherwise;
+pub use resource_kind::ResourceKind;
+pub use union::ServedResource;
+pub use union::{MemberDiscovery, Union};

@@ -1,0 +1,226 @@
+//! The discovery documents that clients are given, aggregated and legacy, made from the union.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tributary_answers::negotiate::{Clause, Encoding, NotAcceptable, names_a_known_type};
+
+use super::document::{DiscoveryPath, Document};
+use super::model::{Group, GroupVersionKind, Resource, Version};
+use super::union::Union;
+
+/// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
+pub type StorageVersionHashes = BTreeMap<String, String>;
+
+/// Which form of discovery a client is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscoveryForm {
+    /// All groups with their resources, or the documents of old.
+    pub aggregated: bool,
+    /// How it is spelled.
+    pub encoding: Encoding,
+}
+
+/// The media types that documents of discovery are given in.
+const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+
+/// Reads an `Accept` header: clauses by q, then in their order, the first that can be given. `profile=nopeer` makes no
+/// difference: there are no peers.
+///
+/// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
+///
+/// # Errors
+/// [`NotAcceptable`] for what is not given: another shape, protobuf alone.
+pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
+    // The root has one form, whatever is asked.
+    if accept.trim().is_empty() || *path == DiscoveryPath::Root {
+        return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
+    }
+    // These two are routes as those of resources are, and ask first whether the media type is known at all.
+    if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
+        return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
+    }
+    let clauses = Clause::parse_all(accept);
+    let found = clauses.iter().find_map(|clause| wish(clause, path));
+    found.ok_or_else(|| NotAcceptable::Unavailable { available: DOCUMENT_TYPES.to_vec() })
+}
+
+fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> {
+    let encodings = [Encoding::Json, Encoding::Yaml];
+    let encoding = encodings.into_iter().find(|encoding| clause.names(encoding.content_type()))?;
+    let get = |key: &str| clause.parameters().filter(|(own, _)| *own == key).map(|(_, value)| value).last();
+    match [get("g"), get("v"), get("as")] {
+        [Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")] => {
+            let given = matches!(path, DiscoveryPath::Core | DiscoveryPath::Groups);
+            given.then_some(DiscoveryForm { aggregated: true, encoding })
+        }
+        [_, _, Some(_)] => None,
+        _ => Some(DiscoveryForm { aggregated: false, encoding }),
+    }
+}
+
+/// The legacy document of a path, or `None` if no member serves that group or version. `address` is the host and port
+/// that the client used; `hashes` are those of the version that the path names, if it names one.
+pub fn legacy(
+    union: &Union,
+    path: &DiscoveryPath<'_>,
+    address: &str,
+    hashes: &StorageVersionHashes,
+) -> Option<Document> {
+    let value = match path {
+        DiscoveryPath::Root => json!({ "paths": paths(union) }),
+        DiscoveryPath::Core => json!({
+            "kind": "APIVersions",
+            "versions": union.core.items.iter().flat_map(|group| &group.versions).map(|version| &version.version).collect::<Vec<_>>(),
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+        }),
+        DiscoveryPath::Groups => json!({
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": union.named.items.iter().map(api_group).collect::<Vec<_>>(),
+        }),
+        DiscoveryPath::Group(name) => {
+            let mut group = api_group(union.group(name)?);
+            group["kind"] = "APIGroup".into();
+            group["apiVersion"] = "v1".into();
+            group
+        }
+        DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?, hashes),
+    };
+    Some(Document::new(&value))
+}
+
+/// The paths that can be asked for, as kube-apiserver names them at its root.
+fn paths(union: &Union) -> Vec<String> {
+    const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
+    let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();
+    for (root, document) in [("/api", &union.core), ("/apis", &union.named)] {
+        paths.push(root.to_owned());
+        for group in &document.items {
+            let name = &group.metadata.name;
+            let base = if name.is_empty() { root.to_owned() } else { format!("{root}/{name}") };
+            paths.extend(group.versions.iter().map(|version| format!("{base}/{}", version.version)));
+            paths.push(base);
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+fn api_group(group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| json!({"groupVersion": format!("{}/{}", group.metadata.name, version.version), "version": version.version}))
+        .collect();
+    json!({"name": group.metadata.name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) -> Value {
+    let group_version = if group.is_empty() { version.version.clone() } else { format!("{group}/{}", version.version) };
+    let mut resources = Vec::new();
+    for resource in &version.resources {
+        let mut entry = api_resource(group, version, resource);
+        if let Some(hash) = hashes.get(&resource.resource) {
+            entry["storageVersionHash"] = json!(hash);
+        }
+        resources.push(entry);
+        for subresource in &resource.subresources {
+            let kind = subresource.response_kind.as_ref();
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.resource, subresource.subresource),
+                "singularName": "",
+                "namespaced": resource.namespaced(),
+                "kind": kind.map_or("", |kind| kind.kind.as_str()),
+                "verbs": subresource.verbs,
+            });
+            name_foreign_kind(&mut entry, group, version, kind);
+            resources.push(entry);
+        }
+    }
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        // The core group's document is older than its kind's version (`keepUnversioned` in apiserver's
+        // `endpoints/discovery`).
+        list["apiVersion"] = "v1".into();
+    }
+    list
+}
+
+fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.resource,
+        "singularName": resource.singular_resource,
+        "namespaced": resource.namespaced(),
+        "kind": resource.kind(),
+        "verbs": resource.verbs,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    name_foreign_kind(&mut entry, group, version, resource.response_kind.as_ref());
+    entry
+}
+
+/// Names group and version of a kind that is of another group or version than the list (`Scale` below `deployments`).
+fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&GroupVersionKind>) {
+    if let Some(kind) =
+        kind.filter(|kind| !kind.version.is_empty() && (kind.group != group || kind.version != version.version))
+    {
+        entry["group"] = json!(kind.group);
+        entry["version"] = json!(kind.version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_negotiated() {
+        const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        let asked = |accept: &str, path: &str| {
+            let wish = negotiate(accept, &DiscoveryPath::parse(path).unwrap()).ok();
+            wish.map(|wish| (wish.aggregated, wish.encoding))
+        };
+        let (legacy, aggregated) = (Some((false, Encoding::Json)), Some((true, Encoding::Json)));
+        let cases = [
+            (V2.to_owned(), "/apis", aggregated),
+            (format!("{V2};profile=nopeer"), "/api", aggregated),
+            (format!("{V2BETA1},{V2}"), "/apis", aggregated),
+            (format!("{V2BETA1},application/json"), "/apis", legacy),
+            (V2BETA1.to_owned(), "/apis", None),
+            (format!("application/json,{V2};q=0.9"), "/apis", legacy),
+            (V2.replace("application/json", "*/*"), "/apis", aggregated),
+            (V2.replace("json", "yaml"), "/apis", Some((true, Encoding::Yaml))),
+            (V2.to_owned(), "/apis/apps", None),
+            (format!("{V2},application/json"), "/apis/apps/v1", legacy),
+            ("application/yaml".to_owned(), "/apis/apps/v1", Some((false, Encoding::Yaml))),
+            ("application/vnd.kubernetes.protobuf,application/json".to_owned(), "/api", legacy),
+            ("application/vnd.kubernetes.protobuf".to_owned(), "/api", None),
+            ("text/html".to_owned(), "/apis", None),
+            ("text/html".to_owned(), "/", legacy),
+            (String::new(), "/apis", legacy),
+        ];
+        for (accept, path, expected) in cases {
+            assert_eq!(asked(&accept, path), expected, "{accept} {path}");
+        }
+    }
+
+    #[test]
+    fn paths_of_documents() {
+        assert_eq!(DiscoveryPath::parse("/"), Some(DiscoveryPath::Root));
+        assert_eq!(DiscoveryPath::parse("/api"), Some(DiscoveryPath::Core));
+        assert_eq!(DiscoveryPath::parse("/apis/"), Some(DiscoveryPath::Groups));
+        assert_eq!(DiscoveryPath::parse("/api/v1"), Some(DiscoveryPath::Version("", "v1")));
+        assert_eq!(DiscoveryPath::parse("/apis/apps"), Some(DiscoveryPath::Group("apps")));
+        assert_eq!(DiscoveryPath::parse("/apis/apps/v1"), Some(DiscoveryPath::Version("apps", "v1")));
+        assert_eq!(DiscoveryPath::parse("/apis/apps/v1/x"), None);
+        assert_eq!(DiscoveryPath::parse("/version"), None);
+    }
+}

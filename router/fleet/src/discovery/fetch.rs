@@ -1,0 +1,251 @@
+//! Asking one member what it serves.
+//!
+//! A fleet has a handful of distinct documents, whatever the number of its members: one for each version of Kubernetes
+//! and each set of CustomResourceDefinitions. Equal ones are read and held once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use http::{Request, StatusCode, header};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::printable;
+use tributary_proxy::Transport;
+use tributary_sharing::body::{self, Body, BoxError};
+use tributary_sharing::flow::large_bodies::at_once;
+
+use super::intake::{Root, take_in};
+use super::model::{AGGREGATED_ACCEPT, GroupList};
+use super::otherwise::Undescribed;
+use super::read::{NamelessGroups, read};
+use super::union::MemberDiscovery;
+
+/// Why a member's discovery is not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    /// The member did not answer.
+    #[error("discovery of {path} failed")]
+    Send {
+        /// The path asked.
+        path: &'static str,
+        /// The transport's own error.
+        #[source]
+        source: BoxError,
+    },
+    /// The member answered with an error.
+    #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
+    Status {
+        /// The path asked.
+        path: &'static str,
+        /// The status code.
+        status: StatusCode,
+        /// The member's message, if the body has one.
+        said: Option<String>,
+    },
+    /// The member's port speaks TLS, but its URL begins with `http://`.
+    #[error(
+        "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
+    )]
+    PlainHttp {
+        /// The path of the discovery request.
+        path: &'static str,
+        /// The text of the member's 400 answer.
+        said: String,
+    },
+    /// The member's answer is not an aggregated discovery document.
+    #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
+    Document {
+        /// The path asked.
+        path: &'static str,
+        /// What is wrong with the text.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Documents as last fetched, with their tags, so that an unchanged one costs a 304.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fetched {
+    /// What the member serves.
+    pub discovery: Arc<MemberDiscovery>,
+    core_tag: Option<String>,
+    named_tag: Option<String>,
+}
+
+/// A root, and the digest of a text that was given there.
+type DocumentKey = (Root, [u8; 32]);
+
+/// The documents that members gave, each held once, for as long as a member has it.
+#[derive(Debug, Default)]
+pub struct MemberDocuments {
+    /// By the root and the digest of the text. A tag would not do: a member chooses its own, and could give another's.
+    by_digest: Mutex<HashMap<DocumentKey, Weak<GroupList>>>,
+}
+
+impl MemberDocuments {
+    /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at
+    /// the distinct documents where it is a new one. What is left out of a new one is said in the log.
+    fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
+        let digest: DocumentKey = (root, Sha256::digest(text).into());
+        if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let (document, nameless) = read(text)?;
+        if let Some(NamelessGroups { count, first_error }) = nameless {
+            tracing::warn!(
+                path = root.path(),
+                count,
+                first_error,
+                "groups of the member have no readable name; they are left out"
+            );
+        }
+        let (document, left_out) = take_in(document, root);
+        for (version, why) in document.undescribed() {
+            if let Undescribed::Unreadable(error) = why {
+                tracing::warn!(path = root.path(), %version, error, "the member's description of a version cannot be read");
+            }
+        }
+        if let Some(left_out) = left_out {
+            tracing::warn!(path = root.path(), %left_out, "the member serves more than is taken of one; it is left out");
+        }
+        let document = Arc::new(document);
+        let mut by_digest = self.by_digest.lock();
+        // Another member may have given the same meanwhile.
+        if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        by_digest.retain(|_, document| document.strong_count() > 0);
+        by_digest.insert(digest, Arc::downgrade(&document));
+        Ok(document)
+    }
+}
+
+/// Asks a member what it serves. `last` is the answer before this one; unless `all` is set its core group is taken from
+/// there.
+///
+/// # Errors
+/// [`FetchError`] says which of the two documents failed, and how.
+pub(crate) async fn fetch(
+    transport: Transport,
+    last: Option<Arc<Fetched>>,
+    all: bool,
+    documents: &MemberDocuments,
+) -> Result<Fetched, FetchError> {
+    let asks_core = all || last.is_none();
+    let before = last.as_deref().cloned().unwrap_or_default();
+    let core = match asks_core {
+        true => fetch_document(transport.clone(), Root::Core, before.core_tag.clone(), documents).await?,
+        false => None,
+    };
+    let named = fetch_document(transport, Root::Named, before.named_tag.clone(), documents).await?;
+    if core.is_none() && named.is_none() {
+        return Ok(before);
+    }
+    let (core, core_tag) = core.unwrap_or_else(|| (before.discovery.core.clone(), before.core_tag));
+    let (named, named_tag) = named.unwrap_or_else(|| (before.discovery.named.clone(), before.named_tag));
+    Ok(Fetched { discovery: Arc::new(MemberDiscovery { core, named }), core_tag, named_tag })
+}
+
+/// One document and its tag, or `None` if it has not changed.
+async fn fetch_document(
+    transport: Transport,
+    root: Root,
+    tag: Option<String>,
+    documents: &MemberDocuments,
+) -> Result<Option<(Arc<GroupList>, Option<String>)>, FetchError> {
+    let path = root.path();
+    let mut request = Request::get(path).header(header::ACCEPT, AGGREGATED_ACCEPT);
+    if let Some(tag) = tag {
+        request = request.header(header::IF_NONE_MATCH, tag);
+    }
+    let request = request.body(body::empty()).map_err(|source| FetchError::Send { path, source: source.into() })?;
+    let answer = body::send(transport, request).await.map_err(|source| FetchError::Send { path, source })?;
+    let (head, answer) = answer.into_parts();
+    match head.status {
+        StatusCode::OK => {}
+        StatusCode::NOT_MODIFIED => return Ok(None),
+        status => return Err(refusal_error(path, status, read_error_message(answer).await)),
+    }
+    let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+    let text = body::whole(answer).await.map_err(|source| FetchError::Send { path, source })?;
+    let read = at_once(text.len(), || documents.read(root, &text));
+    let document = read.map_err(|source| FetchError::Document { path, source })?;
+    Ok(Some((document, tag)))
+}
+
+/// The begin of a Go server's answer to plain HTTP on a TLS port (`badRequestError` in Go's
+/// `net/http/server.go`).
+const IS_HTTPS: &str = "Client sent an HTTP request to an HTTPS server";
+
+fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
+    match said {
+        Some(said) if status == StatusCode::BAD_REQUEST && said.starts_with(IS_HTTPS) => {
+            FetchError::PlainHttp { path, said }
+        }
+        said => FetchError::Status { path, status, said },
+    }
+}
+
+/// The read part of an error's body, in bytes. The message of a Status is in it.
+const ERROR_BYTES_MAX: usize = 16 << 10;
+/// The length of the message in an error, in characters: a few lines of a terminal.
+const SAID_MAX: usize = 200;
+
+/// Reads the message of an error's body: the message of a Status, or the first line.
+async fn read_error_message(body: Body) -> Option<String> {
+    let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let status: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+    let message = status.as_ref().and_then(|status| status["message"].as_str());
+    let line = message.unwrap_or(&text).lines().next()?.trim();
+    let shown: String = printable(line).chars().take(SAID_MAX).collect();
+    // The first line of an HTML page has no message.
+    (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_quotes_the_members_message() {
+        let https = "Client sent an HTTP request to an HTTPS server.\n";
+        let status = r#"{"kind":"Status","message":"Unauthorized","code":401}"#;
+        for (code, body, expected) in [
+            (400, https, "answered with 400 Bad Request: Client sent an HTTP request to an HTTPS server."),
+            (401, status, "answered with 401 Unauthorized: Unauthorized"),
+            (502, "no healthy upstream", "answered with 502 Bad Gateway: no healthy upstream"),
+            (502, "<html>\n<body>", "answered with 502 Bad Gateway"),
+            (500, "", "answered with 500 Internal Server Error"),
+            (500, "\u{1b}[31mred", "answered with 500 Internal Server Error: "),
+        ] {
+            let said = read_error_message(tributary_sharing::body::full(body.to_owned())).await;
+            let error = refusal_error("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
+            let (begin, rest) = error.split_at(error.find("answered").unwrap());
+            assert!(begin.ends_with("discovery of /api was "), "{error}");
+            assert_eq!(begin.starts_with("its port speaks TLS, write https://"), body == https, "{error}");
+            assert!(rest.starts_with(expected) && !rest.contains('\u{1b}'), "{rest}");
+            assert_eq!(rest.len() > expected.len(), expected.ends_with(' '), "{rest}");
+        }
+        let long = read_error_message(tributary_sharing::body::full("x".repeat(1_000))).await.unwrap();
+        assert_eq!(long.len(), SAID_MAX);
+    }
+
+    #[test]
+    fn equal_documents_are_held_once_and_as_long_as_a_member_has_them() {
+        let documents = MemberDocuments::default();
+        let text = |name: &str| {
+            format!(
+                r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{{"metadata":{{"name":"{name}"}}}}]}}"#
+            )
+        };
+        let one = documents.read(Root::Named, text("one").as_bytes()).unwrap();
+        assert!(Arc::ptr_eq(&one, &documents.read(Root::Named, text("one").as_bytes()).unwrap()));
+        let other = documents.read(Root::Named, text("other").as_bytes()).unwrap();
+        assert_ne!(one, other);
+        assert!(documents.read(Root::Named, b"{").is_err());
+        drop((one, other));
+        documents.read(Root::Named, text("third").as_bytes()).unwrap();
+        assert_eq!(documents.by_digest.lock().len(), 1, "what nobody has is forgotten");
+    }
+}

@@ -1,0 +1,26 @@
+//! The kind of a resource and its printer.
+
+use tributary_apimachinery::GroupVersionResource;
+use tributary_printers::Printer;
+
+use super::model::Nature;
+
+/// What is known of a resource's kind: enough to write lists of it.
+#[derive(Clone, Debug)]
+pub struct ResourceKind {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// The kind of its objects.
+    pub kind: Box<str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Prints its Tables.
+    pub printer: Printer,
+}
+
+impl ResourceKind {
+    /// What members have to agree on to be shown as one.
+    pub fn nature(&self) -> Nature<'_> {
+        Nature { kind: &self.kind, namespaced: self.namespaced }
+    }
+}

@@ -1,0 +1,392 @@
+//! What was last heard as text: JSON, compressed by gzip, in which equal documents stand once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tributary_answers::compression;
+use tributary_apimachinery::ClusterName;
+use tributary_sharing::limits::LAST_HEARD_BYTES;
+
+use super::LastHeard;
+use super::bounds::DOCUMENT_BYTES_MAX;
+use crate::discovery::MemberDiscovery;
+use crate::openapi::{DocumentKey, KnownMember, Spelling};
+use crate::topology::{ClusterAddress, Served};
+
+/// How this text is laid out. Another number is another layout, which is not read.
+const LAYOUT: u32 = 1;
+
+/// Why a text cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LastHeardError {
+    /// It is no gzip.
+    #[error("it cannot be unpacked")]
+    Gzip(#[source] std::io::Error),
+    /// It is larger than any that is written.
+    #[error("it has more than {LAST_HEARD_BYTES} bytes")]
+    TooLarge,
+    /// It is another JSON text.
+    #[error("it is not laid out as it should be")]
+    Json(#[from] serde_json::Error),
+    /// It is of another version of this program.
+    #[error("its layout is number {0}, and this program knows number {LAYOUT}")]
+    Layout(u32),
+    /// It names a document that it does not have.
+    #[error("it names document {0}, which it does not have")]
+    NoDocument(usize),
+}
+
+/// The text as a whole.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    layout: u32,
+    clusters: BTreeMap<ClusterName, ClusterText>,
+    /// Documents of discovery and lists of v3 documents, named by their places.
+    texts: Vec<Box<RawValue>>,
+    openapi: Vec<DocumentText>,
+}
+
+/// One cluster.
+#[derive(Default, Serialize, Deserialize)]
+struct ClusterText {
+    /// When a process last had it, if that was not the one that wrote this: seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    discovery: Option<DiscoveryText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<Arc<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<ClusterAddress>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    swagger: Option<String>,
+}
+
+/// The places of a cluster's two documents of discovery.
+#[derive(Serialize, Deserialize)]
+struct DiscoveryText {
+    address: ClusterAddress,
+    core: usize,
+    named: usize,
+}
+
+/// One OpenAPI document.
+#[derive(Serialize, Deserialize)]
+struct DocumentText {
+    path: String,
+    tag: String,
+    spelling: Spelling,
+    /// Compressed by gzip, in base64.
+    bytes: String,
+}
+
+impl LastHeard {
+    /// Reads what [`KeepLastHeard`](super::KeepLastHeard) was given. Cost: some 10 ms for each MB of text.
+    ///
+    /// # Errors
+    /// [`LastHeardError`] says what is wrong with it.
+    pub fn read(text: &[u8]) -> Result<Self, LastHeardError> {
+        let mut json = Vec::new();
+        let limit = LAST_HEARD_BYTES as u64 + 1;
+        GzDecoder::new(text).take(limit).read_to_end(&mut json).map_err(LastHeardError::Gzip)?;
+        if json.len() > LAST_HEARD_BYTES {
+            return Err(LastHeardError::TooLarge);
+        }
+        let Text { layout, clusters, texts, openapi } = serde_json::from_slice(&json)?;
+        if layout != LAYOUT {
+            return Err(LastHeardError::Layout(layout));
+        }
+        let (mut documents, mut indexes) = (Shared::new(&texts), Shared::new(&texts));
+        let mut heard = Self::default();
+        for (name, text) in clusters {
+            if let Some(kept_at) = text.kept_at {
+                heard.others.insert(name.clone(), kept_at);
+            }
+            if let Some(DiscoveryText { address, core, named }) = text.discovery {
+                let (core, named) = (documents.get(core)?, documents.get(named)?);
+                let discovery = Arc::new(MemberDiscovery { core, named });
+                heard.discovery.insert(name.clone(), Served { address, discovery });
+            }
+            let index = text.index.map(|at| indexes.get(at)).transpose()?;
+            let known = KnownMember { uid: text.uid, address: text.address, index, swagger: text.swagger };
+            if known != KnownMember::default() {
+                heard.openapi.members.insert(name, known);
+            }
+        }
+        heard.openapi.documents = openapi.into_iter().filter_map(DocumentText::read).collect();
+        Ok(heard)
+    }
+
+    /// The text. What does not fit is left out: OpenAPI before discovery, others' clusters before own ones, and of
+    /// those that are left the last by name. Cost: some 10 ms for each MB.
+    pub fn to_text(&self) -> Vec<u8> {
+        let mut made = TextInTheMaking::default();
+        for is_other in [false, true] {
+            for (name, served) in self.discovery.iter().filter(|(name, _)| self.others.contains_key(*name) == is_other)
+            {
+                made.discovery(name, served);
+            }
+        }
+        for is_other in [false, true] {
+            let members = self.openapi.members.iter();
+            for (name, known) in members.filter(|(name, _)| self.others.contains_key(*name) == is_other) {
+                made.known(name, known);
+            }
+        }
+        for (name, kept_at) in &self.others {
+            made.clusters.entry(name.clone()).and_modify(|own| own.kept_at = Some(*kept_at));
+        }
+        for (key, bytes) in &self.openapi.documents {
+            made.document(key, bytes);
+        }
+        if made.left_out > 0 {
+            tracing::warn!(
+                documents = made.left_out,
+                bound_bytes = LAST_HEARD_BYTES,
+                "not everything is kept of what clusters serve; of some that are down at the next start `kubectl explain`, or the kinds themselves, will be missing"
+            );
+        }
+        let text = Text { layout: LAYOUT, clusters: made.clusters, texts: made.texts, openapi: made.openapi };
+        compression::whole(&serde_json::to_vec(&text).unwrap_or_default())
+    }
+}
+
+/// A text that is being made, within the bound.
+#[derive(Default)]
+struct TextInTheMaking {
+    clusters: BTreeMap<ClusterName, ClusterText>,
+    texts: Vec<Box<RawValue>>,
+    /// The place of each text.
+    places: HashMap<String, usize>,
+    /// The places of documents that were written, by where they are: most clusters share theirs.
+    written: HashMap<usize, usize>,
+    openapi: Vec<DocumentText>,
+    bytes: usize,
+    left_out: usize,
+}
+
+/// What a cluster or a document takes besides its texts, in bytes: names, tags and punctuation.
+const ENTRY_BYTES: usize = 512;
+
+impl TextInTheMaking {
+    fn discovery(&mut self, name: &ClusterName, served: &Served) {
+        let MemberDiscovery { core, named } = &*served.discovery;
+        if let (Some(core), Some(named)) = (self.text(core), self.text(named))
+            && self.takes(ENTRY_BYTES)
+        {
+            let discovery = Some(DiscoveryText { address: served.address.clone(), core, named });
+            self.clusters.insert(name.clone(), ClusterText { discovery, ..ClusterText::default() });
+        }
+    }
+
+    fn known(&mut self, name: &ClusterName, known: &KnownMember) {
+        let swagger_bytes = known.swagger.as_ref().map_or(0, String::len);
+        if !self.takes(ENTRY_BYTES + swagger_bytes) {
+            return;
+        }
+        let index = known.index.as_ref().and_then(|index| self.text(index));
+        let own = self.clusters.entry(name.clone()).or_default();
+        (own.uid, own.address) = (known.uid.clone(), known.address.clone());
+        (own.index, own.swagger) = (index, known.swagger.clone());
+    }
+
+    fn document(&mut self, key: &DocumentKey, bytes: &[u8]) {
+        let DocumentKey { path, tag, spelling, .. } = key.clone();
+        // Base64 has four letters for three bytes.
+        if self.takes(ENTRY_BYTES + path.len() + tag.len() + bytes.len() / 3 * 4) {
+            self.openapi.push(DocumentText { path, tag, spelling, bytes: STANDARD.encode(bytes) });
+        }
+    }
+
+    /// The place of a value's text; `None` where there is no room for it.
+    fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
+        // All values outlive this, so that no two have one address.
+        let address = Arc::as_ptr(value).addr();
+        if let Some(place) = self.written.get(&address) {
+            return Some(*place);
+        }
+        let text = serde_json::value::to_raw_value(value).ok()?;
+        if let Some(place) = self.places.get(text.get()) {
+            self.written.insert(address, *place);
+            return Some(*place);
+        }
+        if text.get().len() > DOCUMENT_BYTES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        if !self.takes(text.get().len()) {
+            return None;
+        }
+        let place = self.texts.len();
+        self.places.insert(text.get().to_owned(), place);
+        self.written.insert(address, place);
+        self.texts.push(text);
+        Some(place)
+    }
+
+    /// Takes room, if there is some.
+    fn takes(&mut self, bytes: usize) -> bool {
+        let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
+        match fits {
+            true => self.bytes += bytes,
+            false => self.left_out += 1,
+        }
+        fits
+    }
+}
+
+/// The values of texts, each read once and shared.
+struct Shared<'a, T> {
+    texts: &'a [Box<RawValue>],
+    read: HashMap<usize, Arc<T>>,
+}
+
+impl<'a, T: DeserializeOwned> Shared<'a, T> {
+    fn new(texts: &'a [Box<RawValue>]) -> Self {
+        Self { texts, read: HashMap::new() }
+    }
+
+    fn get(&mut self, place: usize) -> Result<Arc<T>, LastHeardError> {
+        if let Some(known) = self.read.get(&place) {
+            return Ok(Arc::clone(known));
+        }
+        let text = self.texts.get(place).ok_or(LastHeardError::NoDocument(place))?;
+        let value: Arc<T> = Arc::new(serde_json::from_str(text.get())?);
+        self.read.insert(place, Arc::clone(&value));
+        Ok(value)
+    }
+}
+
+impl DocumentText {
+    /// `None` if its bytes are damaged; it is read anew then.
+    fn read(self) -> Option<(DocumentKey, bytes::Bytes)> {
+        let Self { path, tag, spelling, bytes } = self;
+        let bytes = STANDARD.decode(bytes).ok()?;
+        Some((DocumentKey { path, tag, spelling, gzip: true }, bytes.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::model::{Group, GroupList, GroupMetadata};
+    use crate::openapi::KnownOpenApi;
+
+    fn document(group: &str) -> Arc<GroupList> {
+        let metadata = GroupMetadata { name: group.to_owned(), ..GroupMetadata::default() };
+        GroupList::new(vec![Group { metadata, versions: Vec::new(), unreadable: None }]).into()
+    }
+
+    fn heard() -> LastHeard {
+        let (core, apps) = (document(""), document("apps"));
+        let of = |named: &Arc<GroupList>| {
+            let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
+            Served { address: ClusterAddress::of("there"), discovery }
+        };
+        // The third has a copy of its own of the same document.
+        let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
+        let name = |name: &str| ClusterName::new(name).unwrap();
+        let discovery = served.into_iter().map(|(own, served)| (name(own), served)).collect();
+        let index = serde_json::from_str(r#"{"apis/apps/v1":"X"}"#);
+        let known = KnownMember {
+            uid: Some(Arc::new("uid".to_owned())),
+            address: Some(ClusterAddress::of("there")),
+            index: Some(Arc::new(index.unwrap())),
+            swagger: Some("TAG".to_owned()),
+        };
+        let key = DocumentKey {
+            path: "/openapi/v3/apis/apps/v1".into(),
+            tag: "X".into(),
+            spelling: Spelling::Protobuf,
+            gzip: true,
+        };
+        let openapi = KnownOpenApi {
+            members: [(name("a"), known)].into(),
+            documents: vec![(key, bytes::Bytes::from_static(&[0, 159, 146, 150]))],
+        };
+        LastHeard { discovery, openapi, others: BTreeMap::new() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let heard = heard();
+        let read = LastHeard::read(&heard.to_text()).unwrap();
+        assert_eq!(read, heard);
+        let of = |name: &str| Arc::clone(&read.discovery[&ClusterName::new(name).unwrap()].discovery.named);
+        assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("d")), "equal documents are held once");
+        assert_eq!(LastHeard::read(&LastHeard::default().to_text()).unwrap(), LastHeard::default());
+    }
+
+    #[test]
+    fn what_is_of_others_stays_for_a_month() {
+        use std::time::{Duration, SystemTime};
+        let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
+        // Another process, which has c and a cluster of its own.
+        let mut own = heard();
+        own.discovery.retain(|name, _| name.as_str() == "c");
+        own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
+        own.openapi = KnownOpenApi::default();
+        let mut text = heard().to_text();
+        for (day, expected) in [(0, "abcdz"), (29, "abcdz"), (30, "abcdz"), (31, "cz")] {
+            let joined = own.clone().with_others(LastHeard::read(&text).unwrap(), at(day));
+            assert_eq!(joined.own_names(), ["c", "z"], "{day}");
+            text = joined.to_text();
+            let read = LastHeard::read(&text).unwrap();
+            assert_eq!(read, joined, "{day}");
+            let names: String = read.discovery.keys().map(ClusterName::as_str).collect();
+            assert_eq!(
+                (&*names, read.openapi.documents.len()),
+                (expected, usize::from(expected.contains('a'))),
+                "{day}"
+            );
+        }
+        // Whoever has them again has them as of now; and a clock that went back takes nothing away.
+        let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
+        assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
+        let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));
+        assert_eq!(back.own_names(), ["c", "z"]);
+        let back = own
+            .with_others(LastHeard { others: [(ClusterName::new("a").unwrap(), u64::MAX)].into(), ..heard() }, at(3));
+        assert_eq!(back.others.len(), 3);
+    }
+
+    #[test]
+    fn what_is_no_such_text_is_refused() {
+        let error = |json: &str| LastHeard::read(&compression::whole(json.as_bytes())).unwrap_err().to_string();
+        assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "it cannot be unpacked");
+        assert_eq!(error("{}"), "it is not laid out as it should be");
+        let other = r#"{"layout":7,"clusters":{},"texts":[],"openapi":[]}"#;
+        assert_eq!(error(other), "its layout is number 7, and this program knows number 1");
+        let missing = r#"{"layout":1,"clusters":{"a":{"discovery":{"address":"x","core":0,"named":1}}},"texts":[{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2"}],"openapi":[]}"#;
+        assert_eq!(error(missing), "it names document 1, which it does not have");
+        let whole = heard().to_text();
+        assert!(LastHeard::read(&whole[..whole.len() / 2]).is_err());
+        let bomb = compression::whole(&vec![b' '; LAST_HEARD_BYTES + 2]);
+        assert!(matches!(LastHeard::read(&bomb), Err(LastHeardError::TooLarge)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let mut heard = heard();
+        let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
+        let served = Served { address: ClusterAddress::of("there"), discovery: Arc::new(huge) };
+        heard.discovery.insert(ClusterName::new("a-huge-one").unwrap(), served);
+        let (key, _) = heard.openapi.documents[0].clone();
+        let large = bytes::Bytes::from(vec![0; LAST_HEARD_BYTES / 4 * 3]);
+        heard.openapi.documents = vec![(key.clone(), large), (key, bytes::Bytes::from_static(b"small"))];
+        let read = LastHeard::read(&heard.to_text()).unwrap();
+        heard.discovery.remove(&ClusterName::new("a-huge-one").unwrap());
+        assert_eq!(read.discovery, heard.discovery);
+        assert_eq!(read.openapi.documents.len(), 1);
+        assert_eq!(read.openapi.documents[0].1, "small");
+    }
+}

@@ -1,0 +1,293 @@
+//! Counters of what the router does, under kube-apiserver's names where it has one.
+//!
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. What is said of each stands in the
+//! server's list of metrics, which a test compares with what is exposed here.
+
+mod capped;
+mod client_class;
+mod counted_request;
+mod decision;
+mod labels;
+mod request_series_cache;
+mod request_source;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tributary_apimachinery::Verb;
+use tributary_sharing::flow::fair_share::ShareMetrics;
+use tributary_sharing::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
+use tributary_sharing::limits::Limits;
+
+use crate::topology::MemberShareMetrics;
+use capped::Capped;
+pub use client_class::ClientClass;
+use counted_request::SEVERAL;
+pub use counted_request::{CountedCluster, CountedRequest, CountedResource};
+pub use decision::Decision;
+use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels};
+pub use labels::{OTHER, ResourceLabels};
+use request_series_cache::{RequestSeries, RequestSeriesCache};
+pub use request_source::RequestSource;
+
+/// How many series there are of requests, of each of two kinds: some 500 bytes each. Clusters, resources and answers of
+/// a large fleet are fewer. As many pairs of them are remembered.
+const REQUEST_SERIES_MAX: usize = 10_000;
+
+/// How many resources have series of their own, of which a histogram has 17: a cluster has some 60 built-in ones, and
+/// some hundreds of its own.
+pub const RESOURCES_MAX: usize = 1_000;
+
+/// What members are asked about, in clients' names, before a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionAbout {
+    /// Whether they have an object of a name.
+    Name,
+    /// Whether they have records of a Helm release.
+    Release,
+    /// Whether the client may write what it may not get there.
+    Right,
+}
+
+/// The router's metrics.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Capped<RequestLabels, Counter>,
+    cluster_requests: Capped<ClusterRequestLabels, Counter>,
+    known_requests: RequestSeriesCache,
+    durations: Capped<ResourceLabels, Histogram>,
+    watches: Capped<ResourceLabels, Gauge>,
+    watch_events: Capped<ResourceLabels, Counter>,
+    terminated_watchers: Capped<ResourceLabels, Counter>,
+    expired: Capped<ExpiredLabels, Counter>,
+    limits: Family<LimitLabels, Gauge>,
+    limits_used: Family<LimitLabels, Gauge>,
+    limits_refused: Family<LimitLabels, Counter>,
+    questions: Family<QuestionLabels, Counter>,
+    /// Long answers and their turns.
+    pub answer_turns: AnswerTurnMetrics,
+}
+
+/// Buckets from a quarter of a millisecond, since an answer from memory takes less than one.
+const DURATION_BUCKETS_SECONDS: [f64; 14] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
+            cluster_requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
+            known_requests: RequestSeriesCache::new(REQUEST_SERIES_MAX),
+            durations: Capped::new(RESOURCES_MAX, || Histogram::new(DURATION_BUCKETS_SECONDS)),
+            watches: Capped::new(RESOURCES_MAX, Gauge::default),
+            watch_events: Capped::new(RESOURCES_MAX, Counter::default),
+            terminated_watchers: Capped::new(RESOURCES_MAX, Counter::default),
+            expired: Capped::new(RESOURCES_MAX, Counter::default),
+            limits: Family::default(),
+            limits_used: Family::default(),
+            limits_refused: Family::default(),
+            questions: Family::default(),
+            answer_turns: answer_turns(&mut registry),
+            registry: Mutex::new(Registry::default()),
+        };
+        metrics.register_requests(&mut registry);
+        metrics.register_limits(&mut registry);
+        *metrics.registry.lock() = registry;
+        metrics.begin_at_zero();
+        metrics
+    }
+}
+
+/// The metrics of the turns of both lengths. A name is registered once, for all its labels: a second HELP line is an
+/// error to who reads it.
+fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
+    let (active, waiting) =
+        (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
+    let refused = Family::<AnswerLengthLabels, Counter>::default();
+    registry.register("tributary_answers_active", "Answers of more than a frame being written", active.clone());
+    registry.register("tributary_answers_waiting", "Answers that wait for their turn", waiting.clone());
+    registry.register("tributary_answers_refused", "Answers refused with 429: no turn in time", refused.clone());
+    let of = |length| {
+        let labels = AnswerLengthLabels { length };
+        TurnMetrics {
+            active: active.get_or_create_owned(&labels),
+            waiting: waiting.get_or_create_owned(&labels),
+            refused: refused.get_or_create_owned(&labels),
+        }
+    };
+    AnswerTurnMetrics { medium: of("medium"), long: of("long") }
+}
+
+/// The counters of one resource's watches.
+pub struct WatchCounters {
+    /// Watches open now.
+    pub watches: Gauge,
+    /// Watch events written to clients.
+    pub events: Counter,
+    /// Watches that were ended because their client read too slowly.
+    pub terminated: Counter,
+    /// Watches that were ended with 410: what they were to go on from is too old.
+    pub expired: Counter,
+}
+
+impl Metrics {
+    /// The counters of one resource's watches, to be kept with it.
+    pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
+        WatchCounters {
+            watches: self.watches.with(labels, Gauge::clone),
+            events: self.watch_events.with(labels, Counter::clone),
+            terminated: self.terminated_watchers.with(labels, Counter::clone),
+            expired: self.expired.with(&labels.expired(Verb::Watch), Counter::clone),
+        }
+    }
+
+    /// Counts one request when the head of its answer is known. Costs one look where others like it came before.
+    pub fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
+        self.known_requests.count(request, code, took, || self.series_of(request, code));
+    }
+
+    /// Where requests like this are counted that are answered with this code: what has no room is counted together, now
+    /// and later.
+    fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
+        let labels = RequestLabels::of(request, code);
+        let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
+        let is_timed = request.verb != Verb::Watch;
+        RequestSeries {
+            expired: expired.map(|labels| self.expired.with(&labels, Counter::clone)),
+            durations: is_timed.then(|| self.durations.with(&labels.resource, Histogram::clone)),
+            cluster_requests: self.cluster_requests.with(&ClusterRequestLabels::of(request), Counter::clone),
+            requests: self.requests.with(&labels, Counter::clone),
+        }
+    }
+
+    /// Lets go of the requests that were counted at clusters which are no longer configured: others find room.
+    pub fn keep_clusters(&self, is_configured: impl Fn(&str) -> bool) {
+        let is_of_none = |cluster: &str| cluster.is_empty() || cluster == SEVERAL;
+        self.cluster_requests.retain(|labels| is_of_none(&labels.cluster) || is_configured(&labels.cluster));
+        // After the series, so that none of those that are removed is kept by who looks meanwhile.
+        self.known_requests.clear();
+    }
+
+    /// Shows what may be held at most.
+    pub fn set_limits(&self, limits: &Limits) {
+        for (name, limit) in limits.named() {
+            let labels = LimitLabels { limit: name };
+            self.limits.get_or_create(&labels).set(i64::try_from(limit).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// How much is used of the bound of this name, for what refuses no request.
+    pub fn used_of(&self, limit: &'static str) -> Gauge {
+        self.limits_used.get_or_create_owned(&LimitLabels { limit })
+    }
+
+    /// What is counted of the bound of this name.
+    pub fn share(&self, limit: &'static str) -> ShareMetrics {
+        let labels = LimitLabels { limit };
+        ShareMetrics {
+            used: self.limits_used.get_or_create_owned(&labels),
+            refused: self.limits_refused.get_or_create_owned(&labels),
+        }
+    }
+
+    /// How often members were asked, each counted, about something.
+    pub fn questions(&self, about: QuestionAbout) -> Counter {
+        let about = match about {
+            QuestionAbout::Name => "name",
+            QuestionAbout::Release => "helm_release",
+            QuestionAbout::Right => "right",
+        };
+        self.questions.get_or_create_owned(&QuestionLabels { about })
+    }
+
+    /// What is counted of clients' requests to members.
+    pub fn member_shares(&self) -> MemberShareMetrics {
+        MemberShareMetrics {
+            lasting: self.share("long_running_to_member"),
+            watches: self.share("watches_to_member"),
+            short: self.share("short_to_member"),
+        }
+    }
+
+    /// Lets others register metrics of their own in the same exposition.
+    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock());
+    }
+
+    /// The exposition in OpenMetrics text.
+    pub fn expose(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = text::encode(&mut out, &self.registry.lock());
+        out
+    }
+
+    /// What is counted together, or of few things, is there from the beginning: an alert sees the first one only where
+    /// there was a zero before.
+    fn begin_at_zero(&self) {
+        let together = ResourceLabels::other();
+        drop(self.watch_counters(&together));
+        self.expired.with(&together.expired(Verb::List), |_| ());
+        for about in [QuestionAbout::Name, QuestionAbout::Release, QuestionAbout::Right] {
+            drop(self.questions(about));
+        }
+    }
+
+    /// Registers what clients ask and are told.
+    fn register_requests(&self, registry: &mut Registry) {
+        registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.family.clone());
+        registry.register(
+            "tributary_requests",
+            "Requests by cluster, resource, what became of them and kind of client",
+            self.cluster_requests.family.clone(),
+        );
+        registry.register(
+            "tributary_expired",
+            "Lists and watches told that their version is too old (410)",
+            self.expired.family.clone(),
+        );
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to the head of the answer, watches left out",
+            self.durations.family.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.family.clone());
+        registry.register(
+            "apiserver_watch_events",
+            "Watch events written to clients",
+            self.watch_events.family.clone(),
+        );
+        registry.register(
+            "tributary_member_questions",
+            "Questions to members that come before an answer to a client",
+            self.questions.clone(),
+        );
+        registry.register(
+            "apiserver_terminated_watchers",
+            "Watches ended because their client read too slowly",
+            self.terminated_watchers.family.clone(),
+        );
+    }
+
+    /// Registers what may be held, and what is held of that.
+    fn register_limits(&self, registry: &mut Registry) {
+        registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
+        registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());
+        registry.register(
+            "tributary_limit_refused",
+            "Requests refused with 429 because of a limit",
+            self.limits_refused.clone(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

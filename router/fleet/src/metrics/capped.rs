@@ -1,0 +1,143 @@
+//! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series
+//! than a bound; what has no room is counted together.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+
+/// Labels of which some are others' words.
+pub(crate) trait ChosenLabels {
+    /// The same without others' words: what is counted together where there is no room. There are few of these.
+    fn without_choice(&self) -> Self;
+}
+
+/// A family of metrics with a bound of its series. Clones share their series.
+#[derive(Clone, Debug)]
+pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
+    /// The series, to be registered.
+    pub family: Family<Labels, Metric, Constructor>,
+    max: usize,
+    /// The labels that have series of their own: the family does not tell its own. Locked before the family is, and
+    /// only where a series is not known yet, or none is to be made.
+    known: Arc<Mutex<HashSet<Labels>>>,
+}
+
+impl<Labels, Metric, Constructor> Capped<Labels, Metric, Constructor>
+where
+    Labels: ChosenLabels + Clone + Eq + Hash,
+    Constructor: MetricConstructor<Metric>,
+{
+    /// A family with so many series at most, and those that are counted together.
+    pub(crate) fn new(max: usize, constructor: Constructor) -> Self {
+        Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
+    }
+
+    /// Has something done to the metric of these labels. Whoever keeps a clone of it counts where all others do who
+    /// count by the same labels: there is room for them from the beginning, or never.
+    pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
+        if let Some(metric) = self.family.get(labels) {
+            return act(&metric);
+        }
+        let mut known = self.known.lock();
+        if known.contains(labels) || (known.len() < self.max && known.insert(labels.clone())) {
+            return act(&self.family.get_or_create(labels));
+        }
+        drop(known);
+        act(&self.family.get_or_create(&labels.without_choice()))
+    }
+
+    /// Removes the series of labels that are not to be kept, and has others find room. What is counted together stays.
+    /// A series that is removed and comes again begins at zero.
+    ///
+    /// Cost: one look at each series.
+    pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {
+        self.known.lock().retain(|labels| {
+            let is_kept = is_kept(labels);
+            if !is_kept {
+                self.family.remove(labels);
+            }
+            is_kept
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Chosen(String);
+
+    impl ChosenLabels for Chosen {
+        fn without_choice(&self) -> Self {
+            Self("other".to_owned())
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_together_and_what_is_known_goes_on() {
+        let capped = Capped::new(3, Counter::default as fn() -> Counter);
+        for round in 1..=2 {
+            for number in 0..1000 {
+                capped.with(&Chosen(number.to_string()), |counter| counter.inc());
+            }
+            let known = (0..1000).filter(|number| capped.family.get(&Chosen(number.to_string())).is_some()).count();
+            assert_eq!(known, 3);
+            let counted = |label: &str| capped.with(&Chosen(label.to_owned()), |counter: &Counter| counter.get());
+            assert_eq!((counted("0"), counted("2"), counted("other")), (round, round, round * 997));
+        }
+    }
+
+    #[test]
+    fn threads_that_begin_the_same_series_take_room_for_it_once() {
+        const THREADS: usize = 8;
+        const SERIES: usize = 2_000;
+        let capped = Capped::new(SERIES, Counter::default as fn() -> Counter);
+        let begin = Barrier::new(THREADS);
+        let count = || {
+            begin.wait();
+            for number in 0..SERIES {
+                capped.with(&Chosen(number.to_string()), |counter| counter.inc());
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(count);
+            }
+        });
+        for number in 0..SERIES {
+            let counted = capped.family.get(&Chosen(number.to_string())).map(|counter| counter.get());
+            assert_eq!(counted, Some(THREADS as u64), "{number}");
+        }
+        assert!(capped.family.get(&Chosen("other".to_owned())).is_none());
+    }
+
+    #[test]
+    fn what_is_not_kept_leaves_room() {
+        let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
+        let count = |label: &str| {
+            capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
+        };
+        let told = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
+        // Names that change for ever: each generation has series of its own.
+        for generation in 1..=100 {
+            let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
+            names.iter().for_each(|name| count(name));
+            assert_eq!(names.each_ref().map(|name| told(name)), [Some(1); 3], "generation {generation}");
+            count("beyond");
+            assert_eq!((told("beyond"), told("other")), (None, Some(generation)));
+            capped.retain(|Chosen(label)| label == "a-100");
+        }
+        assert_eq!((told("a-100"), told("b-100")), (Some(1), None));
+        assert_eq!(told("other"), Some(100), "what is counted together stays");
+        count("a-100");
+        assert_eq!(told("a-100"), Some(2), "what is kept goes on");
+    }
+}

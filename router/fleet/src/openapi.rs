@@ -1,0 +1,265 @@
+//! OpenAPI documents: the members' own, relayed where all agree and joined where they differ.
+//!
+//! ```text
+//! /openapi/v3            members' indexes ── joined by path ──▶ path → hash, known without reading a document
+//! /openapi/v3/apis/x/v1  all have one hash ─▶ that document, as it is      kept, by hash and form, within 32 MiB
+//!                        hashes differ ─────▶ the union of paths and schemas, the newest server's preferred
+//! /openapi/v2            likewise, told apart by entity tag
+//! ```
+//!
+//! Nobody is asked before a client asks. Of a member that cannot be reached those documents stand that it gave before,
+//! within 16 MiB, over a restart too (`last_heard.rs`); the others are left out, and the hash says so to clients. No
+//! `Warning` does: clients keep these answers on disk for as long as their tags are the same, and would repeat it when
+//! the member is back.
+//!
+//! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
+//! `pkg/controllers/openapiv3/aggregator`.
+
+mod ask;
+mod cache;
+pub mod join;
+mod known;
+mod last;
+mod members;
+mod sources;
+mod untrue;
+
+pub(crate) use cache::DocumentKey;
+pub(crate) use known::KnownMember;
+pub(crate) use known::KnownOpenApi;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use jiff::{Timestamp, ToSpan};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+use tributary_answers::answer;
+use tributary_answers::negotiate::{Clause, NotAcceptable, accepts_gzip};
+use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::{ClusterName, Query};
+use tributary_sharing::body::{self, Body};
+
+use crate::topology::Fleet;
+use join::Schema;
+pub(crate) use join::Spelling;
+use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
+use sources::{DocumentSources, digest};
+
+/// All spellings.
+const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
+
+const V3_PATH: &str = "/openapi/v3";
+
+/// The content type of joined documents.
+const fn content_type(schema: Schema, spelling: Spelling) -> &'static str {
+    match (schema, spelling) {
+        (_, Spelling::Json) => "application/json",
+        (Schema::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        (Schema::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    }
+}
+
+/// The OpenAPI documents of all members together.
+pub struct OpenApi {
+    documents: Documents,
+}
+
+impl OpenApi {
+    /// Documents of these members. Asks nobody yet. `known` is what an earlier run kept of them.
+    pub fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
+        Self { documents: Documents::new(fleet, known) }
+    }
+
+    /// Forgets the documents of a cluster whose name means another by now.
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.documents.forget(cluster);
+    }
+
+    /// What the members said last.
+    pub fn known(&self) -> KnownOpenApi {
+        self.documents.known()
+    }
+
+    /// Is told when what the members said last has changed.
+    pub fn news(&self) -> Arc<Notify> {
+        self.documents.news()
+    }
+
+    /// Answers a GET below `/openapi`.
+    ///
+    /// # Errors
+    /// 406 for a form that is not given, 503 where no member answers.
+    pub async fn answer(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Refusal> {
+        if path == V3_PATH {
+            return Ok(self.index(headers).await);
+        }
+        let v3 = path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/'));
+        let schema = match v3 {
+            Some(_) => Schema::V3,
+            None if path == V2_PATH => Schema::V2,
+            None => return Err(Refusal::NoRoute),
+        };
+        let spelling = match (spelling(schema, headers), v3) {
+            (Err(_), Some(path)) if !self.documents.index(&SPELLINGS).await.contains_key(path) => return Ok(nothing()),
+            (spelling, _) => spelling?,
+        };
+        let wish = OpenApiForm { schema, spelling, gzip: accepts_gzip(headers) };
+        let document = match v3 {
+            Some(path) => match self.documents.v3(path, wish).await? {
+                Some(document) => document,
+                None => return Ok(nothing()),
+            },
+            None => self.documents.v2(wish).await?,
+        };
+        let query = Query::parse(query);
+        match (v3, query.get("hash").filter(|hash| !hash.is_empty())) {
+            (Some(path), Some(hash)) if hash != document.tag => Ok(moved(&format!("{V3_PATH}/{path}"), &document.tag)),
+            (Some(_), Some(_)) => Ok(answer(headers, document, content_type(schema, spelling), true)),
+            _ => Ok(answer(headers, document, content_type(schema, spelling), false)),
+        }
+    }
+
+    async fn index(&self, headers: &HeaderMap) -> Response<Body> {
+        let url = |(path, sources): (String, DocumentSources)| {
+            let query = sources.tag().map(|hash| format!("?hash={hash}")).unwrap_or_default();
+            let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}{query}") });
+            (path, entry)
+        };
+        let paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
+        let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
+        let tag = digest(&text);
+        if is_known(headers, &tag) {
+            return with_tag(not_modified(), &tag);
+        }
+        with_tag(answer::json(StatusCode::OK, text), &tag)
+    }
+}
+
+/// The spelling that the client asks for.
+fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let accept = if accept.trim().is_empty() { "*/*" } else { accept };
+    let protobuf = content_type(schema, Spelling::Protobuf);
+    // client-go asks for the form with `@`, which is no valid media type, and is answered with the other.
+    let of_old = protobuf.replacen(".v1.0", "@v1.0", 1);
+    let spellings =
+        [("application/json", Spelling::Json), (protobuf, Spelling::Protobuf), (&of_old, Spelling::Protobuf)];
+    let clauses = Clause::parse_all(accept);
+    let mut found = clauses.iter().flat_map(|clause| spellings.iter().filter(|(named, _)| clause.names(named)));
+    let unavailable = || NotAcceptable::Unavailable { available: vec!["application/json", protobuf] };
+    found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
+}
+
+fn answer(
+    headers: &HeaderMap,
+    document: OpenApiDocument,
+    content_type: &'static str,
+    named_by_hash: bool,
+) -> Response<Body> {
+    let OpenApiDocument { made, tag } = document;
+    let mut response = if is_known(headers, &tag) {
+        not_modified()
+    } else {
+        let mut response = answer::with_content_type(StatusCode::OK, content_type, body::full(made.bytes));
+        if made.gzip {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        response
+    };
+    let own = response.headers_mut();
+    own.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    if named_by_hash {
+        // A hash names one document for ever.
+        own.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        if let Some(in_a_year) = in_a_year() {
+            own.insert(header::EXPIRES, in_a_year);
+        }
+    }
+    with_tag(response, &tag)
+}
+
+fn in_a_year() -> Option<HeaderValue> {
+    let then = Timestamp::now().checked_add((365 * 24).hours()).ok()?;
+    let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).ok()?;
+    HeaderValue::from_str(&text).ok()
+}
+
+/// The redirect from an old hash of the document at this path to the present one.
+pub fn moved(path: &str, tag: &str) -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={tag}")) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    // Not for ever, whatever the code says: the same old hash may have another successor tomorrow.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    with_tag(response, tag)
+}
+
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    known.flat_map(|tags| tags.split(',')).any(|known| {
+        let known = known.trim().trim_start_matches("W/").trim_matches('"');
+        known == tag || known == "*"
+    })
+}
+
+/// The 404 of a handler that says nothing.
+fn nothing() -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn not_modified() -> Response<Body> {
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response
+}
+
+fn with_tag(mut response: Response<Body>, tag: &str) -> Response<Body> {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{tag}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_are_negotiated_as_kube_openapi_does() {
+        let asked = |schema, accept: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, HeaderValue::from_str(accept).unwrap());
+            spelling(schema, &headers).ok()
+        };
+        let cases = [
+            (Schema::V2, "", Some(Spelling::Json)),
+            (Schema::V2, "*/*", Some(Spelling::Json)),
+            (Schema::V2, "application/*", Some(Spelling::Json)),
+            (Schema::V2, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(Spelling::Protobuf)),
+            (Schema::V2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", Some(Spelling::Protobuf)),
+            (Schema::V2, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", None),
+            (Schema::V3, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", Some(Spelling::Protobuf)),
+            (
+                Schema::V3,
+                "application/json;q=0.5, application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+                Some(Spelling::Protobuf),
+            ),
+            (Schema::V3, "text/html, application/json", Some(Spelling::Json)),
+            (Schema::V3, "text/html", None),
+        ];
+        for (schema, accept, expected) in cases {
+            assert_eq!(asked(schema, accept), expected, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Asking one member for its OpenAPI documents.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::{Request, StatusCode, header};
+use tributary_sharing::body;
+
+use super::join::{Schema, Spelling};
+use crate::topology::Cluster;
+
+/// The largest document that is taken from a member, in bytes. kube-apiserver's own v2 document has 2 MB; thousands of
+/// CRDs with large schemas bring it to some ten times as much.
+const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+
+/// The longest list of documents that is taken from a member, in bytes: ten thousand, each with a path and a hash.
+const INDEX_BYTES_MAX: usize = 4 << 20;
+
+/// How long a member may take to say which documents it has. Whoever does not answer in time is left
+/// out for the moment.
+const INDEX_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a member may take to give a document: megabytes, over a slow line.
+const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
+
+/// Why a member gave no document.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// There is no client for it.
+    #[error("{0}")]
+    Client(String),
+    /// It did not answer, or its answer broke off.
+    #[error("{0}")]
+    Send(#[source] body::BoxError),
+    /// It did not answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// It answered with an error.
+    #[error("it answered {0}")]
+    Status(StatusCode),
+    /// What it sent cannot be read.
+    #[error("its answer cannot be read: {0}")]
+    Text(String),
+}
+
+impl AskError {
+    /// Whether the member did not answer, so that what it said last is all that is known. One that refuses did; one
+    /// that has no time (429 of kube-apiserver's priority and fairness) says nothing of its documents.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
+            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Text(_) => false,
+        }
+    }
+}
+
+/// A member's answer.
+pub(super) struct DocumentResponse {
+    /// Its entity tag, without quotes.
+    pub(super) tag: Option<String>,
+    /// The document; `None` if the member says that it is one of those that were named.
+    pub(super) bytes: Option<Bytes>,
+}
+
+/// The list of a member's v3 documents.
+///
+/// # Errors
+/// [`AskError`].
+pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, AskError> {
+    let answer = get(cluster, "/openapi/v3", "application/json", &[], (INDEX_WITHIN, INDEX_BYTES_MAX)).await?;
+    answer.bytes.ok_or(AskError::Status(StatusCode::NOT_MODIFIED))
+}
+
+/// A document, if it is none of those with the `known` tags.
+///
+/// # Errors
+/// [`AskError`].
+pub(super) async fn document(
+    cluster: &Arc<Cluster>,
+    path: &str,
+    (schema, spelling): (Schema, Spelling),
+    known: &[String],
+) -> Result<DocumentResponse, AskError> {
+    // Old servers know the form with `@` alone, which is no valid media type; all since 1.27 know both.
+    let accept = match (schema, spelling) {
+        (_, Spelling::Json) => "application/json",
+        (Schema::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        (Schema::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+    };
+    get(cluster, path, accept, known, (DOCUMENT_WITHIN, DOCUMENT_BYTES_MAX)).await
+}
+
+async fn get(
+    cluster: &Arc<Cluster>,
+    path: &str,
+    accept: &'static str,
+    known: &[String],
+    (within, bytes_max): (Duration, usize),
+) -> Result<DocumentResponse, AskError> {
+    let transport = cluster.transport().map_err(AskError::Client)?;
+    let mut request = Request::get(path).header(header::ACCEPT, accept).header(header::ACCEPT_ENCODING, "gzip");
+    if !known.is_empty() {
+        let tags: Vec<_> = known.iter().map(|tag| format!("\"{tag}\"")).collect();
+        request = request.header(header::IF_NONE_MATCH, tags.join(", "));
+    }
+    let request = request.body(body::empty()).map_err(|error| AskError::Send(error.into()))?;
+    let asked = async {
+        let (head, incoming) = body::send(transport, request).await.map_err(AskError::Send)?.into_parts();
+        let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        match head.status {
+            StatusCode::OK => {}
+            StatusCode::NOT_MODIFIED => return Ok(DocumentResponse { tag, bytes: None }),
+            status => return Err(AskError::Status(status)),
+        }
+        let bytes = body::whole_up_to(incoming, bytes_max).await.map_err(AskError::Send)?;
+        let compressed = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
+        let bytes = if compressed { unpacked(bytes, bytes_max).await? } else { bytes };
+        Ok(DocumentResponse { tag, bytes: Some(bytes) })
+    };
+    tokio::time::timeout(within, asked).await.map_err(|_| AskError::Late(within))?
+}
+
+async fn unpacked(packed: Bytes, bytes_max: usize) -> Result<Bytes, AskError> {
+    let unpacked = tokio::task::spawn_blocking(move || unpack_up_to(&packed, bytes_max)).await;
+    unpacked.unwrap_or_else(|error| Err(AskError::Text(error.to_string())))
+}
+
+/// Unpacks what was compressed with gzip.
+///
+/// # Errors
+/// [`AskError::Text`] where it is no gzip, or larger than any document that is taken.
+pub(super) fn unpack(packed: &[u8]) -> Result<Bytes, AskError> {
+    unpack_up_to(packed, DOCUMENT_BYTES_MAX)
+}
+
+fn unpack_up_to(packed: &[u8], bytes_max: usize) -> Result<Bytes, AskError> {
+    let mut unpacked = Vec::new();
+    let limit = bytes_max as u64 + 1;
+    let read = GzDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
+    read.map_err(|error| AskError::Text(error.to_string()))?;
+    if unpacked.len() > bytes_max {
+        return Err(AskError::Text(format!("it is larger than {bytes_max} bytes")));
+    }
+    Ok(unpacked.into())
+}

@@ -1,0 +1,182 @@
+//! Documents that were made lately, within a bound of bytes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tributary_sharing::limits::{OPENAPI_BYTES, OPENAPI_LAST_BYTES};
+
+use super::join::Spelling;
+
+/// Which document, in which form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DocumentKey {
+    /// The path below the server: `/openapi/v3/apis/apps/v1`.
+    pub path: String,
+    /// What tells its contents apart from others.
+    pub tag: String,
+    /// How it is spelled.
+    pub(crate) spelling: Spelling,
+    /// Whether the client takes gzip.
+    pub gzip: bool,
+}
+
+/// A document as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct EncodedDocument {
+    pub(super) bytes: Bytes,
+    /// Whether the bytes are compressed.
+    pub(super) gzip: bool,
+}
+
+/// The documents, and who makes one now.
+pub(super) struct Cache {
+    bytes_max: usize,
+    kept: Mutex<CachedDocuments>,
+    turns: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+#[derive(Default)]
+struct CachedDocuments {
+    by_key: HashMap<DocumentKey, (EncodedDocument, u64)>,
+    bytes: usize,
+    /// Counts uses: the entry with the lowest number was used longest ago.
+    uses: u64,
+}
+
+impl Cache {
+    /// Of documents as clients are sent them.
+    pub(super) fn of_answers() -> Self {
+        Self::within(OPENAPI_BYTES)
+    }
+
+    /// Of documents as clusters gave them last.
+    pub(super) fn of_last_words() -> Self {
+        Self::within(OPENAPI_LAST_BYTES)
+    }
+
+    fn within(bytes_max: usize) -> Self {
+        Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
+    }
+
+    /// Whether a document is kept. Asking is no use of it.
+    pub(super) fn has(&self, key: &DocumentKey) -> bool {
+        self.kept.lock().by_key.contains_key(key)
+    }
+
+    /// A document that is kept.
+    pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
+        let mut kept = self.kept.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        let (made, used) = kept.by_key.get_mut(key)?;
+        *used = now;
+        Some(made.clone())
+    }
+
+    /// All documents that are kept, the one that was used last first. It is no use of them.
+    pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
+        let kept = self.kept.lock();
+        let mut all: Vec<_> = kept.by_key.iter().collect();
+        all.sort_unstable_by_key(|(_, (_, used))| std::cmp::Reverse(*used));
+        all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
+    }
+
+    /// Keeps a document; those that were used longest ago go.
+    pub(super) fn keep(&self, key: DocumentKey, made: EncodedDocument) {
+        if made.bytes.len() > self.bytes_max {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        kept.bytes += made.bytes.len();
+        if let Some((before, _)) = kept.by_key.insert(key, (made, now)) {
+            kept.bytes -= before.bytes.len();
+        }
+        while kept.bytes > self.bytes_max {
+            let oldest = kept.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
+            let Some((gone, _)) = oldest.and_then(|key| kept.by_key.remove(&key)) else { break };
+            kept.bytes -= gone.bytes.len();
+        }
+    }
+
+    /// The document of this key: kept, or made by the first who asks while others wait for it.
+    ///
+    /// # Errors
+    /// Those of `make`. Whoever waited then makes it anew.
+    pub(super) async fn get_or_make<E>(
+        &self,
+        key: DocumentKey,
+        make: impl Future<Output = Result<EncodedDocument, E>>,
+    ) -> Result<EncodedDocument, E> {
+        if let Some(found) = self.find(&key) {
+            return Ok(found);
+        }
+        let turn = self.turn(&key);
+        let _held = turn.lock().await;
+        if let Some(found) = self.find(&key) {
+            return Ok(found);
+        }
+        let made = make.await?;
+        self.keep(key, made.clone());
+        Ok(made)
+    }
+
+    fn turn(&self, key: &DocumentKey) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        turns.insert(key.clone(), Arc::downgrade(&turn));
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(tag: &str) -> DocumentKey {
+        DocumentKey { path: "/openapi/v2".into(), tag: tag.into(), spelling: Spelling::Json, gzip: false }
+    }
+
+    fn made(bytes: usize) -> EncodedDocument {
+        EncodedDocument { bytes: vec![0; bytes].into(), gzip: false }
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let cache = Cache::of_answers();
+        for tag in ["a", "b", "c"] {
+            cache.keep(key(tag), made(OPENAPI_BYTES / 3));
+        }
+        assert!(cache.find(&key("a")).is_some());
+        cache.keep(key("d"), made(OPENAPI_BYTES / 3));
+        let left: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
+        assert_eq!(left, ["a", "c", "d"]);
+        cache.keep(key("huge"), made(OPENAPI_BYTES + 1));
+        assert!(cache.find(&key("huge")).is_none());
+        cache.keep(key("a"), made(1));
+        assert_eq!(cache.kept.lock().bytes, OPENAPI_BYTES / 3 * 2 + 1);
+    }
+
+    #[tokio::test]
+    async fn a_document_is_made_once_for_all_who_ask() {
+        let cache = Cache::of_answers();
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        let make = || async {
+            tokio::task::yield_now().await;
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Ok::<_, &str>(made(1))
+        };
+        let (one, two) = tokio::join!(cache.get_or_make(key("a"), make()), cache.get_or_make(key("a"), make()));
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
+        let refused = cache.get_or_make(key("b"), async { Err("no") }).await;
+        assert!(refused.is_err() && cache.find(&key("b")).is_none());
+    }
+}

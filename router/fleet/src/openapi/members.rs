@@ -1,0 +1,472 @@
+//! What the members have, asked when a client asks, and their documents joined.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use http::StatusCode;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tributary_answers::compression::{self, THRESHOLD_BYTES};
+use tributary_answers::refusal::MemberRefusal;
+use tributary_apimachinery::{ClusterName, explain};
+
+use super::ask::{self, AskError};
+use super::cache::{Cache, DocumentKey, EncodedDocument};
+use super::join::{Schema, Spelling, join, unreadable};
+use super::known::{KnownMember, KnownOpenApi};
+use super::last::{LastAnswers, LastDocuments, Part, Said};
+use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
+use super::untrue::UntrueHashes;
+use crate::topology::{Cluster, Fleet};
+
+/// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just
+/// changed is seen by the next command, and a fleet of clients costs a member one answer of 10 KB in that time.
+const ASK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The path of the v2 document.
+pub(super) const V2_PATH: &str = "/openapi/v2";
+
+/// How often members are asked what they have before a client is told that it changes: once, where it has just changed,
+/// and where one says what is not so.
+const ROUNDS_MAX: usize = 3;
+
+/// A form in which a document is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenApiForm {
+    pub(super) schema: Schema,
+    pub(super) spelling: Spelling,
+    /// Whether the client takes gzip.
+    pub(super) gzip: bool,
+}
+
+/// A document, and what tells its contents apart.
+pub(super) struct OpenApiDocument {
+    pub(super) made: EncodedDocument,
+    pub(super) tag: String,
+}
+
+/// The members' documents. Asks nobody until a client asks.
+pub(super) struct Documents {
+    fleet: Arc<Fleet>,
+    members: Mutex<Vec<Arc<OpenApiMember>>>,
+    cache: Cache,
+    /// What stands in for members that do not answer.
+    last: LastDocuments,
+    /// What members of each name said last.
+    last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
+    /// Told when what is known has changed.
+    news: Arc<Notify>,
+    /// Why which document of which cluster was left out last.
+    unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
+    /// What members say of their documents that is not so.
+    untrue: UntrueHashes,
+}
+
+/// What is known of one member.
+struct OpenApiMember {
+    cluster: Arc<Cluster>,
+    index: CachedAnswer<Said<Arc<Index>>>,
+    /// By spelling.
+    swaggers: [CachedAnswer<Said<String>>; 2],
+    last: Arc<LastAnswers>,
+}
+
+/// The member's list of v3 documents, and the tag of its v2 document.
+const INDEX: Part<Arc<Index>> = |known| &mut known.index;
+const SWAGGER: Part<String> = |known| &mut known.swagger;
+
+/// What is to be said of a member, and when that was found out; `None` within if it is nothing.
+type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
+
+/// Why a document was not made.
+enum DocumentFailure {
+    /// A member's document is not the one that its index names: the index is out of date.
+    OutOfDate,
+    Refused(MemberRefusal),
+}
+
+impl Documents {
+    /// `known` is what an earlier run kept.
+    pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
+        let news = Arc::new(Notify::new());
+        let answers = known.members.into_iter();
+        let answers = answers.map(|(name, known)| (name, Arc::new(LastAnswers::new(known, Arc::clone(&news)))));
+        Self {
+            fleet,
+            members: Mutex::default(),
+            cache: Cache::of_answers(),
+            last: LastDocuments::new(known.documents, Arc::clone(&news)),
+            last_answers: Mutex::new(answers.collect()),
+            news,
+            unreadable: Mutex::default(),
+            untrue: UntrueHashes::default(),
+        }
+    }
+
+    /// What is known of the members that there are. Who has left is forgotten.
+    pub(super) fn known(&self) -> KnownOpenApi {
+        let clusters = self.fleet.clusters();
+        let mut answers = self.last_answers.lock();
+        answers.retain(|name, _| clusters.contains_key(name));
+        let members = answers.iter().map(|(name, last)| (name.clone(), last.known())).collect();
+        KnownOpenApi { members, documents: self.last.known() }
+    }
+
+    /// Forgets the documents of a cluster whose name means another by now.
+    pub(super) fn forget(&self, cluster: &ClusterName) {
+        self.last_answers.lock().remove(cluster);
+    }
+
+    /// Is told when what is known has changed.
+    pub(super) fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.news)
+    }
+
+    /// What the members of this name said last.
+    fn last_answers(&self, name: &ClusterName) -> Arc<LastAnswers> {
+        let make = || Arc::new(LastAnswers::new(KnownMember::default(), Arc::clone(&self.news)));
+        Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
+    }
+
+    /// The members, the one to be preferred first: the newest server, then by name. One that has two names is one.
+    fn members(&self) -> Vec<Arc<OpenApiMember>> {
+        let clusters = self.fleet.by_precedence();
+        let mut members = self.members.lock();
+        let ordered = clusters.into_iter().map(|cluster| {
+            let known = members.iter().find(|member| Arc::ptr_eq(&member.cluster, &cluster));
+            known.cloned().unwrap_or_else(|| {
+                let last = self.last_answers(cluster.name());
+                Arc::new(OpenApiMember::new(cluster, last))
+            })
+        });
+        *members = ordered.collect();
+        members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
+    }
+
+    /// The v3 documents that the members have together, by path. Of those that do not answer they are what is kept in
+    /// one of these spellings.
+    pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
+        let members = self.members();
+        let indexes = join_all(members.iter().map(|member| member.index())).await;
+        let indexes: Vec<_> = members
+            .iter()
+            .zip(indexes)
+            .filter_map(|(member, index)| {
+                let index = match index? {
+                    Said::Now(index) => index,
+                    Said::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
+                };
+                let index = self.untrue.correct(member.cluster.name(), index);
+                Some((Arc::clone(&member.cluster), index))
+            })
+            .collect();
+        joined(&indexes)
+    }
+
+    /// One v3 document; `None` where no member has it.
+    ///
+    /// # Errors
+    /// 503 where no member that has it answers.
+    pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
+        let full = format!("/openapi/v3/{path}");
+        for round in 0..ROUNDS_MAX {
+            let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
+            match self.joined(&full, &sources, wish, round == 0).await {
+                Ok(document) => return Ok(Some(document)),
+                Err(DocumentFailure::Refused(refusal)) => return Err(refusal),
+                Err(DocumentFailure::OutOfDate) => {}
+            }
+            for member in self.members() {
+                *member.index.lock().await = None;
+            }
+        }
+        Err(MemberRefusal::ChangingDocument)
+    }
+
+    /// The v2 document.
+    ///
+    /// # Errors
+    /// 503 where no member answers.
+    pub(super) async fn v2(&self, wish: OpenApiForm) -> Result<OpenApiDocument, MemberRefusal> {
+        let sources = self.swaggers(wish.spelling).await;
+        if sources.distinct.is_empty() {
+            let members = self.members();
+            let troubles = members.iter().map(|own| own.cluster.trouble()).collect();
+            return Err(MemberRefusal::NoDocument { troubles });
+        }
+        match self.joined(V2_PATH, &sources, wish, false).await {
+            Ok(document) => Ok(document),
+            Err(DocumentFailure::Refused(refusal)) => Err(refusal),
+            Err(DocumentFailure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
+        }
+    }
+
+    /// Which v2 document each member has. The first is asked alone, so that the others can say that theirs is the same.
+    async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
+        let members = self.members();
+        let mut known: Vec<String> = Vec::new();
+        for member in &members {
+            if let Some((_, Some(Said::Now(tag)))) = &*member.swagger(spelling).lock().await
+                && !known.contains(tag)
+            {
+                known.push(tag.clone());
+            }
+        }
+        for member in members.iter().filter(|_| known.is_empty()) {
+            if let Some(Said::Now(tag)) = self.swagger(member, spelling, &[]).await {
+                known.push(tag);
+                break;
+            }
+        }
+        let tags = join_all(members.iter().map(|member| self.swagger(member, spelling, &known))).await;
+        let mut sources = DocumentSources::default();
+        for (member, tag) in members.iter().zip(tags) {
+            let tag = match tag {
+                Some(Said::Before(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
+                Some(Said::Now(tag)) => Some(tag),
+                None => None,
+            };
+            if let Some(tag) = tag {
+                sources.add(Arc::clone(&member.cluster), Some(tag));
+            }
+        }
+        sources
+    }
+
+    /// The tag of a member's v2 document, asked anew where the last answer is old and it is well; else what it said
+    /// before. A document that comes along is kept.
+    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Said<String>> {
+        if why_not_asked(&member.cluster).is_some() {
+            return member.last.get(&member.cluster, SWAGGER).map(Said::Before);
+        }
+        let mut asked = member.swagger(spelling).lock().await;
+        if let Some((at, tag)) = &*asked
+            && at.elapsed() < ASK_INTERVAL
+        {
+            return tag.clone();
+        }
+        let answer = ask::document(&member.cluster, V2_PATH, (Schema::V2, spelling), known).await;
+        let tag = match answer {
+            Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
+                let tag = known_by(spelling, &bytes, tag).await;
+                self.last.keep(V2_PATH, &tag, spelling, bytes.clone()).await;
+                let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
+                self.cache.keep(key, EncodedDocument { bytes, gzip: false });
+                Ok(tag)
+            }
+            Ok(ask::DocumentResponse { bytes: None, tag }) => tag.ok_or(AskError::Status(StatusCode::NOT_MODIFIED)),
+            Err(error) => Err(error),
+        };
+        let tag = member.heard(tag, SWAGGER);
+        *asked = Some((Instant::now(), tag.clone()));
+        tag
+    }
+
+    /// The joined document of some members. `strict` says whether one that is not what its index says is refused.
+    async fn joined(
+        &self,
+        path: &str,
+        sources: &DocumentSources,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<OpenApiDocument, DocumentFailure> {
+        let Some(tag) = sources.tag() else {
+            let made = self.make(path, sources, wish, false).await?;
+            return Ok(OpenApiDocument { tag: digest(&made.bytes), made });
+        };
+        let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: wish.gzip };
+        let made = self.cache.get_or_make(key, self.make(path, sources, wish, strict)).await?;
+        Ok(OpenApiDocument { made, tag })
+    }
+
+    async fn make(
+        &self,
+        path: &str,
+        sources: &DocumentSources,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<EncodedDocument, DocumentFailure> {
+        let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
+        // A joined document is some megabytes of text: not the work of a thread that answers requests.
+        let work = move || -> Result<(EncodedDocument, LeftOut), String> {
+            let (bytes, left_out) = match &texts[..] {
+                [only] => (only.clone(), Vec::new()),
+                several => join_readable(wish, several)?,
+            };
+            if !wish.gzip || bytes.len() <= THRESHOLD_BYTES {
+                return Ok((EncodedDocument { bytes, gzip: false }, left_out));
+            }
+            Ok((EncodedDocument { bytes: compression::whole(&bytes).into(), gzip: true }, left_out))
+        };
+        let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()));
+        let not_joined = |cause| MemberRefusal::DocumentNotJoined { path: path.to_owned(), cause };
+        let (made, left_out) = made.map_err(|cause| DocumentFailure::Refused(not_joined(cause)))?;
+        for (at, cause) in left_out {
+            for cluster in &sources.distinct[at].clusters {
+                self.say_left_out(cluster, path, &cause);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Says that a cluster's document is not a part of the joined one: once, until it is for another reason.
+    fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
+        let key = (cluster.name().clone(), path.to_owned());
+        if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
+            tracing::warn!(cluster = %cluster.name(), path, cause, "the cluster's OpenAPI document cannot be read and is left out");
+        }
+    }
+
+    /// One member's document: what is kept of it, or from whichever of those that have it answers.
+    async fn fetch(
+        &self,
+        path: &str,
+        source: &DocumentSource,
+        wish: OpenApiForm,
+        strict: bool,
+    ) -> Result<Bytes, DocumentFailure> {
+        if let Some(tag) = &source.tag {
+            let key = DocumentKey { path: path.to_owned(), tag: tag.clone(), spelling: wish.spelling, gzip: false };
+            if let Some(made) = self.cache.find(&key) {
+                return Ok(made.bytes);
+            }
+            if let Some(bytes) = self.last.find(path, tag, wish.spelling).await {
+                return Ok(bytes);
+            }
+        }
+        let (mut causes, mut is_untrue) = (Vec::new(), false);
+        for cluster in &source.clusters {
+            if let Some(problem) = why_not_asked(cluster) {
+                causes.push(format!("cluster {}: {problem}", cluster.name()));
+                continue;
+            }
+            let (bytes, said) = match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
+                Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => (bytes, tag),
+                Ok(ask::DocumentResponse { bytes: None, .. }) => continue,
+                Err(error) => {
+                    causes.push(format!("cluster {}: {error}", cluster.name()));
+                    continue;
+                }
+            };
+            let tag = known_by(wish.spelling, &bytes, said).await;
+            match &source.tag {
+                Some(asked) if *asked != tag && wish.spelling == Spelling::Json => {
+                    is_untrue = true;
+                    if let Some(path) = path.strip_prefix("/openapi/v3/") {
+                        self.untrue.note(cluster.name(), path, asked, tag);
+                    }
+                }
+                Some(asked) if *asked != tag && strict => return Err(DocumentFailure::OutOfDate),
+                _ => {
+                    self.last.keep(path, &tag, wish.spelling, bytes.clone()).await;
+                    return Ok(bytes);
+                }
+            }
+        }
+        if is_untrue {
+            return Err(DocumentFailure::OutOfDate);
+        }
+        Err(DocumentFailure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
+    }
+}
+
+/// By what a document is known: by the digest of JSON, whatever its cluster says. Of protobuf nobody can tell: a
+/// kube-apiserver calls it by the digest of the JSON that it was made of.
+async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
+    match (spelling, said) {
+        (Spelling::Protobuf, Some(said)) => said,
+        _ => {
+            let bytes = bytes.clone();
+            // It fails only where the runtime ends.
+            tokio::task::spawn_blocking(move || digest(&bytes)).await.unwrap_or_default()
+        }
+    }
+}
+
+/// Why a member is not asked at all: nobody need wait for what will not come.
+fn why_not_asked(cluster: &Cluster) -> Option<String> {
+    cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
+}
+
+/// The places of documents that are not a part of a joined one, and why.
+type LeftOut = Vec<(usize, String)>;
+
+/// Joins the documents that can be read.
+///
+/// # Errors
+/// Where none can be.
+fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String> {
+    let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
+    if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
+        return Ok((joined.into(), Vec::new()));
+    }
+    let bad = unreadable(wish.schema, wish.spelling, &all);
+    let left_out: LeftOut = bad.into_iter().map(|(at, error)| (at, explain(&error))).collect();
+    let is_bad = |at: usize| left_out.iter().any(|(bad, _)| *bad == at);
+    let good: Vec<&[u8]> = (0..).zip(&all).filter(|(at, _)| !is_bad(*at)).map(|(_, text)| *text).collect();
+    match &good[..] {
+        [] => Err(left_out.first().map(|(_, cause)| cause.clone()).unwrap_or_default()),
+        good => {
+            let joined = join(wish.schema, wish.spelling, good).map_err(|error| explain(&error))?;
+            Ok((joined.into(), left_out))
+        }
+    }
+}
+
+impl OpenApiMember {
+    fn new(cluster: Arc<Cluster>, last: Arc<LastAnswers>) -> Self {
+        Self { cluster, index: CachedAnswer::default(), swaggers: Default::default(), last }
+    }
+
+    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Said<String>> {
+        match spelling {
+            Spelling::Json => &self.swaggers[0],
+            Spelling::Protobuf => &self.swaggers[1],
+        }
+    }
+
+    /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said
+    /// before.
+    async fn index(&self) -> Option<Said<Arc<Index>>> {
+        if why_not_asked(&self.cluster).is_some() {
+            return self.last.get(&self.cluster, INDEX).map(Said::Before);
+        }
+        let mut asked = self.index.lock().await;
+        if let Some((at, index)) = &*asked
+            && at.elapsed() < ASK_INTERVAL
+        {
+            return index.clone();
+        }
+        let answer = ask::index(&self.cluster).await;
+        let parsed = answer.and_then(|text| Index::parse(&text).map_err(|error| AskError::Text(error.to_string())));
+        let index = self.heard(parsed.map(Arc::new), INDEX);
+        *asked = Some((Instant::now(), index.clone()));
+        index
+    }
+
+    /// What is to be said of a member that was asked: its answer, which is remembered, or where it gives none what it
+    /// said before.
+    fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: Part<T>) -> Option<Said<T>> {
+        match answer {
+            Ok(said) => {
+                self.last.set(&self.cluster, part, Some(said.clone()));
+                Some(Said::Now(said))
+            }
+            Err(error) => {
+                self.left_out(&error.to_string());
+                if !error.is_silence() {
+                    self.last.set(&self.cluster, part, None);
+                }
+                self.last.get(&self.cluster, part).map(Said::Before)
+            }
+        }
+    }
+
+    fn left_out(&self, cause: &str) {
+        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster does not give its OpenAPI documents; what is kept of them stands in");
+    }
+}

@@ -1,0 +1,144 @@
+//! Which members have which document: pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha512};
+use tributary_apimachinery::json::null_is_default;
+
+use crate::topology::Cluster;
+
+/// How many documents of one member are known. 8,192: a kube-apiserver has 50, and one with the largest sets of
+/// CustomResourceDefinitions a thousand; the lists of all are joined for each client that asks for one.
+const DOCUMENTS_MAX: usize = 8_192;
+
+/// The longest hash that is one, in bytes: kube-apiserver's have 128.
+const HASH_BYTES_MAX: usize = 256;
+
+/// One member's list of v3 documents: path (`apis/apps/v1`) → the hash of its contents, where the member tells one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index(pub(super) BTreeMap<String, Option<String>>);
+
+impl Index {
+    /// The hashes of its documents.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter_map(Option::as_deref)
+    }
+
+    /// Reads `/openapi/v3` of a member.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Root {
+            #[serde(default, deserialize_with = "null_is_default")]
+            paths: BTreeMap<String, Option<Entry>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Entry {
+            #[serde(rename = "serverRelativeURL", default, deserialize_with = "null_is_default")]
+            server_relative_url: String,
+        }
+        let root: Root = serde_json::from_slice(text)?;
+        let hash = |entry: &Entry| {
+            let query = entry.server_relative_url.split_once('?')?.1;
+            let hash = query.split('&').find_map(|pair| pair.strip_prefix("hash="))?;
+            (1..=HASH_BYTES_MAX).contains(&hash.len()).then(|| hash.to_owned())
+        };
+        let paths = root.paths.iter().take(DOCUMENTS_MAX);
+        Ok(Self(paths.map(|(path, entry)| (path.clone(), entry.as_ref().and_then(hash))).collect()))
+    }
+}
+
+/// The members whose documents make one of ours.
+#[derive(Clone)]
+pub(super) struct DocumentSources<C = Arc<Cluster>> {
+    /// One for each distinct document, the one to be preferred first.
+    pub(super) distinct: Vec<DocumentSource<C>>,
+}
+
+/// Members that have one and the same document.
+#[derive(Clone)]
+pub(super) struct DocumentSource<C = Arc<Cluster>> {
+    /// What tells its contents apart; `None` where the member does not tell: then it is asked each time.
+    pub(super) tag: Option<String>,
+    /// Who has it.
+    pub(super) clusters: Vec<C>,
+}
+
+impl<C> Default for DocumentSources<C> {
+    fn default() -> Self {
+        Self { distinct: Vec::new() }
+    }
+}
+
+impl<C> DocumentSources<C> {
+    /// Adds a member, which is preferred less than those before it.
+    pub(super) fn add(&mut self, cluster: C, tag: Option<String>) {
+        match self.distinct.iter_mut().find(|source| tag.is_some() && source.tag == tag) {
+            Some(source) => source.clusters.push(cluster),
+            None => self.distinct.push(DocumentSource { tag, clusters: vec![cluster] }),
+        }
+    }
+
+    /// What tells the joined document's contents apart: the members' own tag where they agree, else a digest of the
+    /// tags in order. So it is known before any document is read, and the same in every replica.
+    pub(super) fn tag(&self) -> Option<String> {
+        let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
+        match &tags?[..] {
+            [] => None,
+            [only] => Some((*only).to_owned()),
+            several => Some(digest(several.join(",").as_bytes())),
+        }
+    }
+}
+
+/// The documents that the members have together, by path. `indexes` come in the order of preference.
+pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<Index>)]) -> BTreeMap<String, DocumentSources<C>> {
+    let mut joined: BTreeMap<String, DocumentSources<C>> = BTreeMap::new();
+    for (cluster, index) in indexes {
+        for (path, hash) in &index.0 {
+            joined.entry(path.clone()).or_default().add(cluster.clone(), hash.clone());
+        }
+    }
+    joined
+}
+
+/// A digest as kube-apiserver writes them: SHA-512 in upper-case hexadecimal.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(entries: &[(&str, &str)]) -> Arc<Index> {
+        let paths: serde_json::Map<_, _> = entries
+            .iter()
+            .map(|(path, query)| {
+                let url = format!("/openapi/v3/{path}{query}");
+                ((*path).to_owned(), serde_json::json!({ "serverRelativeURL": url }))
+            })
+            .collect();
+        Arc::new(Index::parse(serde_json::json!({ "paths": paths }).to_string().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn equal_documents_are_one_source_and_keep_their_hash() {
+        let joined = joined(&[
+            ("new", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?a=b&hash=X"), ("apis/odd/v1", "")])),
+            ("old", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?hash=Y"), ("apis/y/v1", "?hash=")])),
+        ]);
+        let tag = |path: &str| joined[path].tag();
+        assert_eq!(tag("api/v1").as_deref(), Some("A"));
+        assert_eq!(joined["api/v1"].distinct[0].clusters, ["new", "old"]);
+        assert_eq!(tag("apis/x/v1"), Some(digest(b"X,Y")));
+        assert_eq!((tag("apis/odd/v1"), tag("apis/y/v1")), (None, None));
+        assert_eq!(joined.len(), 4);
+        assert!(Index::parse(b"7").is_err());
+    }
+}

@@ -1,0 +1,902 @@
+//! One member cluster and the task that keeps its discovery fresh.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode};
+use parking_lot::Mutex;
+use rand::Rng;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use tributary_answers::refusal::{Beyond, LimitRefusal, Refusal};
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
+use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
+use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, is_uid, nearest_tick};
+use tributary_sharing::body;
+use tributary_sharing::flow::fair_line::FairLine;
+use tributary_sharing::flow::fair_share::{FairShare, Portion, ShareMetrics};
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::limits::{ANSWER_WINDOW, WATCH_WINDOW};
+
+use super::address::ClusterAddress;
+use super::followed_kinds::{FollowedKinds, KindsOf};
+use super::health::ClusterHealth;
+use super::incarnation::Incarnation;
+use super::kind_changes::KindChanges;
+use super::mark::ClusterMark;
+use super::member_unread::MemberUnreadBytes;
+use super::served::Served;
+use super::server_version::ServerVersion;
+use super::setup::ClusterSetup;
+use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
+use crate::report::ClusterCondition;
+
+/// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
+/// is served after this time at the latest, and at once where CustomResourceDefinitions may be watched.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The pause between two discoveries of a cluster that has just taken the place of another one and has not answered. A
+/// second: requests for the name are refused meanwhile.
+const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
+/// group, its version and its uid. A minute, and whenever something was wrong with it, it can be reached again, or
+/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one. Each new
+/// connection asks for the uid by itself.
+const RARE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The shortest time between two discoveries of a cluster that requests ask for.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a request waits for the discovery that it asks for.
+const REFRESH_WAIT: Duration = Duration::from_secs(3);
+
+/// How long a request waits for it where the last such discovery took longer than this. 300 ms: a slow cluster does not
+/// delay the 404s and creates of kinds that it lacks again and again. The discovery goes on in the cluster's task.
+const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
+
+/// How long a member may take over its discovery document.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its
+/// collections have found out.
+const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The shortest time between two log lines that a cluster does not let us act in users' names. A minute: each request
+/// there finds it out.
+const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often a cluster was asked what it serves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempts {
+    begun: u64,
+    /// The last one that is over; at most one is under way.
+    ended: u64,
+}
+
+/// A discovery that a request asked for.
+#[derive(Clone, Copy, Debug)]
+struct Refresh {
+    /// When the request's wait ended.
+    ended: Instant,
+    /// How long the request waited.
+    waited: Duration,
+}
+
+impl Refresh {
+    /// How long the next request is to wait after this discovery.
+    fn next_wait(before: Option<Self>) -> Duration {
+        match before {
+            Some(before) if before.waited >= SLOW_REFRESH_WAIT => SLOW_REFRESH_WAIT,
+            _ => REFRESH_WAIT,
+        }
+    }
+}
+
+/// What is wrong with a cluster.
+struct ClusterProblem {
+    /// What it is now.
+    text: String,
+    /// The condition of the cluster during the problem.
+    condition: ClusterCondition,
+    /// Since when something has been wrong.
+    since: Instant,
+}
+
+impl ClusterProblem {
+    /// A problem that begins now.
+    fn new(condition: ClusterCondition, text: String) -> Self {
+        Self { text, condition, since: Instant::now() }
+    }
+}
+
+/// What has changed about a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClusterChange {
+    /// What is wrong with it.
+    Problem,
+    /// A different cluster answers at the cluster's addresses.
+    Successor,
+    /// What it serves, who it is or which version it runs.
+    Offer,
+}
+
+/// One member cluster.
+pub struct Cluster {
+    /// What the configuration says.
+    pub setup: ClusterSetup,
+    /// What marks its objects as its own.
+    pub mark: Arc<ClusterMark>,
+    fetched: ArcSwapOption<Fetched>,
+    /// Where its documents are kept, those of all clusters together.
+    documents: Arc<MemberDocuments>,
+    /// What was served under this name before the configuration changed, or what an earlier run knew. Gone once it
+    /// has answered itself.
+    inherited: ArcSwapOption<Served>,
+    /// When it was configured.
+    since: Instant,
+    /// The time of the last successful discovery.
+    told_at: Mutex<Option<Instant>>,
+    /// The versions that discovery does not describe, each with the time of the last discovery that did.
+    undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
+    /// The cluster that this one is under a second name.
+    twin: ArcSwapOption<ClusterName>,
+    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it.
+    namesake: ArcSwapOption<ClusterName>,
+    identity: ArcSwap<ClusterIdentity>,
+    /// Which cluster it is; a new configuration of the same cluster has the same.
+    incarnation: Incarnation,
+    version: ArcSwapOption<ServerVersion>,
+    /// When it last answered all questions, those for what hardly ever changes too.
+    asked_all: Mutex<Option<Instant>>,
+    problem: Mutex<Option<ClusterProblem>>,
+    /// When the last problem ended.
+    mended: Mutex<Option<Instant>>,
+    /// When it was logged that something is wrong, until it is that nothing is any more.
+    pub(super) told: Mutex<Option<Instant>>,
+    /// When it was last said that its revisions went back.
+    went_back: Mutex<Option<Instant>>,
+    /// When it was last said that it does not let us act in users' names.
+    not_let: Mutex<Option<Instant>>,
+    /// Whether it has let us act in users' names.
+    lets_act: AtomicBool,
+    refresh: Notify,
+    /// Changes of kinds that discovery may not show yet.
+    kind_changes: Arc<KindChanges>,
+    /// The last discovery that a request asked for; locked meanwhile.
+    refreshed: tokio::sync::Mutex<Option<Refresh>>,
+    attempts: watch::Sender<Attempts>,
+    /// Whether one of the attempts is over, and what it said is known.
+    asked: AtomicBool,
+    /// Who may ask where an object is.
+    questions: Arc<FairLine>,
+    /// Which of its collections may be listed again.
+    list_places: ListPlaces,
+    precedence: Precedence,
+    /// What lasts of clients' requests to it, but for their watches: logs that are followed. Where watches have no
+    /// connections of their own, they as well.
+    lasting: Arc<FairShare>,
+    /// Clients' watches of its own view.
+    watches: Arc<FairShare>,
+    /// The others of clients' requests to it.
+    short: Arc<FairShare>,
+    /// What all of them may leave unread, those to other members as well.
+    unread: MemberUnreadBytes,
+    cancelled: CancellationToken,
+}
+
+/// What is counted of clients' requests to all members together.
+#[derive(Clone, Debug, Default)]
+pub struct MemberShareMetrics {
+    /// Of those that last, but for watches.
+    pub lasting: ShareMetrics,
+    /// Of watches.
+    pub watches: ShareMetrics,
+    /// Of the others.
+    pub short: ShareMetrics,
+}
+
+/// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a
+/// thousand a second, or half of that for one client alone.
+const QUESTIONS_AT_ONCE: usize = 32;
+
+/// Who a cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClusterIdentity {
+    /// It has not said anything yet.
+    #[default]
+    Unknown,
+    /// It answered that it does not tell us the uid of its kube-system namespace.
+    Withheld,
+    /// The uid of its kube-system namespace.
+    Known(Arc<String>),
+}
+
+impl Cluster {
+    /// A place for a client's request, and what its answer may leave unread if it lasts, both to be kept until that has
+    /// ended. What the connections carry at once, and what lasting answers of all members may leave unread, is shared
+    /// among clients, so that who reads slowly, or not at all, leaves room for others; what this process asks for
+    /// itself takes none of it. A short answer that nobody reads is cut within a minute, and a cluster that answers
+    /// nothing has nothing unread: neither is to keep others' requests from their clusters.
+    ///
+    /// # Errors
+    /// 429 that names the cluster and what to do.
+    pub fn place(&self, class: RequestClass, holder: Holder) -> Result<(Portion, Option<Portion>), Refusal> {
+        let share = self.share(class);
+        let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
+        let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+            cluster: self.name().clone(),
+            exceeded,
+            is_lasting: class.is_long_running(),
+        })?;
+        let unread = match class.is_long_running() {
+            true => Some(
+                self.unread
+                    .take(holder, window)
+                    .map_err(|exceeded| LimitRefusal::MemberUnread { cluster: self.name().clone(), exceeded })?,
+            ),
+            false => None,
+        };
+        Ok((place, unread))
+    }
+
+    /// How many places clients have of those that there are.
+    pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
+        let share = self.share(class);
+        (share.held(), share.max())
+    }
+
+    /// What clients share, as large as the connections are known to carry by now.
+    fn share(&self, class: RequestClass) -> &Arc<FairShare> {
+        let client = self.setup.client.as_ref().ok();
+        // Each endpoint is looked at for it.
+        let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
+        let (share, carried) = match (class, watches) {
+            (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
+            (RequestClass::Watch, Some(watches)) => (&self.watches, Some(watches)),
+            _ => (&self.lasting, client.map(ClusterClient::long_running_for_clients)),
+        };
+        if let Some(carried) = carried {
+            share.resize(carried);
+        }
+        share
+    }
+
+    /// The right to ask it where an object is, for a client, one of few at once. Cancel:
+    /// dropping the future gives up the place in line.
+    pub async fn question(&self, holder: Holder) -> Option<Permit> {
+        self.questions.take(holder).await
+    }
+
+    /// The places that its collections share where they are listed again.
+    pub fn list_places(&self) -> &ListPlaces {
+        &self.list_places
+    }
+
+    /// What is to be known of it before its collections are read on, once contact was lost: in the shared mode its
+    /// roles and bindings.
+    pub fn precedence(&self) -> &Precedence {
+        &self.precedence
+    }
+
+    /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
+    pub fn new(
+        setup: ClusterSetup,
+        (incarnation, before): (Incarnation, Option<Served>),
+        documents: &Arc<MemberDocuments>,
+        unread: &MemberUnreadBytes,
+        shares: &MemberShareMetrics,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            inherited: ArcSwapOption::new(before.map(Arc::new)),
+            since: Instant::now(),
+            told_at: Mutex::default(),
+            undescribed_since: Mutex::default(),
+            twin: ArcSwapOption::empty(),
+            namesake: ArcSwapOption::empty(),
+            mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
+            fetched: ArcSwapOption::empty(),
+            documents: Arc::clone(documents),
+            identity: ArcSwap::default(),
+            incarnation,
+            version: ArcSwapOption::empty(),
+            asked_all: Mutex::default(),
+            problem: Mutex::new(
+                setup
+                    .client
+                    .as_ref()
+                    .err()
+                    .map(|text| ClusterProblem::new(ClusterCondition::Misconfigured, text.clone())),
+            ),
+            mended: Mutex::default(),
+            told: Mutex::default(),
+            went_back: Mutex::default(),
+            not_let: Mutex::default(),
+            lets_act: AtomicBool::new(false),
+            refresh: Notify::new(),
+            kind_changes: Arc::default(),
+            refreshed: tokio::sync::Mutex::default(),
+            attempts: watch::Sender::default(),
+            asked: AtomicBool::new(false),
+            questions: FairLine::new(QUESTIONS_AT_ONCE),
+            list_places: ListPlaces::default(),
+            precedence: Precedence::default(),
+            lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
+            watches: FairShare::new("watches", 0, shares.watches.clone()),
+            short: FairShare::new("short requests", 0, shares.short.clone()),
+            unread: unread.clone(),
+            cancelled: CancellationToken::new(),
+            setup,
+        })
+    }
+
+    /// Which cluster it is.
+    pub fn incarnation(&self) -> &Incarnation {
+        &self.incarnation
+    }
+
+    /// A different cluster answers at the cluster's addresses, and may take the cluster's place by now.
+    pub(super) fn is_replaceable(&self) -> bool {
+        self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
+    }
+
+    /// A different cluster answers at the cluster's addresses.
+    pub(super) fn has_successor(&self) -> bool {
+        self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
+    }
+
+    /// Whether a connection has told that it leads to the cluster of this incarnation.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
+    }
+
+    /// The cluster has refused to tell its uid.
+    pub(super) fn withholds_uid(&self) -> bool {
+        *self.identity() == ClusterIdentity::Withheld
+    }
+
+    /// Lets new connections lead to the cluster of this incarnation alone.
+    pub(super) fn expect(&self) {
+        if let Ok(client) = &self.setup.client {
+            self.incarnation.set_address(&self.setup.address);
+            client.expect_cluster(self.incarnation.uid());
+        }
+    }
+
+    /// Refuses each request that has no connection yet, until the cluster is started.
+    pub(super) fn close(&self) {
+        if let Ok(client) = &self.setup.client {
+            client.close_cluster();
+        }
+    }
+
+    /// Ends when its task does.
+    pub(super) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+
+    /// Closes all connections to the cluster, with the watches, logs and tunnels on them.
+    pub(super) fn break_off(&self) {
+        if let Ok(client) = &self.setup.client {
+            client.break_off();
+        }
+    }
+
+    /// The cluster's name.
+    pub fn name(&self) -> &ClusterName {
+        &self.setup.name
+    }
+
+    /// Sends requests with the proxy's own rights, or says why that cannot be done.
+    pub fn transport(&self) -> Result<Transport, String> {
+        self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
+    }
+
+    /// As [`transport`](Self::transport), for single namespaces, of which clients may have this process hold any
+    /// number.
+    pub fn transport_for_namespaces(&self) -> Result<Transport, String> {
+        self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
+    }
+
+    /// What the cluster serves, as last seen; `None` until it first answered.
+    pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
+        self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
+    }
+
+    /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under
+    /// its name before. So a new configuration does not take resources away for the time of a question.
+    pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
+        self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
+    }
+
+    /// What is offered of it, and how the cluster was reached that said so.
+    pub(super) fn served(&self) -> Option<Served> {
+        let own = self.discovery().map(|discovery| Served { address: self.setup.address.clone(), discovery });
+        own.or_else(|| self.inherited.load().as_deref().cloned())
+    }
+
+    /// The time since which discovery does not describe the version of a resource, and the cause. `None` if discovery
+    /// describes the version or lacks it, and before the first discovery.
+    pub fn undescribed(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
+        let version = resource.group_version();
+        let undescribed = self.discovery()?.undescribed(&version)?;
+        let since = self.undescribed_since.lock().get(&version).copied();
+        let since = since.or(*self.told_at.lock()).unwrap_or(self.since);
+        Some((since, Otherwise::Undescribed(undescribed).reason(resource)))
+    }
+
+    /// The time of the last successful discovery, and the reason why the cluster may now serve a resource that
+    /// discovery lacks. `None` if discovery is up to date.
+    pub fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
+        let told_at = (*self.told_at.lock())?;
+        if self.twin.load().is_some() {
+            return None;
+        }
+        let problem = || self.problem.lock().as_ref().map(|problem| problem.text.clone());
+        let changed = || {
+            let changed = "its CustomResourceDefinitions or APIServices have changed since";
+            self.kind_changes.concern(resource).then(|| changed.to_owned())
+        };
+        let cause = self.out_of_reach().map(|trouble| trouble.cause).or_else(problem).or_else(changed)?;
+        Some((told_at, cause))
+    }
+
+    /// Notes a successful discovery, and the versions that it does not describe.
+    fn note_told(&self, discovery: &MemberDiscovery) {
+        let now = Instant::now();
+        let before = self.told_at.lock().replace(now).unwrap_or(now);
+        let mut since = self.undescribed_since.lock();
+        let undescribed = discovery.all_undescribed();
+        *since = undescribed.map(|version| (version.clone(), *since.get(&version).unwrap_or(&before))).collect();
+    }
+
+    /// How it is reached.
+    pub fn address(&self) -> &ClusterAddress {
+        &self.setup.address
+    }
+
+    /// When it was configured.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// How long it has been configured.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The cluster that this one is under a second name, if so: their objects are shown once, under that one's name.
+    pub fn twin(&self) -> Option<Arc<ClusterName>> {
+        self.twin.load_full()
+    }
+
+    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it. Both
+    /// are shown.
+    pub fn namesake(&self) -> Option<Arc<ClusterName>> {
+        self.namesake.load_full()
+    }
+
+    /// Which others it is, and says to be.
+    pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
+        for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
+            if own.load().as_deref() != other {
+                own.store(other.cloned().map(Arc::new));
+            }
+        }
+    }
+
+    /// Whether it is shown that its servers are another's, too.
+    pub(super) fn is_served_with(&self, other: &Self) -> bool {
+        let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
+        own.proofs().meet(other.proofs())
+    }
+
+    /// What is wrong with what it says of itself.
+    pub fn identity_problem(&self) -> Option<String> {
+        let (other, uid) = (self.namesake()?, self.uid()?);
+        Some(format!(
+            "cluster {other} and this one say that they are the same (kube-system uid {uid}), and no address or certificate \
+             proves it, so both are shown; leave one out if they are, else one of them says what is not so"
+        ))
+    }
+
+    /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
+    pub fn uid(&self) -> Option<Arc<String>> {
+        match &**self.identity.load() {
+            ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
+            ClusterIdentity::Unknown | ClusterIdentity::Withheld => None,
+        }
+    }
+
+    /// Who it is, as far as it has told.
+    pub fn identity(&self) -> Arc<ClusterIdentity> {
+        self.identity.load_full()
+    }
+
+    /// Whether it has been asked once, or never will be.
+    pub fn is_asked(&self) -> bool {
+        self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Which version its server is; `None` until it is known, or if it does not tell us.
+    pub fn version(&self) -> Option<Arc<ServerVersion>> {
+        self.version.load_full()
+    }
+
+    /// How often the member has come to see other credentials of ours.
+    pub fn renewals(&self) -> u64 {
+        self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
+    }
+
+    /// What is wrong with it, as last seen.
+    pub fn problem(&self) -> Option<String> {
+        let twin = || {
+            self.twin()
+                .map(|twin| format!("it is the same cluster as {twin}, under a second name (the same kube-system uid)"))
+        };
+        self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
+    }
+
+    /// For how long nothing has been wrong with it.
+    pub fn well_for(&self) -> Duration {
+        match *self.problem.lock() {
+            Some(_) => Duration::ZERO,
+            None => self.mended.lock().unwrap_or(self.since).elapsed(),
+        }
+    }
+
+    /// What is wrong with it, and for how long something has been.
+    pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
+        self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
+    }
+
+    /// The condition that the present problem gives the cluster.
+    pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {
+        self.problem.lock().as_ref().map(|problem| problem.condition)
+    }
+
+    /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
+    pub fn note_reset(&self) {
+        let mut said = self.went_back.lock();
+        if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
+            *said = Some(Instant::now());
+            tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore; clients list again");
+        }
+    }
+
+    /// Notes that it has let us act in a user's name.
+    pub fn note_lets_act(&self) {
+        self.lets_act.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has ever let us act in a user's name.
+    pub fn lets_act(&self) -> bool {
+        self.lets_act.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to
+    /// mend, or `beyond` the bounds that an administrator has set. Logged once a minute.
+    pub fn note_not_let(&self, said: &str, beyond: Option<&Beyond>) {
+        let mut noted = self.not_let.lock();
+        if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
+            return;
+        }
+        *noted = Some(Instant::now());
+        if let Some(beyond) = beyond {
+            let remedy = format!("where users are to do it, change the profile: {}", beyond.remedy(self.name()));
+            tracing::info!(cluster = %self.name(), said, remedy, "what a user asks for is beyond our account's profile");
+        } else {
+            let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
+            tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not let us act in users' names");
+        }
+    }
+
+    /// Asks for a fresh discovery soon.
+    pub fn refresh(&self) {
+        self.refresh.notify_one();
+    }
+
+    /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
+    pub(super) async fn refreshed(&self) {
+        let mut refreshed = self.refreshed.lock().await;
+        // A cluster without a client is never asked.
+        if self.setup.client.is_err() || refreshed.is_some_and(|last| last.ended.elapsed() < REFRESH_INTERVAL) {
+            return;
+        }
+        let begun = Instant::now();
+        // A cluster without an answer in time is asked again by a later request.
+        let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
+        *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
+    }
+
+    /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call,
+    /// or none.
+    pub(crate) async fn asked_anew(&self) {
+        let mut attempts = self.attempts.subscribe();
+        let begun = attempts.borrow().begun;
+        self.refresh();
+        // The sender lives as long as this cluster.
+        let _ = attempts.wait_for(|attempts| attempts.ended > begun).await;
+    }
+
+    /// Waits until the cluster has been asked at least once.
+    pub async fn asked_once(&self) {
+        let mut attempts = self.attempts.subscribe();
+        let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
+    }
+
+    /// Ends its task.
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Starts the tasks that keep discovery fresh, and ask whether it is well and tell of it; `changed` is called after
+    /// each change of the former.
+    pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
+        let changed = Arc::new(changed);
+        self.expect();
+        self.tell_of_successor(Arc::clone(&changed));
+        let cluster = Arc::clone(self);
+        let span = tracing::info_span!("discovery", cluster = %self.name());
+        let cancelled = self.cancelled.clone();
+        if let Ok(client) = &self.setup.client {
+            let (client, cluster, cancelled) = (client.clone(), Arc::clone(self), cancelled.clone());
+            let task = async move { tokio::join!(client.watch_over(), cluster.tell_of_troubles()) };
+            tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
+        }
+        let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(room, changed).await });
+        tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
+    }
+
+    /// Tells once that another cluster answers at the addresses.
+    fn tell_of_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
+        let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
+            return;
+        };
+        let earliest = self.incarnation.replaceable_at();
+        let cancelled = self.cancelled.clone();
+        let task = async move {
+            changes.succeeded().await;
+            if let Some(earliest) = earliest {
+                sleep_until(earliest).await;
+            }
+            tell(ClusterChange::Successor);
+        };
+        tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
+    }
+
+    async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
+        let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
+        let mut kinds = FollowedKinds::default();
+        let mut all = true;
+        loop {
+            self.attempts.send_modify(|attempts| attempts.begun += 1);
+            if let Some(news) = Arc::clone(&self).ask(all).await {
+                tell(news);
+            }
+            self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
+            self.follow_kinds(&mut kinds, &room);
+            let has_failed = self.problem_since().is_some();
+            if has_failed {
+                self.tell_trouble()
+            } else {
+                self.tell_well()
+            }
+            // What the answer itself said of the member is no news, but one that is back by now is asked again.
+            if let Some(reachability) = &mut reachability
+                && !(has_failed && reachability.borrow().is_reachable())
+            {
+                reachability.mark_unchanged();
+            }
+            // Jitter parts the members' and the replicas' questions.
+            let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
+            let pause = if has_failed && self.is_new_successor() { SUCCESSOR_INTERVAL } else { pause };
+            all = tokio::select! {
+                () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
+                () = self.refresh.notified() => true,
+                () = self.kind_changes.due() => false,
+                () = changed(&mut reachability) => true,
+            };
+        }
+    }
+
+    /// Whether it has just taken the place of another cluster: a connection to it may have been refused meanwhile.
+    fn is_new_successor(&self) -> bool {
+        self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
+    }
+
+    /// Follows the kinds of the cluster where it may be asked.
+    fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectRoom) {
+        let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
+        let followed = KindsOf {
+            cluster: self.name(),
+            discovery: &discovery,
+            transport: &transport,
+            list_places: self.list_places(),
+            room,
+            changes: &self.kind_changes,
+        };
+        kinds.follow(&followed, || self.health());
+    }
+
+    /// How it is, followed from now on, what is known already included.
+    pub fn health(&self) -> ClusterHealth {
+        ClusterHealth::of(self.setup.client.as_ref().ok())
+    }
+
+    fn is_rare_due(&self) -> bool {
+        self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
+    }
+
+    /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
+    async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
+        let Ok(transport) = self.transport() else { return None };
+        let (before, begun) = (self.fetched.load_full(), Instant::now());
+        let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
+            let served = self.served().map(|served| served.discovery);
+            let fetched = fetch_all(transport.clone(), before.clone(), all, served, &self.documents).await?;
+            if !all {
+                return Ok((fetched, ClusterIdentity::Unknown, None));
+            }
+            let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            if self.is_succeeded(&identity) {
+                let text = "another cluster answers in its place (the kube-system uid is another)".to_owned();
+                return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
+            }
+            if version.is_some() && identity != ClusterIdentity::Unknown {
+                *self.asked_all.lock() = Some(Instant::now());
+            }
+            Ok((fetched, identity, version))
+        });
+        let answer = asked.await.unwrap_or_else(|_| {
+            let text = format!("no answer to discovery within {} s", DISCOVERY_TIMEOUT.as_secs());
+            Err(ClusterProblem::new(ClusterCondition::Troubled, text))
+        });
+        let news = match answer {
+            Ok((fetched, identity, version)) => {
+                let mended = self.set_problem(None);
+                self.note_told(&fetched.discovery);
+                self.kind_changes.shown(begun);
+                let is_known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
+                let is_another = self.set_identity(identity);
+                let version_changed = version.is_some() && self.version.load().as_deref() != version.as_ref();
+                if version_changed {
+                    self.version.store(version.map(Arc::new));
+                }
+                self.fetched.store(Some(Arc::new(fetched)));
+                self.inherited.store(None);
+                match !is_known || is_another || version_changed {
+                    true => Some(ClusterChange::Offer),
+                    false => mended.then_some(ClusterChange::Problem),
+                }
+            }
+            Err(problem) => self.set_problem(Some(problem)).then_some(ClusterChange::Problem),
+        };
+        self.asked.store(true, Ordering::Relaxed);
+        news
+    }
+
+    /// Whether the uid that a server has told is another cluster's.
+    fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
+        let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
+        client.compare_cluster(uid) == UidMatch::Other
+    }
+
+    /// Notes the identity that the cluster has told, and says whether the identity is news. A known uid stays: a
+    /// different uid is a different cluster's.
+    fn set_identity(&self, told: ClusterIdentity) -> bool {
+        let known = self.identity.load_full();
+        let is_news = match (&*known, &told) {
+            (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), _) => false,
+            (known, told) => known != told,
+        };
+        if is_news {
+            if let ClusterIdentity::Known(uid) = &told {
+                self.incarnation.set_uid(uid);
+            }
+            self.identity.store(Arc::new(told));
+        }
+        is_news
+    }
+
+    /// Remembers what is wrong. Says whether that is news.
+    fn set_problem(&self, problem: Option<ClusterProblem>) -> bool {
+        let mut known = self.problem.lock();
+        if known.as_ref().map(|known| &known.text) == problem.as_ref().map(|problem| &problem.text) {
+            return false;
+        }
+        match (&*known, &problem) {
+            (_, Some(problem)) => tracing::debug!(reason = %problem.text, "discovery failed"),
+            (_, None) => *self.mended.lock() = Some(Instant::now()),
+        }
+        let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
+        *known = problem.map(|problem| ClusterProblem { since, ..problem });
+        true
+    }
+}
+
+/// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and
+/// leaves them out: what it `served` before, to this process or an earlier one, is believed to be gone only if it says
+/// that it is ready and then still leaves it out.
+async fn fetch_all(
+    transport: Transport,
+    before: Option<Arc<Fetched>>,
+    all: bool,
+    served: Option<Arc<MemberDiscovery>>,
+    documents: &MemberDocuments,
+) -> Result<Fetched, ClusterProblem> {
+    let failed = |error: FetchError| {
+        let is_other_protocol = matches!(error, FetchError::PlainHttp { .. });
+        let condition = if is_other_protocol { ClusterCondition::Misconfigured } else { ClusterCondition::Troubled };
+        ClusterProblem::new(condition, explain(&error))
+    };
+    let fetched = fetch(transport.clone(), before, all, documents).await.map_err(failed)?;
+    let serves_all =
+        |served: &Arc<MemberDiscovery>| fetched.discovery == *served || fetched.discovery.serves_all_of(served);
+    if served.as_ref().is_none_or(serves_all) {
+        return Ok(fetched);
+    }
+    if !is_ready(transport.clone()).await {
+        let text = "it is not ready, and does not serve everything that it served before".to_owned();
+        return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
+    }
+    fetch(transport, None, true, documents).await.map_err(failed)
+}
+
+/// Whether the member is ready, as far as it lets us ask.
+async fn is_ready(transport: Transport) -> bool {
+    let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
+    body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
+}
+
+/// Ends when what is known of the member's reachability has changed.
+async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
+    let known = match reachability {
+        Some(reachability) => reachability.changed().await.is_ok(),
+        None => false,
+    };
+    if !known {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has
+/// not said that it does not.
+async fn identity(transport: Transport) -> ClusterIdentity {
+    #[derive(serde::Deserialize)]
+    struct KubeSystemNamespace {
+        metadata: KubeSystemMetadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct KubeSystemMetadata {
+        uid: Arc<String>,
+    }
+    match get(transport, "/api/v1/namespaces/kube-system").await {
+        Some((StatusCode::OK, text)) => match serde_json::from_slice::<KubeSystemNamespace>(&text) {
+            Ok(namespace) if is_uid(&namespace.metadata.uid) => ClusterIdentity::Known(namespace.metadata.uid),
+            _ => ClusterIdentity::Withheld,
+        },
+        Some((StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _)) => ClusterIdentity::Withheld,
+        _ => ClusterIdentity::Unknown,
+    }
+}
+
+/// The version of the member's server, if it tells us.
+async fn server_version(transport: Transport) -> Option<ServerVersion> {
+    let (code, text) = get(transport, "/version").await?;
+    if code == StatusCode::OK { ServerVersion::parse(text) } else { None }
+}
+
+/// The answer to a small question, if the member gives one.
+async fn get(transport: Transport, path: &str) -> Option<(StatusCode, Bytes)> {
+    let request = Request::get(path).body(body::empty()).ok()?;
+    let answer = body::send(transport, request).await.ok()?;
+    Some((answer.status(), body::whole(answer.into_body()).await.ok()?))
+}

@@ -1,0 +1,169 @@
+//! The members' endpoints in the metrics, read when they are asked for.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use tributary_proxy::LeftOutReason;
+
+use super::Fleet;
+use crate::report::EndpointReport;
+
+/// The labels of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    /// The member cluster.
+    cluster: String,
+    /// Host and port.
+    endpoint: String,
+}
+
+/// The labels of a reason why an endpoint is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeftOutLabels {
+    /// The member cluster.
+    cluster: String,
+    /// Host and port.
+    endpoint: String,
+    /// The reason, in one word.
+    reason: &'static str,
+}
+
+/// The label of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    /// The member cluster.
+    cluster: String,
+}
+
+/// Tells of each endpoint of each cluster whether it can be reached, and of its load.
+pub struct EndpointMetrics(Weak<Fleet>);
+
+impl EndpointMetrics {
+    /// Of these clusters, for as long as there are any.
+    pub fn of(fleet: &Arc<Fleet>) -> Self {
+        Self(Arc::downgrade(fleet))
+    }
+
+    fn reports(&self) -> Vec<(EndpointLabels, EndpointReport)> {
+        let Some(fleet) = self.0.upgrade() else { return Vec::new() };
+        let clusters = fleet.clusters();
+        let endpoints = clusters.iter().flat_map(|(name, cluster)| {
+            cluster.endpoint_reports().into_iter().map(|endpoint| {
+                (EndpointLabels { cluster: name.to_string(), endpoint: endpoint.address.clone() }, endpoint)
+            })
+        });
+        endpoints.collect()
+    }
+}
+
+impl EndpointMetrics {
+    /// What was sent again to each cluster, and what was not for the sake of the cluster.
+    fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
+        let retries: Vec<_> = clusters
+            .iter()
+            .flat_map(|clusters| clusters.iter())
+            .filter_map(|(name, cluster)| {
+                let client = cluster.setup.client.as_ref().ok()?;
+                Some((ClusterLabel { cluster: name.to_string() }, client.retries()))
+            })
+            .collect();
+        let help = "Requests sent to a cluster once more";
+        let mut family = encoder.encode_descriptor("tributary_member_retries", help, None, MetricType::Counter)?;
+        for (label, retries) in &retries {
+            ConstCounter::new(retries.retries).encode(family.encode_family(label)?)?;
+        }
+        let name = "tributary_member_retries_refused";
+        let help = "Requests not sent to a cluster once more, for too many were";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (label, retries) in &retries {
+            ConstCounter::new(retries.refused).encode(family.encode_family(label)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for EndpointMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndpointMetrics")
+    }
+}
+
+impl Collector for EndpointMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let reports = self.reports();
+        let name = "tributary_endpoint_reachable";
+        let help = "1 where an endpoint is not known to be unreachable";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.is_reachable)).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_ready";
+        let help = "1 where an endpoint has not said that it is not ready";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.is_ready)).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_ejected";
+        let help = "1 where an endpoint answers our own questions with errors and is left out";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.is_ejected)).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Times that an endpoint was left out for its errors";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_ejections", help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.ejections).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_left_out";
+        let help = "1 for the reason why an endpoint is given no requests, or only those for which no other is left";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (EndpointLabels { cluster, endpoint }, report) in &reports {
+            for reason in LeftOutReason::ALL.map(LeftOutReason::as_str) {
+                let labels = LeftOutLabels { cluster: cluster.clone(), endpoint: endpoint.clone(), reason };
+                let is_so = report.left_out.as_deref() == Some(reason);
+                ConstGauge::new(i64::from(is_so)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let name = "tributary_endpoint_breaker_openings";
+        let help = "Times that an endpoint's circuit breaker has opened";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.breaker_openings).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_latency_seconds";
+        let help = "Time that an endpoint's last answer to our own /readyz took";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            if let Some(latency) = endpoint.latency_microseconds {
+                let seconds = Duration::from_micros(latency).as_secs_f64();
+                ConstGauge::new(seconds).encode(family.encode_family(labels)?)?;
+            }
+        }
+        let name = "tributary_endpoint_outstanding_requests";
+        let help = "Requests in flight at an endpoint, watches and tunnels included";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            let outstanding = i64::try_from(endpoint.outstanding_requests).unwrap_or(i64::MAX);
+            ConstGauge::new(outstanding).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Requests sent to an endpoint";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_requests", help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.requests).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Logs, watches and tunnels of clients that broke off at an endpoint";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_broken", help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.broken).encode(family.encode_family(labels)?)?;
+        }
+        self.encode_retries(&mut encoder)
+    }
+}

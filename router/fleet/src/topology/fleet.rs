@@ -1,0 +1,560 @@
+//! All member clusters.
+//!
+//! ```text
+//! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
+//! ```
+//!
+//! A thousand members that are asked at once answer at once: what they say is joined together, not one after the other,
+//! and nobody waits for that but who asks for it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::runtime::{EnterGuard, Handle};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tributary_apimachinery::ClusterName;
+use tributary_cacher::ObjectRoom;
+use tributary_proxy::{ClusterClient, Successor};
+use tributary_sharing::flow::large_bodies::beside;
+
+use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
+use super::incarnation::Incarnation;
+use super::mark::ClusterMark;
+use super::member_unread::MemberUnreadBytes;
+use super::served::Served;
+use super::server_version::ServerVersion;
+use super::setup::ClusterSetup;
+use crate::discovery::{MemberDocuments, Union};
+
+/// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of
+/// them, and short beside the time that a member takes to serve a new CRD.
+const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Of how many members a union is made by whoever takes it over, while others take over what else that thread had to
+/// do; of more a thread for long work makes it. 16: a fleet of this size is taken over without a detour, and where
+/// nobody has an unusual document, joining theirs costs less than a frame of a list.
+const AT_ONCE_MAX: usize = 16;
+
+/// The time in which a candidate has to tell that it is the cluster of its name.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
+
+/// The pause between two attempts to ask a candidate.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How many clusters that left are remembered. As many as there are indices:
+/// more can never have been named by integers.
+const FORMER_MAX: usize = 10_000;
+
+/// Forgets all that is known of the cluster of a name, which means a successor by now, or none.
+type Forgetter = Box<dyn Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync>;
+
+/// The clusters by name.
+type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
+
+/// All member clusters, by name. Readers take an `Arc` and never wait.
+pub struct Fleet {
+    /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of
+    /// members runs where the client is answered.
+    runtime: Handle,
+    clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
+    union: ArcSwap<Union>,
+    generation: watch::Sender<u64>,
+    news: Arc<Untaken>,
+    /// What the members say that they serve, equal documents once.
+    documents: Arc<MemberDocuments>,
+    /// What is counted of clients' requests to the members.
+    shares: MemberShareMetrics,
+    /// What the objects of all members may occupy together.
+    room: ObjectRoom,
+    /// What answers of all members may leave unread.
+    unread: MemberUnreadBytes,
+    /// Candidates: clusters with another address, until they have told whether they are the cluster of their name.
+    /// Locked while the set changes.
+    awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
+    /// Functions that forget a cluster when its name begins to mean a different cluster, or none.
+    forgetters: Mutex<Vec<Forgetter>>,
+    /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
+    known: Mutex<BTreeMap<ClusterName, Served>>,
+    /// The marks of clusters that left: their objects are still being deleted from open watches.
+    former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
+}
+
+/// What has been said of the clusters and is not taken over yet.
+#[derive(Default)]
+struct Untaken {
+    /// Whether there is something that the union is made of.
+    offers: AtomicBool,
+    /// Whether another cluster answers in the place of one.
+    successors: AtomicBool,
+    /// How many news there were.
+    said: AtomicU64,
+    /// How many of them have been taken over.
+    taken: watch::Sender<u64>,
+    wake: Notify,
+    /// Ends the pause between two takings: the configuration has changed, which no crowd does at once.
+    at_once: Notify,
+}
+
+impl Untaken {
+    fn note(&self, news: ClusterChange) {
+        match news {
+            ClusterChange::Offer => self.offers.store(true, Ordering::SeqCst),
+            ClusterChange::Successor => self.successors.store(true, Ordering::SeqCst),
+            ClusterChange::Problem => {}
+        }
+        self.said.fetch_add(1, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Waits until all has been taken over that was said before this call.
+    async fn settled(&self) {
+        let said = self.said.load(Ordering::SeqCst);
+        // The sender lives as long as this.
+        let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
+    }
+}
+
+impl Fleet {
+    /// A fleet whose objects, and unread answers, may occupy whatever there is.
+    pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
+        Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
+    }
+
+    /// A fleet without clusters, whose objects have this room, and whose answers may leave so much unread. `known` is
+    /// what an earlier run knew that they serve. Must be called within a tokio runtime.
+    pub fn within(
+        room: ObjectRoom,
+        unread: MemberUnreadBytes,
+        shares: MemberShareMetrics,
+        known: BTreeMap<ClusterName, Served>,
+    ) -> Arc<Self> {
+        let fleet = Arc::new(Self {
+            runtime: Handle::current(),
+            clusters: ArcSwap::default(),
+            union: ArcSwap::default(),
+            generation: watch::Sender::new(0),
+            news: Arc::default(),
+            documents: Arc::default(),
+            shares,
+            room,
+            unread,
+            awaited: Mutex::default(),
+            forgetters: Mutex::default(),
+            known: Mutex::new(known),
+            former: Mutex::default(),
+        });
+        let (weak, news) = (Arc::downgrade(&fleet), Arc::clone(&fleet.news));
+        tokio::spawn(async move {
+            loop {
+                news.wake.notified().await;
+                let Some(fleet) = weak.upgrade() else { break };
+                fleet.take_over().await;
+                drop(fleet);
+                tokio::select! {
+                    () = tokio::time::sleep(TAKE_OVER_INTERVAL) => {}
+                    () = news.at_once.notified() => {}
+                }
+            }
+        });
+        fleet
+    }
+
+    /// What answers of all members may leave unread.
+    pub fn unread(&self) -> &MemberUnreadBytes {
+        &self.unread
+    }
+
+    /// What the objects of all members may occupy together.
+    pub fn room(&self) -> &ObjectRoom {
+        &self.room
+    }
+
+    /// What is begun until the guard is dropped runs where members are followed,
+    /// not where a client happened to ask for it first.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    /// The clusters by name.
+    pub fn clusters(&self) -> Arc<BTreeMap<ClusterName, Arc<Cluster>>> {
+        self.clusters.load_full()
+    }
+
+    /// One cluster.
+    pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+        self.clusters.load().get(name).cloned()
+    }
+
+    /// What each cluster serves, as last seen, by this process or an earlier one.
+    pub fn served(&self) -> BTreeMap<ClusterName, Served> {
+        let clusters = self.clusters.load();
+        clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
+    }
+
+    /// Whether a cluster is the only one, and was as long as this process remembers.
+    pub fn has_only(&self, name: &ClusterName) -> bool {
+        // In this order: who leaves is remembered before it is gone.
+        self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
+    }
+
+    /// What marks a cluster's objects, one that left included.
+    pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
+        if let Some(cluster) = self.clusters.load().get(name) {
+            return Arc::clone(&cluster.mark);
+        }
+        let former = self.former.lock().get(name).cloned();
+        former.unwrap_or_else(|| Arc::new(ClusterMark::new(name, None)))
+    }
+
+    /// The clusters whose word counts more first: the newest servers, and of equal ones by name.
+    pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
+        let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
+        // Stable, and they come by name.
+        clusters.sort_by_cached_key(|cluster| Reverse(cluster.version().map(|version| version.order())));
+        clusters
+    }
+
+    /// The version of the oldest server: what a client may rely on everywhere. `None` until a cluster has told.
+    pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
+        let clusters = self.clusters.load();
+        clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
+    }
+
+    /// What all members together serve.
+    pub fn union(&self) -> Arc<Union> {
+        self.union.load_full()
+    }
+
+    /// Tells when clusters came or went, or a member's discovery or identity changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Takes over a new set of clusters. A cluster with the same name and revision is kept as it is. A cluster with
+    /// another address becomes a candidate: it takes its place once it has told that it is the same cluster. If it does
+    /// not, the fleet first has everything about the earlier cluster forgotten.
+    pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
+        let mut awaited = self.awaited.lock();
+        let mut awaited_before = std::mem::take(&mut *awaited);
+        let before = self.clusters.load_full();
+        let (mut after, mut started) = (BTreeMap::new(), Vec::new());
+        for setup in setups {
+            let (name, revision) = (setup.name.clone(), setup.revision());
+            let is_described = |cluster: &Arc<Cluster>| cluster.setup.revision() == revision;
+            let shown = before.get(&name);
+            if let Some(kept) = shown.filter(|shown| is_described(shown)) {
+                if kept.problem().is_some() {
+                    // Other credentials, for example, may have ended the problem.
+                    kept.refresh();
+                }
+                after.insert(name, Arc::clone(kept));
+                continue;
+            }
+            let (cluster, is_known_to_be_same) = match awaited_before.remove(&name).filter(is_described) {
+                Some(candidate) => (candidate, false),
+                None => {
+                    let (cluster, is_known_to_be_same) = self.prepare(setup, shown);
+                    started.push(Arc::clone(&cluster));
+                    (cluster, is_known_to_be_same)
+                }
+            };
+            match shown {
+                Some(shown) if !is_known_to_be_same => {
+                    after.insert(name.clone(), Arc::clone(shown));
+                    awaited.insert(name, cluster);
+                }
+                _ => drop(after.insert(name, cluster)),
+            }
+        }
+        awaited_before.values().for_each(|candidate| candidate.cancel());
+        let is_awaited =
+            |cluster: &Arc<Cluster>| awaited.get(cluster.name()).is_some_and(|own| Arc::ptr_eq(own, cluster));
+        for candidate in started.iter().filter(|cluster| is_awaited(cluster)) {
+            tracing::info!(cluster = %candidate.name(), "the cluster has another address, and is asked for its uid; the earlier configuration stays in use for up to 15 s");
+            let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
+            self.runtime.spawn(async move { fleet.settle(candidate).await });
+        }
+        // A request can use the client once the cluster is published.
+        started.iter().for_each(|cluster| cluster.expect());
+        self.publish(&before, after);
+        drop(awaited);
+        started.iter().for_each(|cluster| self.start(cluster));
+        self.news.note(ClusterChange::Offer);
+        self.news.at_once.notify_one();
+    }
+
+    /// Makes a cluster from a configuration, and says whether the cluster may take its place at once. It may if its
+    /// address is the same, if it has no client, or if no uid is known that could show that it is the same cluster.
+    fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
+        let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
+        let Some(shown) = shown else {
+            return (self.make(setup, Incarnation::default(), known), true);
+        };
+        let incarnation = shown.incarnation();
+        let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
+        match (is_reached_alike, incarnation.uid()) {
+            // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an
+            // earlier process stands in for the same address only.
+            (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
+                let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
+                cluster.mark.mark_versions_as(&shown.mark);
+                (cluster, is_reached_alike)
+            }
+            _ => (self.make(setup, incarnation.successor(), known), true),
+        }
+    }
+
+    fn make(&self, setup: ClusterSetup, incarnation: Incarnation, served: Option<Served>) -> Arc<Cluster> {
+        Cluster::new(setup, (incarnation, served), &self.documents, &self.unread, &self.shares)
+    }
+
+    fn start(&self, cluster: &Arc<Cluster>) {
+        let news = Arc::clone(&self.news);
+        cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
+    }
+
+    /// Puts a candidate in its place, once it has told which cluster it is, or after [`CONFIRMED_WITHIN`].
+    async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
+        let told = async {
+            loop {
+                candidate.asked_once().await;
+                if candidate.is_confirmed() || candidate.has_successor() || candidate.withholds_uid() {
+                    return;
+                }
+                sleep(ASKED_AGAIN_AFTER).await;
+                candidate.refresh();
+            }
+        };
+        tokio::select! {
+            _ = timeout(CONFIRMED_WITHIN, told) => {}
+            // Another configuration has come meanwhile.
+            () = candidate.cancelled() => return,
+        }
+        let mut awaited = self.awaited.lock();
+        let name = candidate.name();
+        if !awaited.get(name).is_some_and(|own| Arc::ptr_eq(own, &candidate)) {
+            return;
+        }
+        awaited.remove(name);
+        let before = self.clusters.load_full();
+        let is_same = candidate.is_confirmed()
+            && before.get(name).is_some_and(|shown| shown.incarnation() == candidate.incarnation());
+        let cluster = match is_same {
+            true => candidate,
+            false => {
+                candidate.cancel();
+                self.replacing(&candidate)
+            }
+        };
+        let mut after = (*before).clone();
+        after.insert(cluster.name().clone(), Arc::clone(&cluster));
+        self.publish(&before, after);
+        drop(awaited);
+        if !is_same {
+            self.start(&cluster);
+        }
+        self.news.note(ClusterChange::Offer);
+        self.news.at_once.notify_one();
+    }
+
+    /// Replaces each cluster at whose addresses a different cluster answers.
+    fn replace_succeeded(&self) {
+        let awaited = self.awaited.lock();
+        let before = self.clusters.load_full();
+        let succeeded = before.values().filter(|cluster| cluster.is_replaceable());
+        let successors: Vec<_> = succeeded.map(|cluster| self.replacing(cluster)).collect();
+        if successors.is_empty() {
+            return;
+        }
+        let mut after = (*before).clone();
+        after.extend(successors.iter().map(|cluster| (cluster.name().clone(), Arc::clone(cluster))));
+        self.publish(&before, after);
+        drop(awaited);
+        successors.iter().for_each(|cluster| self.start(cluster));
+        self.news.note(ClusterChange::Offer);
+    }
+
+    /// Makes the cluster that takes the place of a cluster of the same configuration.
+    fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
+        tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
+        let incarnation = cluster.incarnation().successor();
+        if let Some(Successor::Uid(uid)) = cluster.setup.client.as_ref().ok().and_then(ClusterClient::successor) {
+            incarnation.set_uid(&uid);
+        }
+        self.make(cluster.setup.clone(), incarnation, None)
+    }
+
+    /// Registers `forget`. The fleet calls it when a name begins to mean a different cluster, or none: before the fleet
+    /// sends a request to the different cluster.
+    pub fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
+        self.forgetters.lock().push(Box::new(forget));
+    }
+
+    /// Shows other clusters. Where a name means another cluster, the forgetters run before the other cluster is sent a
+    /// request. Until it is started, requests for it are refused. Called with the set locked.
+    fn publish(&self, before: &Clusters, after: Clusters) {
+        for (name, cluster) in before {
+            if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
+                cluster.cancel();
+                self.remember(cluster);
+            }
+        }
+        let after = Arc::new(after);
+        let is_same = |cluster: &Cluster, other: &Arc<Cluster>| cluster.incarnation() == other.incarnation();
+        let ended =
+            before.values().filter(|cluster| !after.get(cluster.name()).is_some_and(|own| is_same(cluster, own)));
+        let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
+        for (cluster, successor) in &ended {
+            cluster.incarnation().end();
+            // Of a cluster that is removed what is under way may end.
+            if let Some(successor) = successor {
+                cluster.close();
+                successor.close();
+                cluster.break_off();
+                // The line in the log that the cluster is well again has a beginning.
+                *successor.told.lock() = cluster.told.lock().take();
+            }
+        }
+        self.clusters.store(Arc::clone(&after));
+        for (cluster, successor) in ended {
+            self.forgetters.lock().iter().for_each(|forget| forget(cluster.name(), successor));
+        }
+    }
+
+    fn remember(&self, cluster: &Cluster) {
+        let mut former = self.former.lock();
+        if former.len() >= FORMER_MAX {
+            former.pop_first();
+        }
+        former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
+    }
+
+    /// Takes over what has been said, and tells everybody.
+    async fn take_over(self: &Arc<Self>) {
+        let said = self.news.said.load(Ordering::SeqCst);
+        if self.news.successors.swap(false, Ordering::SeqCst) {
+            self.replace_succeeded();
+        }
+        if self.news.offers.swap(false, Ordering::SeqCst) {
+            let fleet = Arc::clone(self);
+            match self.clusters.load().len() {
+                0..=AT_ONCE_MAX => beside(|| fleet.join()),
+                // It fails only where the runtime ends.
+                _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
+            }
+        }
+        self.generation.send_modify(|generation| *generation += 1);
+        self.news.taken.send_replace(said);
+    }
+
+    /// Joins the members' documents anew.
+    fn join(&self) {
+        find_twins(&self.clusters.load());
+        let members: Vec<_> = self
+            .by_precedence()
+            .iter()
+            .filter(|cluster| cluster.twin().is_none())
+            .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
+            .collect();
+        let union = Arc::new(Union::new(&members));
+        let before = self.union.swap(Arc::clone(&union));
+        for clash in union.clashes().difference(before.clashes()) {
+            tracing::warn!(%clash, "clusters serve one resource in ways that cannot be merged");
+        }
+    }
+
+    /// Asks members anew, because a request depends on what they serve by now. Rate-limited; waits for the answers,
+    /// those to a question of another request that is under way included.
+    pub async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
+        let clusters = self.clusters();
+        join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
+        self.news.settled().await;
+    }
+
+    /// Waits until each cluster has been asked once and what it said is taken over, or the time is up.
+    pub async fn asked_once(&self, within: Duration) {
+        let clusters = self.clusters();
+        let asked = async {
+            join_all(clusters.values().map(|cluster| cluster.asked_once())).await;
+            self.news.settled().await;
+        };
+        let _ = tokio::time::timeout(within, asked).await;
+    }
+}
+
+/// Finds clusters that are one under several names: the uid of kube-system says so, which anybody may say, and an
+/// address or a certificate shows it. The first by name shows the objects: so every replica chooses the same one. Where
+/// nothing shows it all are.
+fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
+    let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
+    for cluster in clusters.values() {
+        match cluster.uid() {
+            Some(uid) => by_uid.entry(uid).or_default().push(cluster),
+            None => cluster.set_others(None, None),
+        }
+    }
+    for same in by_uid.values() {
+        let mut shown: Vec<&Arc<Cluster>> = Vec::new();
+        for cluster in same {
+            match shown.iter().find(|first| first.is_served_with(cluster)) {
+                Some(first) => cluster.set_others(Some(first.name()), None),
+                None => shown.push(cluster),
+            }
+        }
+        let other = |at: usize| shown.get(usize::from(at == 0)).map(|other| other.name());
+        shown.iter().enumerate().for_each(|(at, cluster)| cluster.set_others(None, other(at)));
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Their tasks hold the clusters themselves.
+        for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
+            cluster.cancel();
+        }
+        self.news.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_crowd_says_is_taken_over_together() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let changes = fleet.changes();
+        for _ in 0..1000 {
+            fleet.news.note(ClusterChange::Offer);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fleet.news.settled().await;
+        assert!((10..=12).contains(&*changes.borrow()), "{}", *changes.borrow());
+        let union = fleet.union();
+        fleet.news.note(ClusterChange::Problem);
+        fleet.news.settled().await;
+        assert!(Arc::ptr_eq(&union, &fleet.union()), "what is wrong with a member says nothing of what it serves");
+        assert!(*changes.borrow() > 11, "though who waits for the member is told");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_configuration_waits_for_nothing() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        fleet.news.note(ClusterChange::Offer);
+        fleet.news.settled().await;
+        let begun = Instant::now();
+        fleet.set(Vec::new());
+        fleet.news.settled().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,58 @@
+//! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz`
+//! show.
+
+use std::sync::Weak;
+
+use tokio::sync::watch;
+use tributary_cacher::{Cacher, CacherState, MemberHealth, MemberLoss};
+use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
+
+/// Follows how a cluster is.
+pub struct ClusterHealth(Option<watch::Receiver<Reachability>>);
+
+impl ClusterHealth {
+    /// Follows a cluster from now on, its present state included. Without a client nothing ever changes.
+    pub(super) fn of(client: Option<&ClusterClient>) -> Self {
+        let mut reachability = client.map(ClusterClient::reachability);
+        reachability.iter_mut().for_each(watch::Receiver::mark_changed);
+        Self(reachability)
+    }
+
+    /// Ends with the next change. Cancelling loses nothing.
+    pub async fn changed(&mut self) -> MemberHealth {
+        if let Some(reachability) = &mut self.0
+            && reachability.changed().await.is_ok()
+        {
+            return of(&reachability.borrow_and_update());
+        }
+        std::future::pending().await
+    }
+}
+
+/// Waits for the next state of a cacher, and meanwhile tells it how its member is. False once the cacher is
+/// dropped.
+pub async fn next_state(
+    cacher: &Weak<Cacher>,
+    states: &mut watch::Receiver<CacherState>,
+    health: &mut ClusterHealth,
+) -> bool {
+    loop {
+        tokio::select! {
+            changed = states.changed() => return changed.is_ok(),
+            known = health.changed() => match cacher.upgrade() {
+                Some(cacher) => cacher.set_member_health(known),
+                None => return false,
+            },
+        }
+    }
+}
+
+fn of(known: &Reachability) -> MemberHealth {
+    let lost = match &known.state {
+        ReachabilityState::Unreachable { reason, .. } => {
+            Some(MemberLoss { heard: known.heard.unwrap_or(known.since), reason: reason.clone() })
+        }
+        ReachabilityState::Unknown | ReachabilityState::Reachable => None,
+    };
+    MemberHealth { lost, unready_since: known.unready_since, recoveries: known.recoveries }
+}

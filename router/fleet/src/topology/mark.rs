@@ -1,0 +1,94 @@
+//! What marks an object as one cluster's: the annotation, and the item form of its resourceVersion.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
+use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
+
+/// The texts that an answer splices into the objects of one cluster. Made once per cluster.
+#[derive(Debug)]
+pub struct ClusterMark {
+    /// The cluster.
+    pub name: ClusterName,
+    /// The annotation that names it.
+    pub annotation: ClusterAnnotation,
+    item: ArcSwap<ItemEncoder>,
+    index: Option<ClusterIndex>,
+}
+
+impl ClusterMark {
+    /// The marks of a cluster. One above 9999 is no index.
+    pub fn new(name: &ClusterName, index: Option<u16>) -> Self {
+        Self {
+            name: name.clone(),
+            annotation: ClusterAnnotation::new(name),
+            item: ArcSwap::from_pointee(ItemEncoder::new(name)),
+            index: index.and_then(|index| ClusterIndex::new(index).ok()),
+        }
+    }
+
+    /// Marks the cluster's versions from now on, or does no longer: another cluster had the name lately.
+    pub fn mark_versions(&self, mark: Option<&str>) {
+        if mark.is_none() && !self.item.load().is_marked() {
+            return;
+        }
+        self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
+    }
+
+    /// Marks the cluster's versions as an earlier configuration of the same cluster did.
+    pub(crate) fn mark_versions_as(&self, before: &Self) {
+        self.item.store(before.item.load_full());
+    }
+
+    /// The cluster's number in integers.
+    pub fn index(&self) -> Option<ClusterIndex> {
+        self.index
+    }
+
+    /// Encodes a version that is not a number for clients.
+    pub fn opaque_version(&self, version: &str) -> String {
+        OpaqueVersion::encode(&self.name, version)
+    }
+
+    /// Writes the version of one object in place of what `out` holds. Cost: about 30 ns.
+    ///
+    /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or
+    /// it is above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still
+    /// means the right thing to us.
+    pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
+        out.clear();
+        let integer = match (form, self.index) {
+            (ItemResourceVersions::Integer, Some(index)) => IntegerResourceVersion::new(version, index).ok(),
+            _ => None,
+        };
+        match integer {
+            // Writing to a string cannot fail.
+            Some(integer) => drop(write!(out, "{}", integer.encode())),
+            None => self.item.load().write(version, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_need_an_index_and_a_version_that_fits() {
+        let name = ClusterName::new("c").unwrap();
+        let written = |index, form, version| {
+            let mut text = "before".to_owned();
+            ClusterMark::new(&name, index).item_version(form, ResourceVersion(version), &mut text);
+            text
+        };
+        let composite = |version| tributary_merge::item(&name, ResourceVersion(version));
+        assert_eq!(written(Some(7), ItemResourceVersions::Integer, 1234), "12340007");
+        assert_eq!(written(Some(0), ItemResourceVersions::Integer, 1), "10000");
+        assert_eq!(written(Some(7), ItemResourceVersions::Composite, 1234), composite(1234));
+        assert_eq!(written(None, ItemResourceVersions::Integer, 1234), composite(1234));
+        assert_eq!(written(Some(10_000), ItemResourceVersions::Integer, 1234), composite(1234));
+        assert_eq!(written(Some(7), ItemResourceVersions::Integer, u64::MAX), composite(u64::MAX));
+    }
+}

@@ -1,0 +1,68 @@
+//! How much clients have under way at each cluster of what they may, in the metrics, read when they are asked for. A
+//! bound of one cluster is reached by itself, so that it has to be told with the cluster.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use tributary_sharing::gauges::gauges;
+
+use super::Fleet;
+use crate::report::LimitReport;
+
+/// The labels of a bound of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemberLimitLabels {
+    /// The member cluster.
+    cluster: String,
+    /// The bound's name.
+    limit: String,
+}
+
+/// Tells of each cluster the bounds of clients' requests there.
+pub struct MemberLimitMetrics(Weak<Fleet>);
+
+impl MemberLimitMetrics {
+    /// Of these clusters, for as long as there are any.
+    pub fn of(fleet: &Arc<Fleet>) -> Self {
+        Self(Arc::downgrade(fleet))
+    }
+
+    fn reports(&self) -> Vec<(MemberLimitLabels, LimitReport)> {
+        let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
+        let clusters = clusters.iter().flat_map(|clusters| clusters.values());
+        // Nothing is sent to one without a client.
+        let reached = clusters.filter(|cluster| cluster.setup.client.is_ok());
+        let reports = reached.flat_map(|cluster| {
+            cluster.limit_reports().map(|report| {
+                (MemberLimitLabels { cluster: cluster.name().to_string(), limit: report.limit.clone() }, report)
+            })
+        });
+        reports.collect()
+    }
+}
+
+impl fmt::Debug for MemberLimitMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemberLimitMetrics")
+    }
+}
+
+/// A gauge of each bound, with its help.
+type LimitGauge = (&'static str, &'static str, fn(&LimitReport) -> u64);
+
+const GAUGES: [LimitGauge; 2] = [
+    ("tributary_member_limit", "The bounds of clients' requests to a cluster", |it| it.max),
+    ("tributary_member_limit_used", "How much of a cluster's limit is used now", |it| it.used),
+];
+
+impl Collector for MemberLimitMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let reports = self.reports();
+        for (name, help, value) in GAUGES {
+            gauges(&mut encoder, name, help, reports.iter().map(|(labels, report)| (labels, value(report))))?;
+        }
+        Ok(())
+    }
+}

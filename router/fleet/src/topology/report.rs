@@ -1,0 +1,78 @@
+//! How a cluster is, for the [report](crate::report).
+
+use tributary_answers::refusal::cause_alone;
+use tributary_apimachinery::{ClusterName, RequestClass};
+use tributary_proxy::{ClusterClient, EndpointStatus, LeftOutReason, ReachabilityState};
+
+use super::Cluster;
+use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
+
+impl Cluster {
+    /// How it is, without what is held of it. Cost: a look at each of its endpoints.
+    pub fn report(&self) -> ClusterReport {
+        let client = self.setup.client.as_ref().ok();
+        let (condition, trouble) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
+        let endpoints = self.endpoint_reports();
+        let reached = endpoints.iter().filter(|endpoint| endpoint.is_reachable);
+        ClusterReport {
+            name: self.name().to_string(),
+            condition,
+            problem_seconds: trouble.as_ref().and_then(|trouble| trouble.age).map(|age| age.as_secs()),
+            problem: trouble.map(|trouble| cause_alone(&trouble.cause, self.name())),
+            credentials_problem: client.and_then(ClusterClient::credentials_problem),
+            identity_problem: self.identity_problem(),
+            version: self.version().map(|version| version.name().to_owned()),
+            heard_seconds: client.and_then(ClusterClient::since_last_answer).map(|heard| heard.as_secs()),
+            latency_microseconds: reached.filter_map(|endpoint| endpoint.latency_microseconds).max(),
+            endpoints,
+            ..ClusterReport::default()
+        }
+    }
+
+    /// What is known of its addresses.
+    pub(super) fn endpoint_reports(&self) -> Vec<EndpointReport> {
+        let Ok(client) = &self.setup.client else { return Vec::new() };
+        client
+            .endpoints()
+            .into_iter()
+            .chain(client.leaving_endpoints())
+            .map(|status| endpoint(status, self.name()))
+            .collect()
+    }
+
+    /// How much clients have under way there of what they may.
+    pub fn limit_reports(&self) -> [LimitReport; 3] {
+        let of = |limit: &str, class| {
+            let (used, max) = self.places(class);
+            LimitReport { of: Some(self.name().to_string()), ..LimitReport::new(limit, used as u64, max as u64, None) }
+        };
+        [
+            of("short_to_member", RequestClass::Short),
+            of("watches_to_member", RequestClass::Watch),
+            of("long_running_to_member", RequestClass::Opaque),
+        ]
+    }
+}
+
+fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
+    EndpointReport {
+        address: status.address.to_string(),
+        is_reachable: !matches!(status.reachability.state, ReachabilityState::Unreachable { .. }),
+        is_ready: status.is_ready,
+        problem: status.left_out.as_ref().map(|left_out| match left_out.reason {
+            LeftOutReason::Probe => "its /readyz says that it is not ready".to_owned(),
+            LeftOutReason::Outlier => {
+                format!("it does not answer questions of our own as it should: {}", left_out.cause)
+            }
+            _ => cause_alone(&left_out.cause, cluster),
+        }),
+        left_out: status.left_out.map(|left_out| left_out.reason.as_str().to_owned()),
+        breaker_openings: status.breaker_openings,
+        latency_microseconds: status.latency.map(microseconds),
+        outstanding_requests: status.outstanding as u64,
+        requests: status.requests,
+        broken: status.broken,
+        is_ejected: status.is_ejected,
+        ejections: status.ejections,
+    }
+}

@@ -1,0 +1,140 @@
+//! What a cluster is asked about rights, in our own name.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tributary_apimachinery::json::null_is_default;
+use tributary_authorization::{Attributes, ResourceAttributes, RulesReview, User};
+use tributary_proxy::Transport;
+use tributary_sharing::body;
+
+use super::subject::Subject;
+
+/// How long a cluster may take over a question. 5 s: it answers them from memory, and a webhook of its own has some
+/// seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Bytes of an answer that are read. 4 MiB: a SelfSubjectRulesReview of an account with ten thousand rules.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// The cluster does not let us ask, or does not know the question.
+    NotLet {
+        /// What was asked for.
+        resource: &'static str,
+        /// The HTTP status.
+        code: u16,
+    },
+    /// It cannot be asked now.
+    NotNow,
+}
+
+/// Who we are to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct OwnAccount {
+    #[serde(deserialize_with = "null_is_default")]
+    pub(super) username: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(super) groups: Vec<String>,
+}
+
+impl OwnAccount {
+    pub(super) fn user(&self) -> User<'_> {
+        User { name: &self.username, groups: &self.groups }
+    }
+}
+
+/// Who we are to a cluster.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAnswer> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Answer {
+        #[serde(deserialize_with = "null_is_default")]
+        status: Status,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Status {
+        #[serde(deserialize_with = "null_is_default")]
+        user_info: OwnAccount,
+    }
+    let text =
+        ask(transport, ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"), Value::Null).await?;
+    let answer: Answer = serde_json::from_slice(&text).map_err(|_| NoAnswer::NotNow)?;
+    Ok(answer.status.user_info)
+}
+
+/// Which rules a cluster lists for us in a namespace.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<RulesReview, NoAnswer> {
+    let of = ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview");
+    let text = ask(transport, of, json!({"namespace": namespace})).await?;
+    RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
+}
+
+/// Whether a cluster allows somebody something.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attributes<'_>) -> Result<bool, NoAnswer> {
+    #[derive(Deserialize)]
+    struct Answer {
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        allowed: bool,
+    }
+    let mut spec = who.spec();
+    match asked {
+        Attributes::Resource(asked) => {
+            let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = asked;
+            // An empty version stands for all of them there, too.
+            spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
+                "subresource": subresource, "namespace": namespace, "name": name});
+        }
+        Attributes::NonResource { verb, path } => spec["nonResourceAttributes"] = json!({"verb": verb, "path": path}),
+    }
+    let of = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
+    let text = ask(transport, of, spec).await?;
+    serde_json::from_slice(&text).map(|answer: Answer| answer.status.allowed).map_err(|_| NoAnswer::NotNow)
+}
+
+async fn ask(
+    transport: Transport,
+    (group, resource, kind): (&str, &'static str, &str),
+    spec: Value,
+) -> Result<Bytes, NoAnswer> {
+    let mut review = json!({"apiVersion": format!("{group}/v1"), "kind": kind});
+    if !spec.is_null() {
+        review["spec"] = spec;
+    }
+    let request = Request::post(format!("/apis/{group}/v1/{resource}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(body::full(review.to_string().into_bytes()))
+        .map_err(|_| NoAnswer::NotNow)?;
+    let answer = tokio::time::timeout(ANSWER_WITHIN, async {
+        let answer = body::send(transport, request).await?;
+        let code = answer.status();
+        body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await.map(|text| (code, text))
+    });
+    match answer.await {
+        Ok(Ok((StatusCode::CREATED | StatusCode::OK, text))) => Ok(text),
+        Ok(Ok((code @ (StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED), _))) => {
+            Err(NoAnswer::NotLet { resource, code: code.as_u16() })
+        }
+        _ => Err(NoAnswer::NotNow),
+    }
+}

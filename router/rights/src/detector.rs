@@ -1,0 +1,246 @@
+//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections.
+//! Where it is settled that they do not, it is asked whether it lets us ask what does.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::Guard;
+use futures::{StreamExt, stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, NOBODY};
+use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
+use tributary_fleet::topology::Cluster;
+use tributary_proxy::{ClusterClient, Transport, nearest_tick};
+
+use super::access_review::{self, NoAnswer};
+use super::decider::{Decider, Evidence, OPENSHIFT, Place, ReviewCause, decide};
+use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
+
+/// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow
+/// roles and bindings by watches, a second behind.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+const DOUBTED_MAX: usize = 3;
+
+/// How many things that roles and bindings allow are asked about, and how many at once.
+const SAMPLES: usize = 20;
+const SAMPLES_AT_ONCE: usize = 4;
+
+/// The namespace in which our own rules are compared. Each cluster has it.
+const NAMESPACE: &str = "default";
+
+/// The roles and bindings that are asked about, and whoever is told what is found.
+pub(super) trait MirroredRules: Send + Sync + 'static {
+    /// Tells when roles and bindings may have changed, or have been read.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether all roles and bindings of a cluster have been read.
+    fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
+
+    /// The rights of this moment.
+    fn compiled(&self) -> Guard<Arc<FleetRights>>;
+
+    /// At most so many things that a cluster's roles and bindings allow, each of another binding; with each further
+    /// `turn` others.
+    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
+
+    /// Takes over what decides in a cluster.
+    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
+}
+
+/// Asks one cluster.
+struct Detector {
+    mirror: Weak<dyn MirroredRules>,
+    cluster: Arc<Cluster>,
+    client: ClusterClient,
+}
+
+/// Begins to ask a cluster, until what is returned is dropped. Must be called within a tokio runtime.
+pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+    let client = cluster.setup.client.as_ref().ok()?.clone();
+    let detector = Detector { mirror, cluster: Arc::clone(cluster), client };
+    let stop = CancellationToken::new();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(detector.run()));
+    Some(stop.drop_guard())
+}
+
+impl Detector {
+    async fn run(self) {
+        let (mut turn, mut refuted, mut answered) = (0, Vec::new(), Instant::now());
+        loop {
+            let (asked, connections) = (Instant::now(), self.client.connections_made());
+            if !self.wait_until_read().await {
+                return;
+            }
+            // Its roles may be here before it has said what it serves, without which nothing is found out.
+            self.cluster.asked_once().await;
+            let found = self.found(turn, &mut refuted).await;
+            let Some(mirror) = self.mirror.upgrade() else { return };
+            match found {
+                Ok(decider) => {
+                    answered = Instant::now();
+                    turn += 1;
+                    mirror.decided(&self.cluster, decider);
+                }
+                // What holds of a cluster that is out of reach is for the state of its mirror to say.
+                Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
+                Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
+                    mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
+                }
+                Err(_) => {}
+            }
+            drop(mirror);
+            let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
+            // Half a look less: one that is at the nearest tick may be a moment early, and the next is a whole one
+            // later.
+            while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
+                sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
+            }
+        }
+    }
+
+    /// Waits until the roles and bindings have all been read. False where nobody mirrors any more.
+    async fn wait_until_read(&self) -> bool {
+        loop {
+            let Some(mirror) = self.mirror.upgrade() else { return false };
+            let mut changes = mirror.changes();
+            if mirror.has_read(&self.cluster) {
+                return true;
+            }
+            drop(mirror);
+            if changes.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// What decides there. What speaks against its roles is looked into again, as long as it may be of a delay: it is
+    /// asked about the same. `refuted` is what it did not allow when it was last asked.
+    async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
+        let mut doubted = 0;
+        loop {
+            let found = self.ask(turn, refuted).await?;
+            doubted += 1;
+            match &found {
+                Decider::Review(cause) if cause.may_be_of_delay() && doubted < DOUBTED_MAX => sleep(AGAIN_AFTER).await,
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    async fn ask(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
+        let found = match self.settled()? {
+            // All that is open is whether it lets us ask.
+            Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
+            None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
+        };
+        match found {
+            Ok(decider) => Ok(decider),
+            Err(NoAnswer::NotLet { resource, code }) => Ok(Decider::Review(ReviewCause::NotLet { resource, code })),
+            Err(NoAnswer::NotNow) => Err(NoAnswer::NotNow),
+        }
+    }
+
+    /// Why it is asked whatever it says.
+    fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
+        if self.cluster.setup.authorization == ClusterAuthorization::Review {
+            return Ok(Some(ReviewCause::Configured));
+        }
+        let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
+        let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
+        Ok(Place { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
+    }
+
+    async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, NoAnswer> {
+        let account = access_review::own_account(self.client.transport()).await?;
+        let endpoints = well(&self.client.endpoints());
+        let mut reviews = Vec::new();
+        for endpoint in &endpoints {
+            reviews.push(access_review::own_rules(self.client.transport_to(*endpoint), NAMESPACE).await?);
+        }
+        let (mirrored, may_read_roles, samples) = {
+            let mirror = self.mirror.upgrade().ok_or(NoAnswer::NotNow)?;
+            let (compiled, name) = (mirror.compiled(), self.cluster.name());
+            let may_read = RbacKind::ALL.into_iter().all(|kind| {
+                let (group, resource) = (RbacKind::GROUP, kind.resource());
+                let asked = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
+                compiled.allows(name, account.user(), &Attributes::Resource(asked))
+            });
+            let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
+            let is_allowed =
+                |sample: &Sample| compiled.allows(name, sample.user(), &Attributes::Resource(sample.attributes()));
+            let samples = asked_about(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
+            (mirrored, may_read, samples)
+        };
+        let places = endpoints.iter().copied().cycle();
+        let questions =
+            samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
+        let questions: Vec<_> = questions.collect();
+        // In their order: as long as the first is refuted, the same is told.
+        let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
+        let mut not_allowed = Vec::new();
+        while let Some(answer) = answers.next().await {
+            not_allowed.extend(answer?);
+        }
+        *refuted = not_allowed;
+        let open = refuted_by(self.client.transport(), nobody()).await?.is_none().then(nobody);
+        Ok(Evidence { may_read_roles, mirrored, reviews, refuted: refuted.first().cloned(), open })
+    }
+}
+
+/// What a cluster is asked about: first what it did not allow when it was last asked, as long as its roles and bindings
+/// do. What was found once counts until it says otherwise of just that, not until it confirms something else.
+fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
+    let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
+    for sample in others {
+        if !asked.contains(&sample) {
+            asked.push(sample);
+        }
+    }
+    asked.truncate(SAMPLES);
+    asked
+}
+
+/// The sample, if the cluster refutes it: if it does not allow it.
+async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
+    let allowed =
+        access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
+    Ok((!allowed).then_some(sample))
+}
+
+/// What no role gives: it is of nobody.
+fn nobody() -> Sample {
+    Sample {
+        user: NOBODY.to_owned(),
+        groups: Vec::new(),
+        verb: "get".to_owned(),
+        group: String::new(),
+        resource: "secrets".to_owned(),
+        subresource: String::new(),
+        namespace: NAMESPACE.to_owned(),
+        name: String::new(),
+    }
+}
+
+/// Whether nothing has been answered since then.
+fn found_nothing(answered: Instant, asked: Instant) -> bool {
+    answered < asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refuted_is_asked_about_first() {
+        let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
+        let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
+        let [refuted, gone] = ["refuted", "gone"].map(sample);
+        let asked = asked_about(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);
+        assert_eq!(asked, [refuted.clone(), sample("1"), sample("0"), sample("2")]);
+        let asked = asked_about(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
+        assert_eq!((asked.len(), &asked[0]), (SAMPLES, &refuted));
+        assert_eq!(asked_about(&[], others(2), |_| false), others(2));
+    }
+}

@@ -1,0 +1,353 @@
+//! The rights under which a watch was opened, followed: it shows what they let it show, and ends when they do not.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+use tributary_answers::stream_over::StreamOver;
+use tributary_apimachinery::{ClusterName, ClusterSelector, or_never};
+use tributary_authorization::Visible;
+
+use super::caller_rights::CallerRights;
+use super::mirror::RightsStamp;
+use super::needed::Needed;
+use super::read_place::ReadPlace;
+use super::readable::Readable;
+use super::reviews::Question;
+use super::unconfirmed::Unconfirmed;
+use super::visible::{WatchRights, covers};
+
+/// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
+/// after the other lists once, and nobody misses what they have never seen.
+const GATHERED_FOR: Duration = Duration::from_secs(30);
+
+/// For how long answers of clusters are gathered before it is judged by them, where others are still asked. Half a
+/// second: of a thousand clusters that answer one after the other, each is looked at with each judgement.
+const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
+
+/// Ends when one of those that are being asked has answered; gives which. Cancelling is safe.
+async fn answered(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
+    poll_fn(|context| {
+        let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
+        answered.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// What has become of the rights of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeChange {
+    /// They are others in clusters that it tells of: what its client has is to be listed anew.
+    Another,
+    /// There are further clusters of which it may tell: whoever comes back is told of them.
+    Further,
+    /// It is over for the user's own sake.
+    Over(StreamOver),
+}
+
+/// Returns true for a cluster whose dispatch policies deny the watch.
+pub type DeniedAt = Arc<dyn Fn(&ClusterName) -> bool + Send + Sync>;
+
+/// The rights of one watch.
+pub struct FollowedRights {
+    rights: CallerRights,
+    place: ReadPlace,
+    /// The clusters that the client asks for: what changes in others is no matter of this watch.
+    wanted: ClusterSelector,
+    /// The clusters whose policies deny the watch. Their objects are no part of it.
+    denied: Option<DeniedAt>,
+    /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a
+    /// further one.
+    clusters: watch::Receiver<Arc<[ClusterName]>>,
+    changes: watch::Receiver<u64>,
+    /// What they counted when it was last looked: somebody who sleeps may be woken a moment later.
+    counted: u64,
+    /// What it shows of each cluster.
+    before: BTreeMap<ClusterName, Visible>,
+    /// By what it was last judged; `None` before the first time.
+    stamp: Option<RightsStamp>,
+    /// What it ends for, and when.
+    due: Option<(Instant, ScopeChange)>,
+    /// When it is to be judged again: clusters are to be asked again by whose word it was last judged, or have
+    /// answered.
+    until: Option<Instant>,
+    /// Those that are being asked; each ends when what it was asked is known.
+    asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
+    /// What they have not answered.
+    unconfirmed: Unconfirmed,
+    /// When what one of them said before ceases to count.
+    confirm_by: Option<Instant>,
+}
+
+/// The rights of a caller from a moment on: made before it is looked at what they may read, so that no change of it is
+/// missed.
+pub struct NotedRights {
+    rights: CallerRights,
+    place: ReadPlace,
+    wanted: ClusterSelector,
+    denied: Option<DeniedAt>,
+    changes: watch::Receiver<u64>,
+}
+
+impl NotedRights {
+    /// Those of now, of a place of these clusters, of which some may be denied by policies.
+    pub fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
+        let mut changes = rights.changes();
+        // The user may have been denied since they were let in.
+        changes.mark_changed();
+        Self { rights: rights.clone(), place, wanted, denied, changes }
+    }
+
+    /// Those of a watch that shows what may be read as it was found since, and tells of these clusters, which come and
+    /// go.
+    pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
+        let Self { rights, place, wanted, denied, changes } = self;
+        // What it shows, and not what might be seen a moment before or after: a right that was gained between two looks
+        // would be shown, and never missed once it is lost.
+        let before = readable.audience.visible().clone();
+        let (stamp, due, until, asking) = (None, None, None, Vec::new());
+        FollowedRights {
+            rights,
+            place,
+            wanted,
+            denied,
+            clusters,
+            changes,
+            counted: 0,
+            before,
+            stamp,
+            due,
+            until,
+            asking,
+            unconfirmed: Unconfirmed::default(),
+            confirm_by: None,
+        }
+    }
+}
+
+impl FollowedRights {
+    /// Why it is to end, if it is. Costs two loads while nothing has changed.
+    pub fn look(&mut self) -> Option<ScopeChange> {
+        self.note_answers();
+        let mut is_another = self.is_to_be_judged() || self.is_overdue();
+        if self.clusters.has_changed().unwrap_or(false) {
+            self.clusters.mark_unchanged();
+            is_another = true;
+        }
+        let counted = *self.changes.borrow();
+        if counted != self.counted || self.changes.has_changed().unwrap_or(true) {
+            self.changes.mark_unchanged();
+            self.counted = counted;
+            if let Some(why) = self.rights.over() {
+                self.due = Some((Instant::now(), ScopeChange::Over(why)));
+                return Some(ScopeChange::Over(why));
+            }
+            // Most changes are others'.
+            let stamp = self.rights.stamp();
+            if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
+                self.stamp = Some(stamp);
+                // Other answers may be needed now.
+                self.asking.clear();
+                is_another = true;
+            }
+        }
+        if is_another {
+            self.judge_anew();
+        }
+        self.due.filter(|(at, _)| *at <= Instant::now()).map(|(_, change)| change)
+    }
+
+    /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
+    pub async fn news(&mut self) {
+        let due = self.due.map(|(at, _)| at).into_iter().chain(self.until).chain(self.confirm_by).min();
+        tokio::select! {
+            at = answered(&mut self.asking) => {
+                drop(self.asking.swap_remove(at));
+                self.judge_soon();
+            }
+            changed = async { self.changes.changed().await } => {
+                self.changes.mark_changed();
+                let _is_looked_at_either_way = changed;
+            }
+            changed = async { self.clusters.changed().await } => {
+                self.clusters.mark_changed();
+                let _is_looked_at_either_way = changed;
+            }
+            () = or_never(due.map(sleep_until)) => {}
+        }
+    }
+
+    /// Notes which clusters have answered just now what they were asked.
+    fn note_answers(&mut self) {
+        let before = self.asking.len();
+        self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
+        if self.asking.len() < before {
+            self.judge_soon();
+        }
+    }
+
+    /// A cluster has answered: it is judged with the next look, or with one soon after where others are to answer.
+    fn judge_soon(&mut self) {
+        let wait = if self.asking.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
+        let at = Instant::now() + wait;
+        self.until = Some(self.until.map_or(at, |until| until.min(at)));
+    }
+
+    /// Whether clusters are to be asked again, or have answered.
+    fn is_to_be_judged(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// Whether a cluster has not answered for so long that what it said before does not count any more.
+    fn is_overdue(&self) -> bool {
+        self.confirm_by.is_some_and(|by| by <= Instant::now())
+    }
+
+    /// Judges by what is known, or has clusters asked first: until they answer, what they said counts for a while. What
+    /// others have taken away by then counts at once.
+    fn judge_anew(&mut self) {
+        let now = Instant::now();
+        let clusters = self.selected(&self.clusters.borrow());
+        let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
+        // What expires is gathered as answers are.
+        self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
+        if open.is_empty() {
+            self.unconfirmed.clear();
+            self.confirm_by = None;
+            self.asking.clear();
+            self.due = self.judge(&clusters, &followed, now);
+            return;
+        }
+        self.unconfirmed.note(&open, now);
+        self.confirm_by = self.unconfirmed.ends(now);
+        // A no is a loss though something else is open: where something always is, it would never be one.
+        let last = self.rights.by_last_word().followed(&clusters, &self.place);
+        let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
+        let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
+        self.due = lost.or(judged[0]).or(self.due);
+        self.ask(open);
+    }
+
+    /// Has each cluster asked by itself that is not being asked already: one that is slow keeps none from being asked
+    /// what follows from its answers.
+    fn ask(&mut self, open: HashSet<(Question, u64)>) {
+        let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
+        for question in open {
+            by_cluster.entry(question.0.cluster.clone()).or_default().insert(question);
+        }
+        by_cluster.retain(|cluster, _| !self.asking.iter().any(|(asked, _)| asked == cluster));
+        for (cluster, questions) in by_cluster {
+            let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
+            tokio::spawn(async move {
+                rights.confirm(questions).await;
+                // The watch may have ended.
+                let _ = answered.send(());
+            });
+            self.asking.push((cluster, asking));
+        }
+    }
+
+    fn judge(
+        &self,
+        clusters: &[ClusterName],
+        WatchRights { watched, listed }: &WatchRights,
+        now: Instant,
+    ) -> Option<(Instant, ScopeChange)> {
+        let is_refused = !covers(watched, listed, &self.place);
+        let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
+        // A cluster that left is told of as such by the log.
+        let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
+        let (mut gains, mut losses) = (false, false);
+        for (cluster, before) in known {
+            let change = listed.by_name.get(cluster).map(|own| before.change(own));
+            // What is known to be nothing is lost, whatever else is asked there.
+            let is_unknown = watched.unknown.contains(cluster) || listed.unknown.contains(cluster);
+            let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
+            losses |= change.map_or(!is_as_before, |change| change.losses);
+            gains |= change.is_some_and(|change| change.gains);
+        }
+        let is_further = listed.by_name.keys().any(|cluster| !self.before.contains_key(cluster));
+        match (losses || is_refused, gains, is_further) {
+            (true, ..) => Some((now, ScopeChange::Another)),
+            (false, true, _) => later(ScopeChange::Another),
+            (false, false, true) => later(ScopeChange::Further),
+            (false, false, false) => None,
+        }
+    }
+
+    /// Those of some clusters that the client asks for, and that do not refuse it.
+    fn selected(&self, clusters: &[ClusterName]) -> Vec<ClusterName> {
+        let is_selected = |cluster: &&ClusterName| {
+            self.wanted.matches(cluster) && !self.denied.as_ref().is_some_and(|denied| denied(cluster))
+        };
+        clusters.iter().filter(is_selected).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tributary_apimachinery::GroupVersionResource;
+    use tributary_authorization::{Attributes, ResourceAttributes, User as Subjects};
+
+    use super::super::actor::Actor;
+    use super::super::audience::Audience;
+    use super::super::mirror::RightsMirror;
+    use super::super::subject::Subject;
+    use super::super::user::User;
+    use super::super::visible::VisibleClusters;
+    use super::*;
+
+    /// What follows the rights of somebody who has none, in a watch that shows all of these clusters.
+    fn follows(shown: &[&ClusterName]) -> FollowedRights {
+        let User { info, authority } = User::named("test", "ann");
+        let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        let place = ReadPlace { resource, namespaced: true, namespace: String::new(), name: String::new() };
+        let noted = NotedRights::new(&rights, place, ClusterSelector::default(), None);
+        let only: Arc<BTreeSet<_>> = Arc::new(shown.iter().copied().cloned().collect());
+        let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
+        let readable = Readable {
+            audience: Arc::new(Audience::new(Arc::clone(&only), visible)),
+            only,
+            by_namespace: None,
+            only_watched: Arc::default(),
+            is_one_unknown: false,
+        };
+        let (_told, clusters) = watch::channel(Arc::from([eu()]));
+        noted.follow(&readable, clusters)
+    }
+
+    fn eu() -> ClusterName {
+        ClusterName::new("eu").unwrap()
+    }
+
+    /// A right may be gained after it was noted what there is, and before it is looked at what may be read.
+    #[tokio::test]
+    async fn what_is_shown_and_may_not_be_seen_ends_a_watch_whatever_was_there_before_it_was_looked() {
+        assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
+        assert_eq!(follows(&[]).look(), None);
+    }
+
+    /// Of many things that a cluster is asked one is always open.
+    #[tokio::test]
+    async fn what_a_cluster_does_not_let_be_seen_is_lost_though_it_is_asked_something() {
+        let mut followed = follows(&[&eu()]);
+        let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
+        let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
+        let question = Question::new(&eu(), &who, &Attributes::Resource(asked));
+        let now = Instant::now();
+        followed.unconfirmed.note(&HashSet::from([(question, 0)]), now);
+        let unknown = || VisibleClusters { unknown: [eu()].into(), ..VisibleClusters::default() };
+        let judged = |by: WatchRights| followed.judge(&[eu()], &by, now);
+        assert_eq!(judged(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");
+        assert_eq!(judged(WatchRights::default()), Some((now, ScopeChange::Another)));
+    }
+}

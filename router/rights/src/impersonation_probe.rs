@@ -1,0 +1,142 @@
+//! Finds out which impersonation a cluster's kube-apiserver has: at each endpoint, each minute, and after new
+//! connections.
+//!
+//! Neither its version nor its discovery tells: the feature can be switched off, or emulated away, and its metrics are
+//! for others. What tells it is its answer to a request that asks for a uid and names no user, which either filter
+//! refuses before anybody's rights are looked at, each in words of its own. Whatever is not these words is taken for
+//! the older filter, which allows less. (docs/decisions/0054-which-impersonation-a-cluster-has.md)
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::{Request, StatusCode, header};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tributary_apimachinery::rewrite;
+use tributary_fleet::topology::Cluster;
+use tributary_proxy::{ClusterClient, nearest_tick};
+use tributary_sharing::body;
+
+use super::impersonation::ImpersonationFilter;
+use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
+
+/// How long an answer may take, and how many bytes of it are read.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+
+/// What is asked. Everybody may get it, so it does nothing where the headers are not looked at.
+const PATH: &str = "/version";
+
+/// Whoever is told what is found.
+pub(super) trait ImpersonationSeen: Send + Sync + 'static {
+    /// Takes over which impersonation a cluster has.
+    fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
+}
+
+/// Begins to ask a cluster, until what is returned is dropped. Must be called within a tokio runtime.
+pub(super) fn start(mirror: Weak<dyn ImpersonationSeen>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+    let client = cluster.setup.client.as_ref().ok()?.clone();
+    let stop = CancellationToken::new();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(run(mirror, Arc::clone(cluster), client)));
+    Some(stop.drop_guard())
+}
+
+async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client: ClusterClient) {
+    let mut answered = Instant::now();
+    loop {
+        let (asked, connections) = (Instant::now(), client.connections_made());
+        let found = ask(&client).await;
+        let Some(mirror) = mirror.upgrade() else { return };
+        match found {
+            Some(filter) => {
+                answered = Instant::now();
+                mirror.found_impersonation(&cluster, filter);
+            }
+            None if cluster.is_out_of_reach() => answered = Instant::now(),
+            None if answered.elapsed() >= UNANSWERED_MAX => {
+                mirror.found_impersonation(&cluster, ImpersonationFilter::Legacy);
+            }
+            None => {}
+        }
+        drop(mirror);
+        let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
+        loop {
+            sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
+            // Half a look less: one that is at the nearest tick may be a moment early.
+            if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
+                break;
+            }
+        }
+    }
+}
+
+/// What all endpoints have together; `None` where one does not answer. Of several kube-apiservers behind one address
+/// one is asked, and speaks for all.
+async fn ask(client: &ClusterClient) -> Option<ImpersonationFilter> {
+    let mut all = None;
+    for endpoint in well(&client.endpoints()) {
+        match ask_endpoint(client, endpoint).await? {
+            ImpersonationFilter::Legacy => return Some(ImpersonationFilter::Legacy),
+            filter => all = Some(filter),
+        }
+    }
+    all
+}
+
+async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<ImpersonationFilter> {
+    let request = Request::get(PATH).header(header::ACCEPT, "application/json").body(body::empty()).ok()?;
+    let answer = tokio::time::timeout(ANSWER_WITHIN, async {
+        let answer = body::send(client.nameless_to(endpoint), request).await.ok()?;
+        let code = answer.status();
+        let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await.unwrap_or_default();
+        Some((code, text))
+    });
+    let (code, text) = answer.await.ok()??;
+    match code {
+        // It has no time to say anything.
+        StatusCode::TOO_MANY_REQUESTS => None,
+        code if code.is_server_error() => None,
+        code => Some(said_by(code, &text)),
+    }
+}
+
+/// Which filter says so. (`processImpersonationHeaders` in apiserver's
+/// `pkg/endpoints/filters/impersonation/constrained_impersonation.go`, and `buildImpersonationRequests` in
+/// `impersonation.go` beside it)
+fn said_by(code: StatusCode, text: &[u8]) -> ImpersonationFilter {
+    let message = rewrite::status_message(text).unwrap_or_default();
+    let is_constrained = code == StatusCode::BAD_REQUEST
+        && message.starts_with("requested &user.DefaultInfo{")
+        && message.ends_with("} without impersonating a user name");
+    if is_constrained { ImpersonationFilter::Constrained } else { ImpersonationFilter::Legacy }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_its_own_words_are_taken_for_constrained_impersonation() {
+        use ImpersonationFilter::{Constrained, Legacy};
+        let constrained = r#"requested &user.DefaultInfo{Name:"", UID:"tributary.dev:nobody", Groups:[]string(nil), Extra:map[string][]string(nil)} without impersonating a user name"#;
+        let legacy = "requested [{UID   tributary.dev:nobody authentication.k8s.io/v1  }] without impersonating a user";
+        for (code, message, expected) in [
+            (400, constrained, Constrained),
+            (400, legacy, Legacy),
+            (403, constrained, Legacy),
+            (200, constrained, Legacy),
+            (400, &constrained[1..], Legacy),
+            (400, &constrained[..constrained.len() - 1], Legacy),
+            (400, "", Legacy),
+        ] {
+            let status = Status { message: message.to_owned(), ..Status::bad_request("") };
+            let text = serde_json::to_vec(&status).unwrap();
+            assert_eq!(said_by(StatusCode::from_u16(code).unwrap(), &text), expected, "{code} {message}");
+        }
+        assert_eq!(said_by(StatusCode::BAD_REQUEST, constrained.as_bytes()), Legacy);
+        // Who answers as if nothing had been asked.
+        assert_eq!(said_by(StatusCode::OK, br#"{"major":"1","minor":"36"}"#), Legacy);
+    }
+}

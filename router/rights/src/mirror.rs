@@ -1,0 +1,650 @@
+//! The roles and bindings of all clusters, followed.
+
+mod known;
+mod probes;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::DropGuard;
+use tokio_util::task::AbortOnDropHandle;
+use tributary_answers::refusal::Trouble;
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
+use tributary_authorization::{FleetRights, RbacKind, Sample, User};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
+use tributary_fleet::report::{RightsCondition, RightsDecider};
+use tributary_fleet::topology::{Cluster, Fleet, next_state};
+use tributary_proxy::Transport;
+use tributary_sharing::limits::Limits;
+
+pub(super) use self::known::RightsStamp;
+use self::known::{KnownRights, MirrorStates};
+use self::probes::ImpersonationProbes;
+use super::SharedMode;
+use super::basis::{Basis, Decides};
+use super::compiled::CompiledRights;
+use super::confirmation::{self, Confirmation};
+use super::decider::{Decider, ReviewCause};
+use super::detector::{self, MirroredRules};
+use super::feed::MirrorFeed;
+use super::impersonation::ImpersonationFilter;
+use super::impersonation_probe::{self, ImpersonationSeen};
+use super::mirror_state::MirrorState;
+use super::obstacle::Obstacle;
+use super::reviews::Reviews;
+
+/// How often it is looked whether clusters are others than they were, and their credentials: as views do.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Within which time watches are opened anew after the credentials were renewed. What they let us read is the same
+/// roles and bindings or none, so this is of no hurry.
+const REOPENED_WITHIN: Duration = Duration::from_secs(50);
+
+/// How many bytes the roles, or the bindings, of one cluster may occupy. 64 MiB: some hundred thousand objects, ten
+/// times as many as large clusters have. They are compiled for all clusters together, and what is more makes the
+/// cluster's rights unknown.
+const COLLECTION_BYTES_MAX: u64 = 64 << 20;
+
+/// The same as a part of what all objects may occupy: a 64th, 16 MiB of 1 GiB, some thirty thousand objects. So the
+/// roles and bindings of one cluster, of four kinds, have no more than a 16th, whatever somebody creates there.
+const PART_OF_ALL: u64 = 64;
+
+/// The mirror of all clusters' roles and bindings.
+pub struct RightsMirror {
+    fleet: Arc<Fleet>,
+    mode: SharedMode,
+    /// What each kind of a cluster may occupy.
+    kind_bytes: u64,
+    compiled: Arc<CompiledRights>,
+    reviews: Arc<Reviews>,
+    members: Mutex<MirroredClusters>,
+    mirrors: ArcSwap<MirrorStates>,
+    /// The names of the users who are answered nothing.
+    denied: ArcSwap<BTreeSet<String>>,
+}
+
+/// What mirrors the clusters.
+#[derive(Default)]
+struct MirroredClusters {
+    by_name: BTreeMap<ClusterName, MirroredCluster>,
+    probes: ImpersonationProbes,
+    /// Those of which what is known counted when it was last looked.
+    known: BTreeSet<ClusterName>,
+    /// What was said last to be in the way of knowing it of others.
+    obstacles: BTreeMap<ClusterName, Obstacle>,
+}
+
+impl MirroredClusters {
+    /// Says what comes before objects where these are the rights that count.
+    fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
+        for (name, member) in &self.by_name {
+            let precedence = member.cluster.precedence();
+            match mirrors.get(name).map(|own| &own.state) {
+                Some(MirrorState::Current) => precedence.begin(),
+                Some(MirrorState::Behind { .. }) if known.contains(name) => precedence.lost(),
+                // Of what nobody may see nothing comes first.
+                _ => precedence.nothing(),
+            }
+        }
+    }
+
+    /// What keeps us from knowing what users may do in a cluster.
+    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
+        let member = self.by_name.get(cluster)?;
+        let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
+        let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
+        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
+    }
+
+    /// Says in the log what keeps us from knowing it, where that is news.
+    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
+        let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
+            self.obstacles.remove(cluster);
+            return;
+        };
+        if self.obstacles.get(cluster) != Some(&obstacle) {
+            tracing::warn!(%cluster, reason = %obstacle, "what users may do in the cluster is not known: reads leave it out, or are refused");
+            self.obstacles.insert(cluster.clone(), obstacle);
+        }
+    }
+}
+
+/// What mirrors one cluster.
+struct MirroredCluster {
+    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    cluster: Arc<Cluster>,
+    /// How often the credentials had been renewed when the cachers were last told.
+    renewals: u64,
+    feed: Arc<MirrorFeed>,
+    cachers: Vec<Arc<Cacher>>,
+    /// Whether what they hold is of now.
+    confirmation: Arc<Confirmation>,
+    /// Finds out when it is again after contact was lost.
+    _confirming: AbortOnDropHandle<()>,
+    /// By what it is decided what users may read of it.
+    decider: Decider,
+    /// Asks what decides, where that is to be found out.
+    _detector: Option<DropGuard>,
+    /// Up to when another one had read this very cluster, before it was reached in another way.
+    earlier: Option<Instant>,
+}
+
+impl MirroredCluster {
+    /// What was found to decide there; what a configuration says counts no longer than it does.
+    fn found(&self) -> Decider {
+        match self.cluster.setup.authorization {
+            ClusterAuthorization::Auto => self.decider.clone(),
+            _ => Decider::Undecided,
+        }
+    }
+
+    /// Tells the cachers that the credentials for the cluster are others.
+    fn tell_news(&mut self) {
+        let renewals = self.cluster.renewals();
+        if self.renewals != renewals {
+            self.renewals = renewals;
+            self.cachers.iter().for_each(|cacher| cacher.reopen(REOPENED_WITHIN));
+        }
+    }
+}
+
+impl RightsMirror {
+    /// Begins to follow all clusters. Must be called within a tokio runtime.
+    pub fn start(fleet: Arc<Fleet>, mode: SharedMode, limits: &Limits) -> Arc<Self> {
+        let mut changes = fleet.changes();
+        let mirror = Arc::new(Self {
+            reviews: Reviews::new(Arc::clone(&fleet), mode.clone()),
+            fleet,
+            mode,
+            kind_bytes: kind_bytes(limits),
+            compiled: Arc::default(),
+            members: Mutex::default(),
+            mirrors: ArcSwap::default(),
+            denied: ArcSwap::default(),
+        });
+        let weak = Arc::downgrade(&mirror);
+        mirror.fleet.on_forgotten(move |cluster, _| {
+            if let Some(mirror) = weak.upgrade() {
+                mirror.forget_cluster(cluster);
+            }
+        });
+        let weak = Arc::downgrade(&mirror);
+        tokio::spawn(async move {
+            loop {
+                let Some(mirror) = weak.upgrade() else { break };
+                mirror.follow_fleet();
+                let next = mirror.next_look();
+                drop(mirror);
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { break },
+                    () = sleep_until(next) => {}
+                }
+            }
+        });
+        mirror
+    }
+
+    /// The mirror of a fleet without clusters.
+    #[cfg(test)]
+    pub(super) fn without_clusters() -> Arc<Self> {
+        use tributary_cacher::ObjectRoom;
+        use tributary_fleet::topology::{MemberShareMetrics, MemberUnreadBytes};
+
+        let room = ObjectRoom::new(Limits::default().total_collection_bytes, |_| ());
+        let (unread, shares) = (MemberUnreadBytes::default(), MemberShareMetrics::default());
+        let fleet = Fleet::within(room, unread, shares, std::collections::BTreeMap::new());
+        Self::start(fleet, SharedMode::default(), &Limits::default())
+    }
+
+    /// The rights of this moment in the clusters that are known. They stay as they are, however long they are held.
+    pub fn compiled(&self) -> Guard<Arc<FleetRights>> {
+        self.compiled.now()
+    }
+
+    /// By what it is decided now what users may do in a cluster; `None` where that is not known.
+    pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
+        self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
+    }
+
+    /// By what that is judged in a cluster which only this endpoint judges, because the cluster does not look at it
+    /// again: by its roles and bindings as long as they are known as they are now, and else by what it says to what it
+    /// is asked from `begun` on. What is judged by them is to be taken [from here](Self::compiled) after this: what is
+    /// read anew is compiled before it is known.
+    pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
+        let mirrors = self.mirrors.load();
+        let known = mirrors.by_name.get(cluster);
+        // What a cluster that does not answer has taken away since nobody can know, though no watch has broken off yet.
+        let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
+        match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
+            Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
+            Some((_, decides)) => Basis::Now(Some(decides)),
+            None => Basis::Now(None),
+        }
+    }
+
+    /// Which impersonation a cluster has, as far as that is known.
+    pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
+        match self.mirrors.load().constrained.contains(cluster) {
+            true => ImpersonationFilter::Constrained,
+            false => ImpersonationFilter::Legacy,
+        }
+    }
+
+    /// A cluster that is configured.
+    pub(super) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+        self.fleet.cluster(name)
+    }
+
+    /// What clusters have said to single questions.
+    pub(super) fn reviews(&self) -> &Arc<Reviews> {
+        &self.reviews
+    }
+
+    /// Whether what is known of a cluster counts now. One that has not been read is not known.
+    pub fn knows(&self, cluster: &ClusterName) -> bool {
+        self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
+    }
+
+    /// What tells what may be done now, by the rights of these users, from what may at another moment.
+    pub(super) fn stamp(&self, acting: User<'_>, user: Option<User<'_>>) -> RightsStamp {
+        // Before the mirrors: what is read anew is compiled before it is known.
+        let compiled = self.compiled.now();
+        let acting = compiled.generation_of(acting);
+        let generations = [acting, user.map_or(acting, |user| compiled.generation_of(user))];
+        drop(compiled);
+        RightsStamp { generations, mirrors: self.mirrors.load_full() }
+    }
+
+    /// How far what is known of a cluster is.
+    pub fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
+        let mirrors = self.mirrors.load();
+        mirrors.by_name.get(cluster).map(|known| known.state.condition(Instant::now())).unwrap_or_default()
+    }
+
+    /// By what it is decided what users may read of a cluster, and why it is not by its roles and bindings.
+    pub fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
+        match self.mirrors.load().by_name.get(cluster) {
+            Some(KnownRights { state: MirrorState::Live, .. }) => (RightsDecider::Live, None),
+            Some(KnownRights { decider: Decider::Rbac, .. }) => (RightsDecider::Rbac, None),
+            Some(KnownRights { decider: Decider::Review(cause), .. }) => {
+                (RightsDecider::Review, Some(cause.to_string()))
+            }
+            Some(KnownRights { decider: Decider::Undecided, .. }) | None => (RightsDecider::Undecided, None),
+        }
+    }
+
+    /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
+    pub fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
+        let known = self.mirrors.load().by_name.get(cluster).cloned()?;
+        let obstacle = self.members.lock().obstacle_of(cluster, &known);
+        let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
+        obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
+    }
+
+    /// Whether a cluster has more roles or bindings than are held, or than there is room for: whoever administrates a
+    /// namespace there can bring that about.
+    pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
+        let members = self.members.lock();
+        let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
+        cachers.any(|cacher| {
+            matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_) | StaleReason::NoRoom { .. }))
+        })
+    }
+
+    /// The clusters of which it is not known what users may do there, and why.
+    pub fn obstacles(&self) -> Vec<Trouble> {
+        let names = self.clusters().into_iter();
+        let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
+        told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
+    }
+
+    /// Denies these users everything, and nobody else. Whoever follows rights is told.
+    pub fn deny(&self, users: BTreeSet<String>) {
+        self.denied.store(Arc::new(users));
+        self.compiled.note();
+    }
+
+    /// Has these clusters be asked nothing of what users may do there, and all others what there is to ask. What they
+    /// said last holds as of clusters that do not answer.
+    pub fn freeze(&self, clusters: BTreeSet<ClusterName>) {
+        let before = self.reviews.answers().freeze(clusters.clone());
+        if *before == clusters {
+            return;
+        }
+        let mut members = self.members.lock();
+        before.symmetric_difference(&clusters).for_each(|name| self.state_changed_of(&mut members, name));
+        drop(members);
+        self.compiled.note();
+    }
+
+    /// Tells whoever follows rights to look anew.
+    pub fn note(&self) {
+        self.compiled.note();
+    }
+
+    /// Whether a user is answered nothing.
+    pub fn denies(&self, user: &str) -> bool {
+        self.denied.load().contains(user)
+    }
+
+    /// How long what lasts may last.
+    pub fn max_stream_age(&self) -> Option<Duration> {
+        self.mode.max_stream_age
+    }
+
+    /// The clusters that are configured now.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.fleet.clusters().keys().cloned().collect()
+    }
+
+    /// Tells when a right may have changed, or whether the rights in a cluster are known.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.compiled.changes()
+    }
+
+    /// When clusters are to be looked at again.
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let look = now + LOOK_INTERVAL;
+        self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
+    }
+
+    /// Makes what is mirrored fit the clusters as they are now.
+    fn follow_fleet(self: &Arc<Self>) {
+        // Locked first: a cluster that is forgotten meanwhile is not followed again.
+        let mut members = self.members.lock();
+        let clusters = self.fleet.clusters();
+        members.by_name.retain(|name, member| {
+            let stays = clusters.contains_key(name);
+            if !stays {
+                member.feed.end();
+                self.compiled.leave(name);
+            }
+            stays
+        });
+        members.probes.follow(&clusters, |cluster| self.probe(cluster));
+        for (name, cluster) in clusters.iter() {
+            match is_live(cluster) {
+                true => self.forget(&mut members.by_name, name),
+                false => self.follow(&mut members.by_name, name, cluster),
+            }
+        }
+        let state = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
+            true => KnownRights::none(MirrorState::Live),
+            false => self.known_of(name, members.by_name.get(name)),
+        };
+        let mirrors: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), state(it))).collect();
+        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
+        members.obstacles.retain(|name, _| clusters.contains_key(name));
+        self.publish(&mut members, mirrors);
+    }
+
+    /// Forgets the rights in a cluster whose name means a different cluster by now, or none.
+    fn forget_cluster(&self, name: &ClusterName) {
+        let mut members = self.members.lock();
+        self.forget(&mut members.by_name, name);
+        let mut mirrors = self.mirrors.load().by_name.clone();
+        mirrors.remove(name);
+        self.publish(&mut members, mirrors);
+        self.reviews.answers().forget(name);
+    }
+
+    /// Begins to find out which impersonation a cluster has.
+    fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+        let _of_members = self.fleet.enter();
+        let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
+        impersonation_probe::start(seen, cluster)
+    }
+
+    /// Mirrors a cluster, or tells what mirrors it what is new.
+    fn follow(
+        self: &Arc<Self>,
+        members: &mut BTreeMap<ClusterName, MirroredCluster>,
+        name: &ClusterName,
+        cluster: &Arc<Cluster>,
+    ) {
+        if members.get(name).is_some_and(|member| member.cluster.incarnation() != cluster.incarnation()) {
+            self.forget(members, name);
+        }
+        let (earlier, cachers) = match members.get_mut(name) {
+            Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
+            Some(member) => match self.replace(name, member) {
+                Some(earlier) => (Some((earlier, member.found())), member.cachers.clone()),
+                None => (None, Vec::new()),
+            },
+            None => (None, Vec::new()),
+        };
+        if let Ok(transport) = cluster.transport() {
+            let member = self.begin(cluster, &transport, earlier, &cachers);
+            members.insert(name.clone(), member);
+        } else if members.remove(name).is_some() {
+            self.compiled.leave(name);
+        }
+    }
+
+    /// Mirrors a cluster no longer.
+    fn forget(&self, members: &mut BTreeMap<ClusterName, MirroredCluster>, name: &ClusterName) {
+        if let Some(member) = members.remove(name) {
+            member.feed.end();
+            self.compiled.leave(name);
+        }
+    }
+
+    /// Ends the mirror of a cluster before its configuration changed. Its rights hold on: gives the time up to which
+    /// they are known.
+    fn replace(&self, name: &ClusterName, before: &MirroredCluster) -> Option<Instant> {
+        before.feed.end();
+        let known = match self.state_of(Some(before)) {
+            MirrorState::Unread | MirrorState::Live => None,
+            MirrorState::Current => Some(Instant::now()),
+            MirrorState::Behind { since, .. } => Some(since),
+        };
+        if known.is_none() {
+            self.compiled.leave(name);
+        }
+        known
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        transport: &Transport,
+        earlier: Option<(Instant, Decider)>,
+        before: &[Arc<Cacher>],
+    ) -> MirroredCluster {
+        let _of_members = self.fleet.enter();
+        let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
+        let mut before = before.iter().map(|cacher| &**cacher);
+        let cachers = RbacKind::ALL.into_iter().map(|kind| {
+            let resource = GroupVersionResource::new(RbacKind::GROUP, "v1", kind.resource());
+            let config = CacherConfig {
+                cluster: cluster.name().clone(),
+                decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind.as_str(), [].into()),
+                resource,
+                namespace: None,
+                list_places: cluster.list_places().clone(),
+                // Whoever fills memory with objects is not to make others' rights unknown.
+                room: self.fleet.room().for_what_comes_first(),
+                precedence: Precedence::default(),
+                held: HeldObjects::UntilTold,
+                tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },
+            };
+            let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.of(kind)));
+            self.forward_states(cluster, &cacher);
+            cacher
+        });
+        let cachers: Vec<_> = cachers.collect();
+        let confirmation = Confirmation::new(&cachers);
+        let (held, precedence, confirmed) = (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
+        let _confirming = AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(held, precedence, confirmed)));
+        let renewals = cluster.renewals();
+        let (earlier, found) = earlier.unzip();
+        let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
+        let (decider, _detector) = match cluster.setup.authorization {
+            // What was found of it lately holds until it is asked anew.
+            ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
+            ClusterAuthorization::Rbac => (Decider::Rbac, None),
+            ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
+            ClusterAuthorization::Live => (Decider::Review(ReviewCause::Configured), None),
+        };
+        let cluster = Arc::clone(cluster);
+        MirroredCluster { cluster, renewals, feed, cachers, confirmation, _confirming, decider, _detector, earlier }
+    }
+
+    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
+    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
+        let (mirror, name, mut health) = (Arc::downgrade(self), cluster.name().clone(), cluster.health());
+        let (of, mut states): (Weak<Cacher>, _) = (Arc::downgrade(cacher), cacher.states());
+        states.mark_changed();
+        tokio::spawn(async move {
+            while next_state(&of, &mut states, &mut health).await {
+                states.mark_unchanged();
+                let Some(mirror) = mirror.upgrade() else { break };
+                mirror.state_changed(&name);
+            }
+        });
+    }
+
+    fn state_changed(&self, name: &ClusterName) {
+        self.state_changed_of(&mut self.members.lock(), name);
+    }
+
+    fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
+        let Some(member) = members.by_name.get(name) else { return };
+        let known = self.known_of(name, Some(member));
+        members.tell_obstacle(name, &known);
+        let mut mirrors = self.mirrors.load().by_name.clone();
+        mirrors.insert(name.clone(), known);
+        self.publish(members, mirrors);
+    }
+
+    /// Publishes how far the mirrors are, and says in the log where that means something else.
+    fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
+        let now = Instant::now();
+        let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
+        let known: BTreeSet<_> = known.collect();
+        members.set_precedence(&known, &mirrors);
+        let constrained = members.probes.constrained();
+        let before = self.mirrors.load();
+        if members.known == known && before.by_name == mirrors && before.constrained == constrained {
+            return;
+        }
+        for cluster in known.difference(&members.known) {
+            tracing::info!(%cluster, "what users may do in the cluster is known");
+        }
+        for cluster in members.known.difference(&known).filter(|cluster| mirrors.contains_key(*cluster)) {
+            tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
+        }
+        members.known = known;
+        let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
+        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, until }));
+        self.compiled.note();
+    }
+
+    fn known_of(&self, name: &ClusterName, member: Option<&MirroredCluster>) -> KnownRights {
+        let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
+        let confirmation = member.map(|member| Arc::clone(&member.confirmation));
+        let is_frozen = self.reviews.answers().is_frozen(name);
+        KnownRights { state: self.state_of(member), decider, confirmation, is_frozen }
+    }
+
+    fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {
+        let Some(member) = member else { return MirrorState::Unread };
+        let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
+        let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
+        MirrorState::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+    }
+}
+
+impl MirroredRules for RightsMirror {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.compiled.changes()
+    }
+
+    fn compiled(&self) -> Guard<Arc<FleetRights>> {
+        self.compiled.now()
+    }
+
+    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
+        self.compiled.samples(cluster, count, turn)
+    }
+
+    fn has_read(&self, cluster: &Arc<Cluster>) -> bool {
+        let members = self.members.lock();
+        let member = members.by_name.get(cluster.name()).filter(|member| Arc::ptr_eq(&member.cluster, cluster));
+        member.is_some_and(|member| member.feed.is_following())
+    }
+
+    /// Says so where that is news.
+    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider) {
+        let (mut members, name) = (self.members.lock(), cluster.name());
+        let Some(member) = members.by_name.get_mut(name).filter(|own| Arc::ptr_eq(&own.cluster, cluster)) else {
+            return;
+        };
+        if member.decider == decider {
+            return;
+        }
+        match &decider {
+            Decider::Review(reason) => {
+                tracing::warn!(cluster = %name, %reason, "what users may read of the cluster is not decided by its roles and bindings alone");
+            }
+            Decider::Rbac | Decider::Undecided => {
+                tracing::info!(cluster = %name, "what users may read of the cluster is decided by its roles and bindings");
+            }
+        }
+        member.decider = decider;
+        self.state_changed_of(&mut members, name);
+    }
+}
+
+impl ImpersonationSeen for RightsMirror {
+    fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) {
+        let mut members = self.members.lock();
+        if !members.probes.found(cluster, filter) {
+            return;
+        }
+        let mirrors = self.mirrors.load().by_name.clone();
+        self.publish(&mut members, mirrors);
+    }
+}
+
+/// Whether nothing of a cluster is shown to users from memory.
+fn is_live(cluster: &Cluster) -> bool {
+    match cluster.setup.authorization {
+        ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
+        ClusterAuthorization::Live => true,
+    }
+}
+
+/// What the roles, or the bindings, of one cluster may occupy, in bytes.
+fn kind_bytes(limits: &Limits) -> u64 {
+    limits.collection_bytes.min(limits.total_collection_bytes / PART_OF_ALL).min(COLLECTION_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_of_one_cluster_are_a_small_part_of_what_all_may_occupy() {
+        const MIB: u64 = 1 << 20;
+        // (of one collection, of all) → of each kind
+        let rows = [
+            ((1024 * MIB, 4096 * MIB), 64 * MIB),
+            ((8192 * MIB, 32768 * MIB), 64 * MIB),
+            ((256 * MIB, 1024 * MIB), 16 * MIB),
+            ((16 * MIB, 64 * MIB), MIB),
+            ((1000, 64 * MIB), 1000),
+        ];
+        for ((collection_bytes, total_collection_bytes), expected) in rows {
+            let limits = Limits { collection_bytes, total_collection_bytes, ..Limits::default() };
+            assert_eq!(kind_bytes(&limits), expected, "{collection_bytes} of {total_collection_bytes}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! In which namespaces objects may be shown: asked of each object of a list, and of each event.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, Object};
+use tributary_authorization::Visible;
+
+/// In which namespaces objects may be shown, cluster by cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NamespaceRights {
+    visible: BTreeMap<ClusterName, Visible>,
+    /// The namespaces that are shown as a whole, of each cluster that is not, in the order of their objects' keys.
+    by_key: BTreeMap<ClusterName, Box<[Arc<str>]>>,
+    /// The name that is asked for; empty for all.
+    name: String,
+}
+
+/// Behind the keys of all objects: no namespace begins with it.
+const BEHIND_ALL: &str = "~";
+
+/// How the keys of two namespaces' objects are ordered: a `-` comes before the `/` behind a namespace.
+fn by_key(one: &str, other: &str) -> Ordering {
+    one.bytes().chain([b'/']).cmp(other.bytes().chain([b'/']))
+}
+
+impl NamespaceRights {
+    pub(super) fn new(visible: BTreeMap<ClusterName, Visible>, name: &str) -> Self {
+        let namespaces = visible.iter().filter_map(|(cluster, visible)| {
+            let Visible::Part(part) = visible else { return None };
+            let mut namespaces: Box<[Arc<str>]> = part.namespaces.iter().cloned().collect();
+            namespaces.sort_by(|one, other| by_key(one, other));
+            Some((cluster.clone(), namespaces))
+        });
+        Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
+    }
+
+    /// Of how many namespaces and names it is made.
+    pub(super) fn places(&self) -> usize {
+        self.visible.values().map(Visible::places).sum()
+    }
+
+    /// Behind which key the next object of a cluster lies that may be shown, where one is not because of its namespace.
+    /// Cost: a search.
+    pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
+        let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
+        let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
+        match shown.get(next) {
+            // It is hidden for another reason.
+            Some(namespace) if **namespace == *hidden.namespace() => None,
+            Some(namespace) => Some(format!("{namespace}/").into()),
+            None => Some(BEHIND_ALL.into()),
+        }
+    }
+
+    /// Whether an object may be shown. Cost: two searches.
+    pub fn show(&self, cluster: &ClusterName, object: &Object) -> bool {
+        self.visible.get(cluster).is_some_and(|visible| visible.allows(object.namespace(), &self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ObjectDecoder;
+    use tributary_authorization::Part;
+
+    use super::*;
+
+    #[test]
+    fn a_leap_passes_over_nothing_that_is_shown() {
+        let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
+        let object = |namespace: &str| {
+            let text = format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"namespace":"{namespace}","name":"x","uid":"u","resourceVersion":"1"}}}}"#
+            );
+            ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(text.as_bytes()).unwrap()
+        };
+        let cluster = ClusterName::new("a").unwrap();
+        for chosen in 0..1_u32 << names.len() {
+            let shown = |at: usize| chosen >> at & 1 == 1;
+            let namespaces = names.iter().enumerate().filter(|(at, _)| shown(*at)).map(|(_, name)| Arc::from(*name));
+            let part = Part { namespaces: namespaces.collect(), ..Part::default() };
+            let rights = NamespaceRights::new([(cluster.clone(), Visible::Part(Arc::new(part)))].into(), "");
+            for (at, name) in names.iter().enumerate() {
+                let hidden = object(name);
+                let leap = rights.leap(&cluster, &hidden);
+                assert_eq!(leap.is_none(), shown(at), "{name} of {chosen:b}");
+                let Some(behind) = leap else { continue };
+                assert!(*behind > *hidden.key().as_str());
+                for (other, _) in names.iter().enumerate().filter(|(other, _)| shown(*other)) {
+                    let key = object(names[other]).key().as_str().to_owned();
+                    assert!(
+                        key.as_str() < hidden.key().as_str() || *key > *behind,
+                        "{key} is between {name} and {behind}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a caller may read of one resource, as memory answers a list, watch or get with it: made here, and nowhere else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tributary_answers::refusal::{ClusterRefusal, Refusal, RequestRefusal};
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
+use tributary_authorization::{Attributes, ResourceAttributes};
+
+use super::audience::Audience;
+use super::caller_rights::CallerRights;
+use super::hidden_names::names_hidden;
+use super::namespaces::NamespaceRights;
+use super::read_place::ReadPlace;
+use super::visible::{Extent, VisibleClusters, WatchRights, covers};
+
+/// The clusters that a cluster selector of a request matches.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectedClusters<'a> {
+    /// All clusters that may have the resource.
+    pub all: &'a [&'a ClusterName],
+    /// The part of the label selector with the key `tributary.dev/cluster`.
+    pub selector: &'a ClusterSelector,
+}
+
+impl<'a> SelectedClusters<'a> {
+    /// The clusters that match the selector.
+    pub fn iter(self) -> impl Iterator<Item = &'a ClusterName> + Clone {
+        self.all.iter().copied().filter(move |cluster| self.selector.matches(cluster))
+    }
+}
+
+/// What somebody may read of one resource.
+#[derive(Clone, Debug)]
+pub struct Readable {
+    /// The clusters of which an answer may tell.
+    pub only: Arc<BTreeSet<ClusterName>>,
+    /// What it may show of each object, where it may not show all of these clusters.
+    pub by_namespace: Option<Arc<NamespaceRights>>,
+    /// The clusters that are left out of a watch, because what may be watched there may not be listed.
+    pub only_watched: Arc<[ClusterName]>,
+    /// Whether rights in some cluster are not known, so that it is left out.
+    pub is_one_unknown: bool,
+    /// Who else may be given the same texts.
+    pub audience: Arc<Audience>,
+}
+
+/// What a cluster, a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order
+/// of keys.
+const PLACE_BYTES: usize = 48;
+
+impl Readable {
+    /// How many bytes it takes, whoever else holds a part of it.
+    pub(super) fn bytes(&self) -> usize {
+        // The clusters are there twice: the audience has them with what is seen of each.
+        let clusters = self.only_watched.len() + 2 * self.only.len();
+        let places = self.by_namespace.as_ref().map_or(0, |own| own.places());
+        (places + clusters) * PLACE_BYTES + size_of::<Self>()
+    }
+
+    /// Whether the answer lacks all clusters because the rights in them are unknown.
+    pub fn lacks_all(&self) -> bool {
+        self.only.is_empty() && self.is_one_unknown
+    }
+
+    /// Whether it shows, and says, what another one does.
+    pub fn shows_what(&self, other: &Self) -> bool {
+        self.only == other.only
+            && self.by_namespace == other.by_namespace
+            && self.only_watched == other.only_watched
+            && self.is_one_unknown == other.is_one_unknown
+            && self.audience.key() == other.audience.key()
+    }
+}
+
+impl CallerRights {
+    /// Finds the objects that a list, watch or get may show.
+    ///
+    /// # Errors
+    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show less than a list. If
+    /// the rights in a cluster are unknown: 503 for a get that no other cluster allows; 429 for a list or watch under
+    /// `partial: Deny`.
+    pub fn readable(
+        &self,
+        selected: SelectedClusters<'_>,
+        verb: &'static str,
+        place: &ReadPlace,
+        partial: Partial,
+    ) -> Result<Readable, Refusal> {
+        let clusters = selected.iter();
+        let (own, listed) = match verb {
+            "watch" => {
+                let WatchRights { watched, listed } = self.followed(clusters.clone(), place);
+                (watched, listed)
+            }
+            _ => {
+                let own = self.visible(clusters.clone(), verb, place);
+                let listed = match verb {
+                    "get" => self.listed_of(clusters.clone(), place),
+                    _ => own.clone(),
+                };
+                (own, listed)
+            }
+        };
+        let shown = if verb == "get" { &own } else { &listed };
+        // A list or watch of one name is a request for a collection: 429, not 503.
+        let name = if verb == "get" { &*place.name } else { "" };
+        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
+        let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
+        let is_one_unknown = !own.unknown.is_empty()
+            || (verb == "watch" && !listed.unknown.is_empty())
+            || self.is_unknown_behind_names(selected, verb, place, &only);
+        if is_one_unknown && partial == Partial::Deny {
+            return Err(unknown().into());
+        }
+        let only_watched = only_watched(verb, &own, &listed, place);
+        // Unknown rights are not missing rights: a list or watch leaves such clusters out, with a Warning.
+        if only.is_empty() && (verb == "get" || !is_one_unknown) {
+            return Err(match self.forbid_unknown_user(verb, place) {
+                Some(refusal) => refusal,
+                None if is_one_unknown => unknown().into(),
+                None if !only_watched.is_empty() => {
+                    let request = Box::new(self.forbidden_request(clusters, "list", place));
+                    RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
+                }
+                None => self.forbidden(clusters, verb, place),
+            });
+        }
+        if verb == "watch" && !covers(&own, &listed, place) {
+            return Err(self.forbid_unknown_user(verb, place).unwrap_or_else(|| self.forbidden(clusters, verb, place)));
+        }
+        let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
+        let by_namespace = (!is_all).then(|| {
+            let visible = shown.extents(place).map(|(cluster, visible, _)| (cluster.clone(), visible.clone()));
+            Arc::new(NamespaceRights::new(visible.collect(), &place.name))
+        });
+        let only = Arc::new(only);
+        let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
+        Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+    }
+
+    /// Whether the selector names a cluster without visible objects while the rights in some cluster are unknown. The
+    /// selector does not count then, so that a hidden cluster and a name without a cluster get the same answer. `only`
+    /// are the wanted clusters with visible objects.
+    fn is_unknown_behind_names(
+        &self,
+        selected: SelectedClusters<'_>,
+        verb: &str,
+        place: &ReadPlace,
+        only: &BTreeSet<ClusterName>,
+    ) -> bool {
+        let SelectedClusters { all, selector } = selected;
+        if !names_hidden(selector, |cluster| only.contains(cluster)) {
+            return false;
+        }
+        // A cluster that the selector excludes may have visible objects.
+        let all = all.iter().copied();
+        let (shown, is_one_unknown) = match verb {
+            "watch" => {
+                let WatchRights { watched, listed } = self.followed(all, place);
+                let is_one_unknown = !watched.unknown.is_empty() || !listed.unknown.is_empty();
+                (listed, is_one_unknown)
+            }
+            _ => {
+                let shown = self.visible(all, verb, place);
+                let is_one_unknown = !shown.unknown.is_empty();
+                (shown, is_one_unknown)
+            }
+        };
+        is_one_unknown && names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
+    }
+
+    /// Builds the 403 for a user without rights in any configured cluster.
+    fn forbid_unknown_user(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
+        let GroupVersionResource { group, version, resource } = &place.resource;
+        let (namespace, name) = (&*place.namespace, &*place.name);
+        let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+        self.nobody(&self.clusters(), &Attributes::Resource(asked))
+    }
+}
+
+/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be
+/// listed.
+fn only_watched(
+    verb: &str,
+    watched: &VisibleClusters,
+    listed: &VisibleClusters,
+    place: &ReadPlace,
+) -> Vec<ClusterName> {
+    if verb != "watch" {
+        return Vec::new();
+    }
+    let is_listed = |cluster: &ClusterName| {
+        let extent = listed.by_name.get(cluster).map(|visible| place.extent(visible));
+        extent > Some(Extent::Nothing) || listed.unknown.contains(cluster)
+    };
+    watched.extents(place).map(|(cluster, ..)| cluster).filter(|cluster| !is_listed(cluster)).cloned().collect()
+}

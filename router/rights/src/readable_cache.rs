@@ -1,0 +1,294 @@
+//! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes
+//! milliseconds to find, and is the same until one of a few things changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::ClusterName;
+use tributary_fleet::discovery::Union;
+use tributary_fleet::policy::Policies;
+use tributary_fleet::topology::Cluster;
+
+use super::actor::Actor;
+use super::caller_rights::CallerRights;
+use super::mirror::RightsStamp;
+use super::read_place::ReadPlace;
+use super::readable::Readable;
+
+/// How many are kept at least of those that were used last, and half of how many are kept at most: 500 users with four
+/// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
+const KEPT: usize = 2_048;
+
+/// How many bytes of texts those of whom they are have at least, and half of how many they have at most. 16 MiB: a user
+/// has some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// How many bytes what they may read has at least, and half of how many it has at most: 256 MiB are [`KEPT`] of a
+/// thousand clusters each. A cluster decides of how many namespaces and names somebody is given something.
+const KEPT_READABLE_BYTES: usize = 256 << 20;
+
+/// Of whom, and for what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    actor: Arc<Actor>,
+    verb: &'static str,
+    place: ReadPlace,
+}
+
+impl Asked {
+    fn bytes(&self) -> usize {
+        let Self { actor, place, .. } = self;
+        actor.bytes() + place.namespace.len() + place.name.len()
+    }
+}
+
+/// The configuration by which a result was found.
+#[derive(Clone, Default)]
+pub struct ReadableConfiguration {
+    /// The policies of resources.
+    pub policies: Arc<Policies>,
+    /// The merged discovery.
+    pub union: Arc<Union>,
+    /// The clusters by name.
+    pub clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+}
+
+impl ReadableConfiguration {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policies, &other.policies)
+            && Arc::ptr_eq(&self.union, &other.union)
+            && Arc::ptr_eq(&self.clusters, &other.clusters)
+    }
+}
+
+/// What it was found by: it holds as long as all of this is the same.
+struct FoundBy {
+    rights: RightsStamp,
+    configuration: ReadableConfiguration,
+    /// Until when the answers of clusters hold by which it was found.
+    until: Option<Instant>,
+}
+
+impl FoundBy {
+    fn is(&self, now: &Self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+            && self.rights.is(&now.rights)
+            && self.configuration.is(&now.configuration)
+    }
+}
+
+type Found = (FoundBy, Result<Readable, Refusal>);
+
+/// What callers may read, as it was found lately. What nobody asked for since as many others were found is forgotten.
+#[derive(Default)]
+pub struct ReadableCache {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    young: HashMap<Asked, Found>,
+    /// How many bytes of texts the young ones have.
+    young_bytes: usize,
+    /// How many bytes what was found has.
+    young_readable_bytes: usize,
+    old: HashMap<Asked, Found>,
+}
+
+impl ReadableCache {
+    /// What was found by the same rights and under the same configuration, or what is found now. What cannot be found
+    /// before clusters are asked is not kept.
+    ///
+    /// # Errors
+    /// What `find` says, or has said.
+    pub fn get(
+        &self,
+        rights: &CallerRights,
+        configuration: ReadableConfiguration,
+        (verb, place): (&'static str, ReadPlace),
+        find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
+    ) -> Result<Readable, Refusal> {
+        // Before it is found: what changes meanwhile is another.
+        let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
+        let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
+        if let Some(found) = self.kept.lock().find(&asked, &by) {
+            return found;
+        }
+        // Two may rarely find one twice.
+        let found = find(&asked.place);
+        let (is_to_be_asked, until) = rights.needs();
+        if is_to_be_asked {
+            return found;
+        }
+        by.until = until;
+        self.kept.lock().keep(asked, (by, found.clone()));
+        found
+    }
+}
+
+impl Kept {
+    fn find(&mut self, asked: &Asked, by: &FoundBy) -> Option<Result<Readable, Refusal>> {
+        if let Some((_, found)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
+            return Some(found.clone());
+        }
+        let (own, kept) = self.old.remove(asked)?;
+        let found = own.is(by).then(|| kept.clone())?;
+        self.keep(asked.clone(), (own, kept));
+        Some(found)
+    }
+
+    fn keep(&mut self, asked: Asked, found: Found) {
+        let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
+        // What takes the place of something may be larger.
+        if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
+            (self.young_bytes, self.young_readable_bytes) = (0, 0);
+            self.old = std::mem::take(&mut self.young);
+        }
+        let is_new = !self.young.contains_key(&asked);
+        self.young_bytes += if is_new { asked.bytes() } else { 0 };
+        self.young_readable_bytes += bytes(&found);
+        let before = self.young.insert(asked, found);
+        self.young_readable_bytes -= before.as_ref().map_or(0, bytes);
+    }
+}
+
+/// How many bytes what was found has.
+fn bytes((_, found): &Found) -> usize {
+    found.as_ref().map_or(0, Readable::bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use tributary_apimachinery::{ClusterName, GroupVersionResource};
+    use tributary_authentication::UserInfo;
+    use tributary_authorization::{Part, Visible};
+
+    use super::super::audience::Audience;
+    use super::super::mirror::RightsMirror;
+    use super::super::namespaces::NamespaceRights;
+    use super::super::user::User;
+    use super::*;
+    use tributary_answers::refusal::RequestRefusal;
+
+    fn actor(name: &str) -> Actor {
+        let User { info, authority } = User::named("test", name);
+        Actor::new(info, authority, None)
+    }
+
+    fn place(name: &str) -> ReadPlace {
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        ReadPlace { resource, namespaced: true, namespace: String::new(), name: name.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_was_found_is_found_again_until_something_changes_and_not_for_another() {
+        let mirror = RightsMirror::without_clusters();
+        let rights = |user: &str| CallerRights::new(&mirror, actor(user));
+        let (found, cache) = (Cell::new(0), ReadableCache::default());
+        let configuration = RefCell::<ReadableConfiguration>::default();
+        let ask = |user: &str, verb, name: &str| {
+            let asked = cache.get(&rights(user), configuration.borrow().clone(), (verb, place(name)), |_| {
+                found.set(found.get() + 1);
+                Err(RequestRefusal::Path.into())
+            });
+            assert!(asked.is_err());
+            found.get()
+        };
+        assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [1, 1]);
+        assert_eq!([ask("bob", "list", ""), ask("ann", "watch", ""), ask("ann", "list", "x")], [2, 3, 4]);
+        assert_eq!(ask("ann", "list", ""), 4);
+        configuration.borrow_mut().policies = Arc::default();
+        assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
+    }
+
+    /// Whoever is known may ask to be anybody, in many groups, and is refused.
+    #[tokio::test]
+    async fn those_of_long_identities_are_kept_in_smaller_numbers() {
+        let mirror = RightsMirror::without_clusters();
+        let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
+        let long = vec!["x".repeat(60 << 10)];
+        for number in 0..2 * KEPT {
+            let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
+            let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
+            let rights = CallerRights::new(&mirror, Actor::new(info, authority, Some(given)));
+            let _refused =
+                cache.get(&rights, configuration.clone(), ("list", place("")), |_| Err(RequestRefusal::Path.into()));
+        }
+        let kept = cache.kept.lock();
+        let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
+        assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
+    }
+
+    /// A cluster may give somebody something in tens of thousands of namespaces, and they select one name after the
+    /// other.
+    #[tokio::test]
+    async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
+        const NAMESPACES: usize = 40_000;
+        let mirror = RightsMirror::without_clusters();
+        let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
+        let rights = CallerRights::new(&mirror, actor("ann"));
+        let (eu, namespaces) = (ClusterName::new("eu").unwrap(), (0..NAMESPACES).map(|it| it.to_string().into()));
+        let part = Visible::Part(Arc::new(Part { namespaces: namespaces.collect(), ..Part::default() }));
+        let (only, visible) = (Arc::new(BTreeSet::from([eu.clone()])), BTreeMap::from([(eu, part)]));
+        let readable = Readable {
+            audience: Arc::new(Audience::new(Arc::clone(&only), visible.clone())),
+            only,
+            by_namespace: Some(Arc::new(NamespaceRights::new(visible, ""))),
+            only_watched: Arc::default(),
+            is_one_unknown: false,
+        };
+        // The first time each is found to be little, and what takes its place is large.
+        let little = Readable { by_namespace: None, ..readable.clone() };
+        let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
+        let stamp = rights.stamp();
+        for found in [little, readable.clone()] {
+            for number in numbers.clone() {
+                let place = place(&number.to_string());
+                let asked = Asked { actor: Arc::clone(rights.actor()), verb: "get", place };
+                let by = FoundBy { rights: stamp.clone(), configuration: configuration.clone(), until: None };
+                cache.kept.lock().keep(asked, (by, Ok(found.clone())));
+            }
+        }
+        let bytes = cache.kept.lock().young_readable_bytes;
+        assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
+        for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
+            // Twice: what is found anew takes the place of what was found.
+            for verb in ["list", "list", "watch"] {
+                let kept = cache
+                    .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));
+                assert!(kept.is_ok());
+            }
+        }
+        let kept = cache.kept.lock();
+        let taken = (kept.young.len() + kept.old.len()) * readable.bytes();
+        let most = 2 * (KEPT_READABLE_BYTES + readable.bytes());
+        assert!((KEPT_READABLE_BYTES..=most).contains(&taken) && kept.young.len() + kept.old.len() < KEPT, "{taken}");
+    }
+
+    #[tokio::test]
+    async fn those_that_are_used_stay_and_the_others_go() {
+        let mirror = RightsMirror::without_clusters();
+        let rights = CallerRights::new(&mirror, actor("ann"));
+        let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());
+        let ask = |name: &str| {
+            let _refused = cache.get(&rights, configuration.clone(), ("list", place(name)), |_| {
+                found.set(found.get() + 1);
+                Err(RequestRefusal::Path.into())
+            });
+        };
+        ask("used");
+        for number in 0..10 * KEPT {
+            ask(&number.to_string());
+            ask("used");
+        }
+        assert_eq!(found.get(), 10 * KEPT + 1);
+        let kept = cache.kept.lock();
+        assert!(kept.young.len() + kept.old.len() <= 2 * KEPT, "{} {}", kept.young.len(), kept.old.len());
+    }
+}

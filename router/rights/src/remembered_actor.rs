@@ -1,0 +1,132 @@
+//! The actor of a connection's last request. Nearly all requests of a connection are one user's, and who that is to
+//! members is made of a dozen texts: it is made once, and compared with itself where it is looked up. So are the
+//! headers by which a member is told of it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tributary_authentication::{Authority, UserInfo};
+use tributary_proxy::{Impersonation, InvalidImpersonation};
+
+use super::actor::Actor;
+
+/// Who sent the last request of a connection, where they did not ask to be anybody else, and what a member was told of
+/// whoever acted last. Clones are of the same connection. It travels with its requests, as an extension; where there is
+/// none each request makes its own.
+#[derive(Clone, Debug, Default)]
+pub struct RememberedActor(Arc<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    actor: Mutex<Option<Arc<Actor>>>,
+    /// What was told, and the headers that say so.
+    told: Mutex<Option<(UserInfo, Impersonation)>>,
+}
+
+impl RememberedActor {
+    /// The actor of a user who asks to be nobody else. It is the last one only where all that is known of the user is
+    /// the same.
+    pub fn of(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
+        let mut last = self.0.actor.lock();
+        if let Some(known) = last.as_ref().filter(|known| known.is_of(user, authority)) {
+            return Arc::clone(known);
+        }
+        let actor = Arc::new(Actor::new(user.clone(), authority.clone(), None));
+        *last = Some(Arc::clone(&actor));
+        actor
+    }
+
+    /// The headers by which a member is told this of whoever acts. They are the last ones only where all of it is the
+    /// same.
+    ///
+    /// # Errors
+    /// [`InvalidImpersonation`] for what no header says.
+    pub(super) fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+        let mut last = self.0.told.lock();
+        if let Some((_, headers)) = last.as_ref().filter(|(known, _)| *known == told) {
+            return Ok(headers.clone());
+        }
+        let headers = headers_of(&told)?;
+        *last = Some((told, headers.clone()));
+        Ok(headers)
+    }
+}
+
+/// The headers by which a member is told this of whoever acts.
+///
+/// # Errors
+/// [`InvalidImpersonation`] for what no header says.
+pub(super) fn headers_of(told: &UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+    let groups = told.groups.iter().map(String::as_str);
+    let extra =
+        told.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
+    Impersonation::new(&told.username, groups, Some(&told.uid), extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ClusterName;
+    use tributary_authentication::Reach;
+
+    use super::super::user::User;
+    use super::*;
+
+    #[test]
+    fn an_actor_is_made_anew_for_whoever_is_not_the_same_in_all() {
+        let ann = User::named("test", "ann");
+        let remembered = RememberedActor::default();
+        let known = remembered.of(&ann.info, &ann.authority);
+        assert!(Arc::ptr_eq(&known, &remembered.clone().of(&ann.info, &ann.authority)), "it is made once");
+        let with = |change: fn(&mut User)| {
+            let mut user = ann.clone();
+            change(&mut user);
+            user
+        };
+        for other in [
+            with(|user| user.info.username = "bob".to_owned()),
+            with(|user| user.info.uid = "1".to_owned()),
+            with(|user| user.info.groups.push("dev".to_owned())),
+            with(|user| drop(user.info.extra.insert("key".to_owned(), vec!["value".to_owned()]))),
+            with(|user| user.authority.verifier = "another".into()),
+            with(|user| user.authority.reach = Reach::Member(ClusterName::new("a").unwrap())),
+        ] {
+            let actor = remembered.of(&other.info, &other.authority);
+            assert!(*actor == Actor::new(other.info.clone(), other.authority.clone(), None), "{other:?}");
+            assert!(*actor != *known);
+        }
+        assert_eq!(*remembered.of(&ann.info, &ann.authority), *known);
+    }
+
+    #[test]
+    fn headers_are_made_anew_for_whoever_is_not_told_the_same_in_all() {
+        let ann = UserInfo {
+            username: "ann".to_owned(),
+            groups: vec!["dev".to_owned(), "ops".to_owned()],
+            ..UserInfo::default()
+        };
+        let remembered = RememberedActor::default();
+        let known = remembered.headers(ann.clone()).unwrap();
+        let again = remembered.clone().headers(ann.clone()).unwrap();
+        assert!(std::ptr::eq(known.headers(), again.headers()), "they are made once");
+        let with = |change: fn(&mut UserInfo)| {
+            let mut told = ann.clone();
+            change(&mut told);
+            told
+        };
+        for other in [
+            with(|told| told.username = "bob".to_owned()),
+            with(|told| told.uid = "1".to_owned()),
+            with(|told| told.groups.truncate(1)),
+            with(|told| drop(told.extra.insert("key".to_owned(), vec!["value".to_owned(), "other".to_owned()]))),
+        ] {
+            let headers = remembered.headers(other.clone()).unwrap();
+            assert_eq!(headers.headers(), headers_of(&other).unwrap().headers(), "{other:?}");
+            assert_ne!(headers.headers(), known.headers(), "{other:?}");
+        }
+        assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
+        // Nobody is told of in the headers of somebody else because they cannot be told of.
+        for _ in 0..2 {
+            assert!(remembered.headers(with(|told| told.username = "a\nb".to_owned())).is_err());
+        }
+    }
+}

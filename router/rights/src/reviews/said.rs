@@ -1,0 +1,146 @@
+//! What a cluster said last to a question of rights, and for how long that counts: pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
+pub(crate) const ALLOWED_FOR: Duration = Duration::from_secs(60);
+
+/// How long a no is believed. 10 s: whoever is given a right looks whether it works.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// After what time a cluster that did not answer is asked again, at least.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// As much longer as this many times what it took not to answer. Five: what a decision needs is asked one after the
+/// other, and what was held of the first is to count still when the last was not answered either. So six in a row, each
+/// of which takes the 5 s that an answer may take, are known together, as long as a decision waits (`WAITED_MAX`).
+const ASKED_SLOWER: u32 = 5;
+
+/// What was said last, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// Whether it is allowed, when that was asked, and in which generation of the user's rights there.
+    pub(super) answer: Option<(bool, Instant, u64)>,
+    /// Until when it is not asked again, where there was no answer after that.
+    pub(super) silent_until: Option<Instant>,
+}
+
+/// What is known of an answer at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It was said, and counts until then.
+    Said(bool, Instant),
+    /// The cluster does not say.
+    Silent(Instant),
+    /// It is to be asked.
+    Open,
+}
+
+impl Said {
+    /// Without an answer to what was asked before a moment.
+    pub(super) fn asked_since(self, moment: Instant) -> Self {
+        Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
+    }
+
+    /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
+    /// `hold` is how long an answer holds of a cluster that does not answer any more.
+    pub(super) fn known(self, now: Instant, generation: u64, hold: Duration) -> Known {
+        let silent_until = self.silent_until.filter(|until| now < *until);
+        match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
+            (Some((allowed, asked, _)), _) if now < asked + believed_for(allowed) => {
+                Known::Said(allowed, asked + believed_for(allowed))
+            }
+            (Some((allowed, asked, _)), Some(until)) if now < asked + hold => {
+                Known::Said(allowed, until.min(asked + hold))
+            }
+            (_, Some(until)) => Known::Silent(until),
+            (_, None) => Known::Open,
+        }
+    }
+
+    /// The same, where what is to be asked again counts as it was said last.
+    pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> Known {
+        match (self.known(now, generation, hold), self.answer) {
+            (Known::Open, Some((allowed, asked, _))) => Known::Said(allowed, asked + believed_for(allowed)),
+            (known, _) => known,
+        }
+    }
+}
+
+/// When a cluster is asked again that was asked at this moment, and has not answered by now.
+pub(super) fn asked_again_at(asked: Instant, now: Instant) -> Instant {
+    now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
+}
+
+/// How long an answer is believed.
+fn believed_for(allowed: bool) -> Duration {
+    if allowed { ALLOWED_FOR } else { REFUSED_FOR }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WAITED_MAX;
+    use super::*;
+    use crate::mirror_state::BEHIND_MAX;
+
+    #[test]
+    fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        // A cluster that does not answer says so at once.
+        let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
+        let said = |allowed, failed: Option<u64>| {
+            let silent_until = failed.and_then(silent);
+            Said { answer: Some((allowed, at(0), 7)), silent_until }
+        };
+        let hold = Duration::from_secs(300);
+        for (said, now, generation, expected) in [
+            (Said::default(), 0, 7, Known::Open),
+            (said(true, None), 59, 7, Known::Said(true, at(60))),
+            (said(true, None), 60, 7, Known::Open),
+            (said(false, None), 9, 7, Known::Said(false, at(10))),
+            (said(false, None), 10, 7, Known::Open),
+            // Roles and bindings that touch the user have changed.
+            (said(true, None), 1, 8, Known::Open),
+            (said(true, Some(1)), 2, 8, Known::Silent(at(6))),
+            // It does not answer any more.
+            (said(true, Some(61)), 62, 7, Known::Said(true, at(66))),
+            (said(true, Some(61)), 66, 7, Known::Open),
+            (said(true, Some(298)), 299, 7, Known::Said(true, at(300))),
+            (said(true, Some(299)), 300, 7, Known::Silent(at(304))),
+            (Said { silent_until: silent(3), answer: None }, 4, 7, Known::Silent(at(8))),
+            (Said { silent_until: silent(3), answer: None }, 8, 7, Known::Open),
+        ] {
+            assert_eq!(said.known(at(now), generation, hold), expected, "{said:?} at {now}");
+        }
+        // Where nothing is held that is not said again.
+        let held_no_longer = said(true, Some(61)).known(at(62), 7, Duration::ZERO);
+        assert_eq!(held_no_longer, Known::Silent(at(66)));
+        assert_eq!(said(true, Some(1)).known(at(59), 7, Duration::ZERO), Known::Said(true, at(60)));
+        // Where what is to be asked again counts as it was said last.
+        let last = |said: Said, seconds, generation| said.known_last(at(seconds), generation, hold);
+        assert_eq!(last(said(false, None), 500, 7), Known::Said(false, at(10)));
+        assert_eq!(last(said(true, None), 1, 8), Known::Said(true, at(60)));
+        assert_eq!(last(said(true, Some(1)), 2, 8), Known::Silent(at(6)));
+        assert_eq!(last(Said::default(), 0, 7), Known::Open);
+        // Where only what is said now counts.
+        let asked_since = |moment| said(true, None).asked_since(at(moment)).known(at(1), 7, Duration::ZERO);
+        assert_eq!([asked_since(0), asked_since(1)], [Known::Said(true, at(60)), Known::Open]);
+    }
+
+    /// Each is asked once the one before has not been answered in time.
+    #[test]
+    fn what_was_said_last_counts_together_though_each_question_takes_as_long_as_it_may() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let last = at(WAITED_MAX.as_secs());
+        for number in 0..WAITED_MAX.as_secs() / 5 {
+            let silent_until = Some(asked_again_at(at(5 * number), at(5 * number + 5)));
+            let said = Said { answer: Some((true, begin.checked_sub(ALLOWED_FOR).unwrap(), 7)), silent_until };
+            let known = said.known(last, 7, BEHIND_MAX);
+            assert!(matches!(known, Known::Said(true, until) if until > last), "{number}: {known:?}");
+        }
+    }
+}

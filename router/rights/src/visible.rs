@@ -1,0 +1,198 @@
+//! What one caller may do with a resource, cluster by cluster, at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_authorization::{Attributes, ResourceAttributes, Visible};
+
+use super::actor::Whom;
+use super::audience::Audience;
+use super::basis::Decides;
+use super::caller_rights::CallerRights;
+use super::existence::{Existence, both, does_in};
+use super::impersonation::Mode;
+use super::judged::Judged;
+use super::read_place::ReadPlace;
+use super::reviewed;
+
+/// What somebody may do with a resource in each cluster. Where they may nothing, or that is not known, it is not among
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VisibleClusters {
+    pub(super) by_name: BTreeMap<ClusterName, Visible>,
+    /// Those of which it is not known. Nobody is told their names.
+    pub(super) unknown: BTreeSet<ClusterName>,
+}
+
+/// What a watch goes by in each cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WatchRights {
+    /// What may be watched.
+    pub(super) watched: VisibleClusters,
+    /// What may be listed in the clusters of which it is known what may be watched: a watch tells of these, and shows
+    /// this of them.
+    pub(super) listed: VisibleClusters,
+}
+
+/// How much of what is read somebody may see in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Extent {
+    Nothing,
+    /// Some namespaces of all.
+    Some,
+    /// A member would answer the request as it is.
+    All,
+}
+
+impl ReadPlace {
+    /// The namespaces of which something of this place is shown, where not all of it is. Names that are allowed and not
+    /// asked for are no matter of it.
+    fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
+        let part = match visible {
+            Visible::Part(part) => Some(&**part),
+            Visible::Whole => None,
+        };
+        let all = part.into_iter().flat_map(|part| part.namespaces.iter().chain(part.names_within.keys()));
+        all.map(|namespace| &**namespace).filter(|namespace| visible.allows(namespace, &self.name))
+    }
+
+    pub(super) fn extent(&self, visible: &Visible) -> Extent {
+        if visible.allows(&self.namespace, &self.name) {
+            return Extent::All;
+        }
+        let is_of_all = self.namespaced && self.namespace.is_empty();
+        match visible {
+            Visible::Part(part) if is_of_all => {
+                let mut named = part.names_within.values();
+                let is_some = !part.namespaces.is_empty() || named.any(|names| names.contains(self.name.as_str()));
+                if is_some { Extent::Some } else { Extent::Nothing }
+            }
+            _ => Extent::Nothing,
+        }
+    }
+}
+
+impl VisibleClusters {
+    /// How much of what is read may be seen in each cluster where something may be.
+    pub(super) fn extents(&self, place: &ReadPlace) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
+        let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, place.extent(visible)));
+        extents.filter(|(.., extent)| *extent > Extent::Nothing)
+    }
+}
+
+impl CallerRights {
+    /// What may be done with a resource in each of these clusters now: where roles and bindings decide, with all of it;
+    /// of a cluster that is asked, with this place of it. Costs a look at the user's grants in each.
+    pub(super) fn visible<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        verb: &str,
+        place: &ReadPlace,
+    ) -> VisibleClusters {
+        let mut visible = VisibleClusters::default();
+        let fleet = self.mirror.compiled();
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
+        for cluster in clusters {
+            let rights = match self.existence(&fleet, cluster) {
+                Existence::Nowhere => continue,
+                Existence::Unknown => None,
+                Existence::There => self.rights_in(&acting, None, cluster, verb, place),
+                Existence::ThereFor(mode) => self.rights_in(&acting, Some((&user, mode)), cluster, verb, place),
+            };
+            match rights {
+                None => drop(visible.unknown.insert(cluster.clone())),
+                Some(rights) if rights.is_nothing() => {}
+                Some(rights) => drop(visible.by_name.insert(cluster.clone(), rights)),
+            }
+        }
+        visible
+    }
+
+    /// What a watch of a place goes by.
+    pub(super) fn followed<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        place: &ReadPlace,
+    ) -> WatchRights {
+        // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights
+        // to watch, so that a change in between shows less, and never more.
+        let watched = self.visible(clusters.clone(), "watch", place);
+        let mut listed = self.visible(clusters, "list", place);
+        listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
+        WatchRights { watched, listed }
+    }
+
+    /// What may be listed around one object: what the version says that it is read with, so that a watch of the object,
+    /// or of all of its namespace, goes on from there. Of a cluster that is asked it is the namespace, or else the
+    /// object alone, as such a watch finds it.
+    pub(super) fn listed_of<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        place: &ReadPlace,
+    ) -> VisibleClusters {
+        let mut listed = self.visible(clusters.clone(), "list", &place.of_all_names());
+        if place.name.is_empty() {
+            return listed;
+        }
+        let is_asked = |cluster: &&ClusterName| self.mirror.decides(cluster) == Some(Decides::Reviews);
+        let is_nothing =
+            |cluster: &&ClusterName| !listed.by_name.contains_key(*cluster) && !listed.unknown.contains(*cluster);
+        let narrower: Vec<_> = clusters.into_iter().filter(is_asked).filter(is_nothing).collect();
+        let narrower = self.visible(narrower, "list", place);
+        listed.by_name.extend(narrower.by_name);
+        listed.unknown.extend(narrower.unknown);
+        listed
+    }
+
+    /// What may be done with a place of a cluster that is there; `None` where that is not known. Where it is there in a
+    /// `mode` alone, the user has to be allowed it in that mode as well.
+    fn rights_in(
+        &self,
+        acting: &Judged<'_>,
+        mode: Option<(&Judged<'_>, Mode)>,
+        cluster: &ClusterName,
+        verb: &str,
+        place: &ReadPlace,
+    ) -> Option<Visible> {
+        let GroupVersionResource { group, version, resource } = &place.resource;
+        let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
+        match self.mirror.decides(cluster)? {
+            Decides::Rules => match mode {
+                None => Some(by_rules),
+                Some((user, mode)) => {
+                    let own = user.fleet.rights(cluster, user.user(cluster), &mode.on(verb), group, resource);
+                    by_rules.within(&own)
+                }
+            },
+            Decides::Live => None,
+            // Versions speak of what may be listed.
+            Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
+                let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+                let asked = Attributes::Resource(asked);
+                let does = mode.map_or(Some(true), |(user, mode)| does_in(user, mode, cluster, &asked));
+                // Both are looked at, so that both are asked at once.
+                both(does, acting.says(cluster, &asked))
+            }),
+        }
+    }
+
+    /// Those who may be given the same version of an object of a cluster, at this place.
+    pub fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
+        let visible = self.listed_of([cluster], place);
+        Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
+    }
+}
+
+/// Whether all that may be listed of a place may be watched.
+pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
+    listed.extents(place).all(|(cluster, listed, extent)| {
+        let Some(watched) = watched.by_name.get(cluster) else { return false };
+        match extent {
+            Extent::All => place.extent(watched) == Extent::All,
+            Extent::Some | Extent::Nothing => {
+                place.namespaces_in(listed).all(|namespace| watched.allows(namespace, &place.name))
+            }
+        }
+    })
+}

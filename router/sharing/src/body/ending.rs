@@ -1,0 +1,233 @@
+//! Bodies that are ended from outside.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::WhenWoken;
+
+use super::{Body, BoxError, empty};
+
+/// How a body is ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// Once the line that was begun is whole.
+    AfterLine,
+    /// At once: between two lines by its end, else by this error, so that nobody takes for whole what is not.
+    AtOnce(BoxError),
+}
+
+/// The same body, until `end` is over. Of one that is made of `lines` each is passed on whole.
+pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
+    let end = Some(WhenWoken::new(end));
+    EndedFromOutside { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
+}
+
+/// The same body, which breaks off once `over` is over, where it is still being written `from` then on. What is whole
+/// when it is first looked at, as most short answers are, costs no timer, and nobody asks whether it is over.
+pub fn ended_late_by<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
+where
+    E: Into<BoxError> + 'static,
+{
+    EndedLate { body, late: Some((from, over)) }.boxed_unsync()
+}
+
+struct EndedLate<E> {
+    /// From the second look on [ended from outside](ended_by), where it was not whole at the first.
+    body: Body,
+    /// From when on it breaks off, and by what; until the first look.
+    late: Option<(Instant, BoxFuture<'static, E>)>,
+}
+
+impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some((from, over)) = self.late.take() else { return polled };
+        if self.body.is_end_stream() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            return polled;
+        }
+        let end = async move {
+            sleep_until(from).await;
+            Ending::AtOnce(over.await.into())
+        };
+        let body = std::mem::replace(&mut self.body, empty());
+        self.body = ended_by(body, false, Box::pin(end));
+        match polled {
+            // What ends it has to wake whoever waits for it, too.
+            Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
+            Poll::Ready(_) => polled,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct EndedFromOutside {
+    /// `None` once it has been ended.
+    body: Option<Body>,
+    end: Option<WhenWoken<BoxFuture<'static, Ending>>>,
+    ending: Option<Ending>,
+    lines: bool,
+    /// Whether all lines that were begun have ended.
+    between: bool,
+}
+
+impl EndedFromOutside {
+    /// Looks whether it is to be ended.
+    fn look(&mut self, cx: &mut Context<'_>) {
+        if let Some(end) = &mut self.end
+            && let Poll::Ready(ending) = Pin::new(end).poll(cx)
+        {
+            (self.end, self.ending) = (None, Some(ending));
+        }
+    }
+}
+
+impl http_body::Body for EndedFromOutside {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // First: a body that always has something would never be ended.
+        self.look(cx);
+        if self.ending.is_some() && self.between {
+            self.body = None;
+        } else if let Some(Ending::AtOnce(error)) = self.ending.take_if(|ending| matches!(ending, Ending::AtOnce(_))) {
+            self.body = None;
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(last) = frame.data_ref().and_then(|data| data.last())
+        {
+            self.between = self.lines && *last == b'\n';
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(http_body::Body::size_hint).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::poll_fn;
+    use futures::{FutureExt, StreamExt};
+    use http_body_util::{BodyDataStream, StreamBody};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::super::full;
+    use super::*;
+
+    /// A body of what is sent.
+    fn sent() -> (mpsc::UnboundedSender<&'static str>, Body) {
+        let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
+        let frames = futures::stream::unfold(receiver, |mut receiver| async {
+            let text = receiver.recv().await?;
+            Some((Ok(Frame::data(Bytes::from_static(text.as_bytes()))), receiver))
+        });
+        (sender, StreamBody::new(frames).boxed_unsync())
+    }
+
+    /// A body of what is sent, until an end is.
+    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
+        let (sender, body) = sent();
+        let (end, ended) = oneshot::channel();
+        (sender, end, BodyDataStream::new(ended_by(body, lines, async { ended.await.unwrap() }.boxed())))
+    }
+
+    async fn next(stream: &mut BodyDataStream<Body>) -> String {
+        match stream.next().await {
+            Some(Ok(data)) => String::from_utf8(data.to_vec()).unwrap(),
+            Some(Err(error)) => format!("error: {error}"),
+            None => "end".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_made_of_lines_ends_between_two() {
+        for (at_once, begun, expected) in [
+            (false, "{}\n{\"a\":", vec!["1}\n", "end"]),
+            (false, "{}\n", vec!["end"]),
+            (true, "{}\n{\"a\":", vec!["error: over", "end"]),
+            (true, "{}\n", vec!["end"]),
+        ] {
+            let (sender, end, mut stream) = body(true);
+            sender.send(begun).unwrap();
+            assert_eq!(next(&mut stream).await, begun);
+            end.send(if at_once { Ending::AtOnce("over".into()) } else { Ending::AfterLine }).unwrap();
+            sender.send("1}\n").unwrap();
+            sender.send("{}\n").unwrap();
+            for expected in expected {
+                assert_eq!(next(&mut stream).await, expected, "{begun} {at_once}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn anything_else_breaks_off() {
+        for begun in ["a line\n", "half"] {
+            let (sender, end, mut stream) = body(false);
+            sender.send(begun).unwrap();
+            assert_eq!(next(&mut stream).await, begun);
+            end.send(Ending::AtOnce("over".into())).unwrap();
+            sender.send("more").unwrap();
+            assert_eq!([next(&mut stream).await, next(&mut stream).await], ["error: over", "end"]);
+        }
+        let (_sender, end, mut stream) = body(false);
+        end.send(Ending::AtOnce("over".into())).unwrap();
+        assert_eq!(next(&mut stream).await, "error: over", "also what had not begun");
+    }
+
+    #[tokio::test]
+    async fn what_ends_by_itself_ends() {
+        let (sender, _end, mut stream) = body(true);
+        sender.send("{}\n").unwrap();
+        drop(sender);
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["{}\n", "end"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_what_is_whole_at_once_nobody_asks_whether_it_is_over() {
+        let over = poll_fn(|_| -> Poll<&'static str> { panic!("it is asked") }).boxed();
+        let mut stream = BodyDataStream::new(ended_late_by(full("whole"), Instant::now(), over));
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["whole", "end"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_written_breaks_off_from_then_on_whether_it_has_begun_or_not() {
+        for begun in [None, Some("begun")] {
+            let (sender, body) = sent();
+            let from = Instant::now() + Duration::from_secs(1);
+            let mut stream = BodyDataStream::new(ended_late_by(body, from, async { "over" }.boxed()));
+            if let Some(begun) = begun {
+                sender.send(begun).unwrap();
+                assert_eq!(next(&mut stream).await, begun);
+            }
+            assert_eq!(next(&mut stream).await, "error: over");
+            assert!(Instant::now() >= from, "{begun:?}");
+            assert_eq!(next(&mut stream).await, "end");
+        }
+    }
+}

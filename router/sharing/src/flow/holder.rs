@@ -1,0 +1,98 @@
+//! Whose part of what clients share something is.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+
+use tributary_authentication::Authority;
+use tributary_proxy::Peer;
+
+/// Whoever holds a part of what clients share: requests in flight, bytes, turns.
+///
+/// Where one person owns the endpoint, it is each of their connections: one program must not keep the others waiting.
+/// Where there are many users, it is each of them, however many connections one has, and however many share the one
+/// connection of a front proxy. kube-apiserver tells flows apart by user as well (API Priority and Fairness, `ByUser`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// Nobody who is told apart: all of these together are one.
+    #[default]
+    Unknown,
+    /// A connection, by its far end.
+    Connection(SocketAddr),
+    /// A user, by a keyed hash of who that is: 64 bits, so that of a million users two share a part once in
+    /// 37 million times, which costs them waiting and shows them nothing.
+    User(u64),
+    /// A user for whom one member alone vouches, by keyed hashes of the two. All of one member share a part together,
+    /// of which each has a part: whoever can make one there can make thousands.
+    OfMember {
+        /// Which member.
+        member: u64,
+        /// Who it is, as of any other user.
+        user: u64,
+    },
+}
+
+/// The key of users' hashes: nobody chooses a name that shares somebody's part.
+static USERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl Holder {
+    /// The connection that a request came by, where that is known.
+    pub fn connection(peer: Option<Peer>) -> Self {
+        peer.map_or(Self::Unknown, |Peer(address)| Self::Connection(address))
+    }
+
+    /// A user of this name, whose word that is: the one who authenticated, whomever that one asks to be. Whoever may
+    /// act as many has one part.
+    pub fn of_user(authority: &Authority, name: &str) -> Self {
+        let verifier = authority.verifier.as_str();
+        match authority.vouching_member() {
+            None => Self::user(verifier, name),
+            Some(member) => Self::OfMember { member: USERS.hash_one(member), user: USERS.hash_one((verifier, name)) },
+        }
+    }
+
+    /// A user of this name, known by this verifier of the configuration.
+    pub fn user(verifier: &str, name: &str) -> Self {
+        Self::User(USERS.hash_one((verifier, name)))
+    }
+
+    /// The member with whose other users it shares a part.
+    pub fn member(self) -> Option<u64> {
+        match self {
+            Self::OfMember { member, .. } => Some(member),
+            Self::Unknown | Self::Connection(_) | Self::User(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ClusterName;
+    use tributary_authentication::{Reach, VerifierName};
+
+    use super::*;
+
+    #[test]
+    fn users_of_one_member_are_many_and_share_its_part() {
+        let of = |member: &str, name| {
+            let member = ClusterName::new(member).unwrap();
+            let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+            Holder::of_user(&authority, name)
+        };
+        let (ann, bob, other) = (of("a", "ann"), of("a", "bob"), of("b", "ann"));
+        assert!(ann == of("a", "ann") && ann != bob && ann != other);
+        assert!(ann.member().is_some() && ann.member() == bob.member() && ann.member() != other.member());
+        let configured = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
+        let configured = Holder::of_user(&configured, "ann");
+        assert_eq!((configured, configured.member()), (Holder::user("x509", "ann"), None));
+    }
+
+    #[test]
+    fn a_user_is_one_by_whatever_connection_and_another_of_the_name_is_another() {
+        assert_eq!(Holder::user("a", "ann"), Holder::user("a", "ann"));
+        for (verifier, name) in [("b", "ann"), ("a", "bob"), ("aa", "nn"), ("", "aann")] {
+            assert_ne!(Holder::user("a", "ann"), Holder::user(verifier, name), "{verifier} {name}");
+        }
+        assert_eq!(Holder::connection(None), Holder::Unknown);
+    }
+}

@@ -1,0 +1,274 @@
+//! What the router holds at most, and how much of what a client sends it looks at.
+//!
+//! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client
+//! that sends more than is looked at is answered 400 with the bound, or 413 for a body;
+//! `router/tests/simulated/bounds.rs` and `held.rs` have a row for each. How long a watch may last is a type,
+//! [`Timeout`](tributary_apimachinery::Timeout), which cuts what is more.
+
+use std::time::Duration;
+
+use tributary_apimachinery::SelectorBounds;
+use tributary_merge::LogConfig;
+use tributary_proxy::{ClientTuning, WATCH_STREAM_BYTES};
+
+use crate::body::WHOLE_BODY_BYTES_MAX;
+use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
+
+/// The bytes of all OpenAPI documents that are kept for requests. A cluster's whole v2 document has 2 MB (0.2 MB
+/// compressed), and its largest v3 document 0.7 MB: 32 MiB hold the documents that a handful of different clients ask
+/// for.
+pub const OPENAPI_BYTES: usize = 32 << 20;
+
+/// The bytes of the compressed OpenAPI documents that are kept for the time when a cluster does not answer. All v3
+/// documents of a cluster with a thousand CRDs have some 3 MB, and equal documents are held once.
+pub const OPENAPI_LAST_BYTES: usize = 16 << 20;
+
+/// The bytes of JSON text that keep the discovery of all clusters over a restart. The documents of a thousand clusters
+/// of one kind have 0.3 MB, as each is kept once. Those of some hundred clusters fit also where no two are alike.
+pub const LAST_HEARD_BYTES: usize = 64 << 20;
+
+/// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.
+pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// How many clusters are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
+/// each.
+pub const ASKED_AT_ONCE: usize = 64;
+
+/// The bounds that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What the changes that are remembered of one resource in one cluster may occupy, in bytes. A client that was cut
+    /// off for longer than this covers lists again.
+    pub history_bytes: usize,
+    /// How long changes are remembered.
+    pub history_age: Duration,
+    /// What encoded watch events that watchers share may occupy, in bytes, per resource.
+    pub encodings_bytes: usize,
+    /// How many answers of more than a frame are written at once, of medium length and of long ones each.
+    pub long_answers: usize,
+    /// How long a resource is held that nobody reads or watches.
+    pub unused_after: Duration,
+    /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec,
+    /// logs) and health checks do not count.
+    pub requests_in_flight: usize,
+    /// How many requests that last there are at once where many users are served: watches, logs that are followed, exec
+    /// and its like, in all clusters together.
+    pub long_running_requests: usize,
+    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of
+    /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
+    /// which is taken before a write is sent.
+    pub held_bytes: usize,
+    /// What clusters' answers to clients' requests that last may have that no client has read, in bytes, all clusters
+    /// together. Each such request counts with the most that its answer may leave unread.
+    pub member_unread_bytes: usize,
+    /// How long a request may take that does not last.
+    pub request_timeout: Duration,
+    /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with
+    /// respect to the resource, so that it takes nobody else's memory.
+    pub collection_bytes: u64,
+    /// What the objects of all resources in all clusters may occupy together, in bytes. A collection that would have
+    /// more is not held, or no longer followed (`ObjectRoom`).
+    pub total_collection_bytes: u64,
+    /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
+    pub namespace_views: usize,
+}
+
+/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have. Less where all objects
+/// together have less than four times that.
+pub const COLLECTION_BYTES: u64 = 4 << 30;
+
+/// 4 GiB, for whoever does not say how much memory there is: half of a laptop's 8 GiB.
+const TOTAL_COLLECTION_BYTES: u64 = 4 << 30;
+
+/// 2 GiB, for whoever does not say how much memory there is: a quarter of a laptop's 8 GiB.
+const MEMBER_UNREAD_BYTES: usize = 2 << 30;
+
+/// What an answer of a cluster may have that nobody has read, in bytes: the flow-control window of its stream
+/// ([`client_windows`](ClientTuning::client_windows)). Over HTTP/1.1 it is what hyper's and the system's buffers take,
+/// which is about as much.
+pub const ANSWER_WINDOW: usize = 256 << 10;
+
+/// The same of a watch on the connections that watches share.
+pub const WATCH_WINDOW: usize = WATCH_STREAM_BYTES as usize;
+
+/// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
+/// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard
+/// of. kube-apiserver has no bound but the length of a request.
+pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values: 1_000 };
+
+/// How long a name or namespace may be, in bytes. Most are at most 253; RBAC's have no bound but what etcd takes. 8 KiB
+/// are what proxies let a whole request line have.
+pub const NAME_BYTES: usize = 8 << 10;
+
+/// How many parameters a query may have in the merged view. Reads and writes have up to ten; those of exec and of
+/// workloads are passed on untouched, and not counted. kube-apiserver has no bound but the length of a request; of a
+/// cluster's own view it is [`PARAMETERS_MAX`](tributary_apimachinery::query::PARAMETERS_MAX).
+pub const QUERY_PARAMETERS: usize = 64;
+
+/// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked
+/// about by itself. 512: dashboards send all groups of their users, of which directories give some people hundreds.
+pub const IMPERSONATED_VALUES: usize = 512;
+
+/// How many bytes these may have together. 64 KiB: all of them at twice the length of a long group's name.
+pub const IMPERSONATED_BYTES: usize = 64 << 10;
+
+/// 4,000: a client alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
+/// rest. Each costs some 10 KiB until it is answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`,
+/// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
+/// requests for it for a minute, which must not refuse those for others.
+const REQUESTS_IN_FLIGHT: usize = 4_000;
+
+/// 40,000: a user alone may have 15,000, and each of 64 has room for 156, whatever others have; consoles and
+/// controllers have some dozens. An idle watch takes 11 KB, so that these are 440 MB, and those of one user 165 MB.
+const LONG_RUNNING_REQUESTS: usize = 40_000;
+
+/// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB
+/// (each takes its size twice, and 16 KiB).
+const HELD_BYTES: usize = 128 << 20;
+
+/// 60 s: kube-apiserver's own (`--request-timeout`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The largest question about the caller's own rights, in bytes; it goes to every member. One has some 300 bytes.
+/// 64 KiB leave room for a SelfSubjectAccessReview with selectors.
+pub const REVIEW_BYTES_MAX: usize = 64 << 10;
+
+/// The largest answer of a cluster to such a question, in bytes; every cluster's is held until all are there. A
+/// decision is as large as its question. 1 MiB leaves room for a SelfSubjectRulesReview of several thousand rules.
+pub const REVIEW_ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The largest options of the deletion of a collection, in bytes; they go to every member. They have some 200 bytes.
+pub const DELETE_OPTIONS_BYTES_MAX: usize = 256 << 10;
+
+/// 8 MiB: a second of 1,000 events of 8 KB; a watcher that is further behind encodes for itself.
+const ENCODINGS_BYTES: usize = 8 << 20;
+
+/// 30 minutes: a person at a terminal comes back to the same resources, and a list of them anew costs a member more
+/// than an idle watch does in a day.
+const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// How long a member may take from the head of an answer to its end: half of what a whole request is given, so that the
+/// client hears which cluster was slow.
+pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is gathered of members' answers before an answer begins, in bytes:
+/// some thousand pods, or the metrics of twenty thousand.
+pub const GATHERED_BYTES_MAX: usize = 8 << 20;
+
+/// How many clusters that are not configured a client's version may name: clusters that left since, or were made up.
+/// Each is looked for in several places. A fleet that loses more at once has its clients list anew.
+pub const UNKNOWN_CLUSTERS: usize = 1024;
+
+/// How many objects that were written through this process, and are not seen yet, are told apart per cluster and
+/// resource; beyond it each read waits for all that was written there. They are seen within milliseconds, so there are
+/// this many only if the member's watch lags. 1,024 are 100 KB.
+pub const FENCE_OBJECTS: usize = 1024;
+
+/// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to
+/// write them. One keeps the objects alive that changed since.
+pub const PAST_STATES: usize = 16;
+
+/// The name of the bound of requests in flight in the metrics.
+pub const REQUESTS: &str = "requests_in_flight";
+
+/// The name of the bound of what lasts in the metrics.
+pub const LONG_RUNNING: &str = "long_running_requests";
+
+/// The name of the bound of switched connections in the metrics.
+pub const UPGRADES: &str = "upgraded_connections";
+
+/// The name of the bound of held bytes in the metrics.
+pub const BYTES: &str = "held_bytes";
+
+/// The name of the bound of what answers of clusters leave unread in the metrics.
+pub const MEMBER_UNREAD: &str = "member_unread_bytes";
+
+/// The name of the bound of the bytes of all objects in the metrics.
+pub const OBJECTS: &str = "total_collection_bytes";
+
+/// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of
+/// each is 11 % of the 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them,
+/// and up to 128 where others leave these, and a cluster is unknown in the namespaces that find none. Those that are in
+/// use are shared among clients: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
+const NAMESPACE_VIEWS: usize = 256;
+
+/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through
+/// many namespaces does not come back to each, and the list of one costs a member little. So long one is kept, too,
+/// that is watched and forbidden, before it may make room for another: if it went at once, those who watch such
+/// namespaces would end each other's watches for ever.
+pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);
+
+impl Default for Limits {
+    fn default() -> Self {
+        let history = LogConfig::default();
+        Self {
+            history_bytes: history.history_bytes_max,
+            history_age: history.history_age_max,
+            encodings_bytes: ENCODINGS_BYTES,
+            long_answers: AT_ONCE,
+            unused_after: UNUSED_AFTER,
+            requests_in_flight: REQUESTS_IN_FLIGHT,
+            long_running_requests: LONG_RUNNING_REQUESTS,
+            held_bytes: HELD_BYTES,
+            member_unread_bytes: MEMBER_UNREAD_BYTES,
+            request_timeout: REQUEST_TIMEOUT,
+            collection_bytes: COLLECTION_BYTES.min(TOTAL_COLLECTION_BYTES / 2),
+            total_collection_bytes: TOTAL_COLLECTION_BYTES,
+            namespace_views: NAMESPACE_VIEWS,
+        }
+    }
+}
+
+impl Limits {
+    /// How the log of a resource is bounded.
+    pub fn log(&self) -> LogConfig {
+        LogConfig { history_bytes_max: self.history_bytes, history_age_max: self.history_age, ..LogConfig::default() }
+    }
+
+    /// Every bound of what is held under its name in the metrics, those that cannot be set included; times in seconds.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let to_members = ClientTuning::default();
+        vec![
+            ("history_bytes", self.history_bytes as u64),
+            ("history_age_seconds", self.history_age.as_secs()),
+            ("encodings_bytes", self.encodings_bytes as u64),
+            ("long_answers", self.long_answers as u64),
+            ("long_answers_waiting", WAITING_MAX as u64),
+            ("namespace_views", self.namespace_views as u64),
+            ("namespace_views_unused_after_seconds", NAMESPACE_UNUSED_AFTER.as_secs()),
+            ("openapi_bytes", OPENAPI_BYTES as u64),
+            ("openapi_last_bytes", OPENAPI_LAST_BYTES as u64),
+            ("last_heard_bytes", LAST_HEARD_BYTES as u64),
+            ("fence_objects", FENCE_OBJECTS as u64),
+            ("past_states", PAST_STATES as u64),
+            ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
+            ("review_bytes", REVIEW_BYTES_MAX as u64),
+            ("review_answer_bytes", REVIEW_ANSWER_BYTES_MAX as u64),
+            ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
+            ("live_list_bytes", GATHERED_BYTES_MAX as u64),
+            ("impersonated_values", IMPERSONATED_VALUES as u64),
+            ("impersonated_bytes", IMPERSONATED_BYTES as u64),
+            (REQUESTS, self.requests_in_flight as u64),
+            (LONG_RUNNING, self.long_running_requests as u64),
+            (BYTES, self.held_bytes as u64),
+            (MEMBER_UNREAD, self.member_unread_bytes as u64),
+            ("collection_bytes", self.collection_bytes),
+            (OBJECTS, self.total_collection_bytes),
+            ("request_timeout_seconds", self.request_timeout.as_secs()),
+            ("member_http1_requests", to_members.max_http1_requests as u64),
+            ("member_waiting_requests", to_members.max_waiting_requests as u64),
+            (UPGRADES, to_members.tunnel_places.all() as u64),
+            ("unused_after_seconds", self.unused_after.as_secs()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_with_the_window_of_its_stream() {
+        assert_eq!(u64::from(ClientTuning::default().client_windows.stream), ANSWER_WINDOW as u64);
+    }
+}

@@ -1,0 +1,262 @@
+//! Which Helm release an object belongs to, and what the records of a release are: Secrets or ConfigMaps with labels, a
+//! name and, if they are Secrets, a type of their own.
+//!
+//! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
+use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, is_namespace_name, json};
+
+use tributary_answers::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
+use tributary_answers::refusal::ReleaseName;
+
+/// The release that an object belongs to, or is a record of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Release {
+    namespace: String,
+    /// Its name; `None` for any release of the namespace, where no name is known.
+    name: Option<String>,
+    /// What its records are; of an object that belongs to one that is not known.
+    records: Option<GroupVersionResource>,
+    /// Which of its records count.
+    state: State,
+}
+
+/// Which records of a release count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// All.
+    Any,
+    /// All, and if several clusters have some, those that say that Helm works on the release: hooks are made then.
+    PendingIfSeveral,
+    /// Those that say so.
+    Pending,
+}
+
+/// What the label `status` of a record says while Helm works on the release.
+///
+/// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
+const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
+
+/// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with
+/// one of them is looked at further.
+const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
+
+/// How many records are asked for. One would do, were it not for objects that have the labels of a record and not its
+/// name, of which nobody has many.
+const ASKED_FOR: usize = 100;
+
+/// Whether what a member answered a write with may be a record of a release. What does not say its name may be one.
+pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
+    let told = || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
+    let named = request.name.as_deref().map(str::as_bytes).or_else(|| answer.get(told()?));
+    named.map_or_else(|| are_records(&request.resource), |name| is_record(&request.resource, name))
+}
+
+impl Release {
+    /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by
+    /// a label that most charts give it; one that has not belongs to a release of its namespace.
+    pub(crate) fn of(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
+        let own = request.namespace.clone();
+        let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
+        let of_record = name.and_then(release_of).filter(|name| is_record && said.record_name.as_deref() == Some(name));
+        if let Some(name) = of_record {
+            let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
+            return Some(Self { namespace: own?, name, records, state: State::Any });
+        }
+        let (namespace, name, state) = match (&said.name, &said.hook) {
+            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), State::Any),
+            (None, Some(events)) if is_of_test(events) => (own?, said.instance.clone(), State::Any),
+            (None, Some(_)) => (own?, said.instance.clone(), State::PendingIfSeveral),
+            _ => return None,
+        };
+        // It becomes a part of a path.
+        is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
+    }
+
+    /// The release that a member's object names.
+    pub(crate) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
+        if !MARKS.iter().any(|(label, value)| object.label(label) == Some(value)) {
+            return None;
+        }
+        let facts = rewrite::read(Format::Json, BodyKind::Object, object.json()).ok()?;
+        Self::of(request, Some(object.name()), &facts.release)
+    }
+
+    /// What decides where several clusters have records of it, if anything does.
+    pub(crate) fn if_several(&self) -> Option<Self> {
+        (self.state == State::PendingIfSeveral && self.name.is_none())
+            .then(|| Self { state: State::Pending, ..self.clone() })
+    }
+
+    /// Its namespace, in which its records are.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// As refusals name it.
+    pub(crate) fn into_name(self) -> ReleaseName {
+        ReleaseName { namespace: self.namespace, name: self.name }
+    }
+
+    /// Whether it is known of one of its records, and not of an object that belongs to it.
+    pub(crate) fn is_of_record(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// The resources that its records may be of.
+    pub(crate) fn resources(&self) -> Vec<GroupVersionResource> {
+        match &self.records {
+            Some(resource) => vec![resource.clone()],
+            None => resources().into(),
+        }
+    }
+
+    /// What the keys of its records begin with: they lie together in a snapshot.
+    pub(crate) fn keys(&self) -> String {
+        let of_name = self.name.as_ref().map(|name| format!("{name}.v"));
+        format!("{}/{KEY_BEGIN}{}", self.namespace, of_name.unwrap_or_default())
+    }
+
+    /// Whether a record of its kind would have this name.
+    pub(crate) fn has_name(&self, record: &str) -> bool {
+        release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
+    }
+
+    /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write
+    /// a ConfigMap is not Helm.
+    pub(crate) fn has(&self, resource: &GroupVersionResource, object: &Object) -> bool {
+        self.has_name(object.name())
+            && object.label("owner") == Some("helm")
+            && object.label("name") == release_of(object.name())
+            && (self.state != State::Pending || object.label("status").is_some_and(|status| PENDING.contains(&status)))
+            && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
+    }
+
+    /// The question for its records of one resource. Their names are for the answer to tell.
+    pub(crate) fn question(&self, resource: &GroupVersionResource) -> String {
+        let name = self.name.iter().map(|name| format!(",name={name}"));
+        let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
+        if self.state == State::Pending {
+            labels.push_str(&format!(",status in ({})", PENDING.join(",")));
+        }
+        let labels = utf8_percent_encode(&labels, NON_ALPHANUMERIC);
+        let mut path = resource.path(Some(&self.namespace));
+        path.push_str(&format!("?labelSelector={labels}&limit={ASKED_FOR}"));
+        if has_type(resource) {
+            let fields = format!("type={TYPE}");
+            path.push_str(&format!("&fieldSelector={}", utf8_percent_encode(&fields, NON_ALPHANUMERIC)));
+        }
+        path
+    }
+
+    /// One of a name, for tests.
+    #[cfg(test)]
+    pub(crate) fn named(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: State::Any }
+    }
+}
+
+/// Whether a hook is made by `helm test`, at any time, by its annotation: a list of events.
+fn is_of_test(events: &str) -> bool {
+    events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
+}
+
+/// The type of a Secret.
+fn type_of(object: &Object) -> Option<&[u8]> {
+    let text = object.json();
+    let place = json::find(text, 0, &["type"])?;
+    text.get(json::string_contents(text, &place)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ObjectDecoder;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_known_by_its_name_its_labels_and_its_type() {
+        let object = |name: &str, labels: &str, of_type: &str| {
+            let text = format!(
+                r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
+                "labels":{labels}}},"type":"{of_type}"}}"#
+            );
+            ObjectDecoder::new("v1", "K", [].into()).decode(text.as_bytes()).unwrap()
+        };
+        let of_r = r#"{"owner":"helm","name":"r"}"#;
+        let (secrets, maps) = (["secrets", "configmaps"].map(|name| GroupVersionResource::new("", "v1", name))).into();
+        let release = Release::named("n", "r");
+        let any = Release { name: None, ..release.clone() };
+        for (name, labels, of_type, expected) in [
+            ("sh.helm.release.v1.r.v1", of_r, TYPE, [true, true, true, true]),
+            ("sh.helm.release.v1.r.v12", of_r, "Opaque", [false, false, true, true]),
+            ("sh.helm.release.v1.r.v", of_r, TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1x", of_r, TYPE, [false; 4]),
+            ("r", of_r, TYPE, [false; 4]),
+            // Another release's, whose name goes on.
+            ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
+            // The labels tell of another one than the name.
+            ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, TYPE, [false; 4]),
+        ] {
+            let object = object(name, labels, of_type);
+            let found = [
+                release.has(&secrets, &object),
+                any.has(&secrets, &object),
+                release.has(&maps, &object),
+                any.has(&maps, &object),
+            ];
+            assert_eq!(found, expected, "{name}, {labels}, {of_type}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_the_name_of_a_record_makes_forget_where_releases_are() {
+        for (path, answer, expected) in [
+            ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
+            ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
+            ("/api/v1/namespaces/n/secrets", r#"{"kind":"Status"}"#, true),
+            ("/api/v1/namespaces/n/configmaps/sh.helm.release.v1.r.v1", "", true),
+            ("/api/v1/namespaces/n/configmaps/mine", "", false),
+            ("/api/v1/namespaces/n/pods", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, false),
+        ] {
+            let info = tributary_apimachinery::RequestInfo::parse("POST", path, None).unwrap();
+            assert_eq!(may_be_record(info.resource().unwrap(), answer.as_bytes()), expected, "{path}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_looked_for_in_its_own_namespace() {
+        let request = |namespace: Option<&str>| ResourceRequest {
+            resource: GroupVersionResource::new("", "v1", "secrets"),
+            namespace: namespace.map(str::to_owned),
+            name: None,
+            subresource: None,
+            rest: None,
+            selected_name: None,
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let annotated = |namespace| ReleaseFacts { name: text("r"), namespace, ..ReleaseFacts::default() };
+        let record = || ReleaseFacts { record_owner: text("helm"), record_name: text("r"), ..ReleaseFacts::default() };
+        let hook = |instance| ReleaseFacts { hook: text("pre-install"), instance, ..ReleaseFacts::default() };
+        for (own, name, said, expected) in [
+            (Some("n"), None, annotated(None), Some(("n", Some("r")))),
+            (Some("n"), None, annotated(text("m")), Some(("m", Some("r")))),
+            (None, None, annotated(text("m")), Some(("m", Some("r")))),
+            (None, None, annotated(None), None),
+            (None, None, annotated(text("../m")), None),
+            (Some("n"), None, hook(text("r")), Some(("n", Some("r")))),
+            (Some("n"), None, hook(None), Some(("n", None))),
+            // Which of all namespaces its release is in nobody knows.
+            (None, None, hook(text("r")), None),
+            (Some("n"), Some("sh.helm.release.v1.r.v1"), record(), Some(("n", Some("r")))),
+            (Some("n"), Some("mine"), record(), None),
+            (Some("n"), Some("sh.helm.release.v1.other.v1"), record(), None),
+        ] {
+            let found = Release::of(&request(own), name, &said);
+            let found = found.as_ref().map(|release| (&*release.namespace, release.name.as_deref()));
+            assert_eq!(found, expected, "{own:?}, {name:?}, {said:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The bookmark of a place in the log, made once for all watchers that are there.
+//!
+//! With a thousand clusters its vector takes 7 KB and a quarter of a millisecond, and where bookmarks follow events
+//! every watcher is given one up to five times a second. All who are caught up stand at one place.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tributary_merge::{CompositeResourceVersion, Epochs, Log, LogVersion};
+
+use tributary_answers::negotiate::AnswerForm;
+use tributary_answers::negotiate::IncludeObject;
+
+/// The bookmark that was asked for last.
+#[derive(Default)]
+pub struct Bookmarks {
+    last: Mutex<Option<EncodedBookmark>>,
+}
+
+struct EncodedBookmark {
+    at: LogVersion,
+    vector: Arc<CompositeResourceVersion>,
+    /// Its text, and the lists of clusters that this was made over.
+    text: Option<(Arc<Epochs>, Arc<str>)>,
+    frames: Vec<(BookmarkForm, Bytes)>,
+}
+
+/// What frames of one vector differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BookmarkForm {
+    /// The form of the stream.
+    pub form: AnswerForm,
+    /// Whether it marks the end of the initial events.
+    pub end: bool,
+    /// Whether a Table in it defines its columns.
+    pub columns: bool,
+    /// What a row of a Table in it carries.
+    pub include: IncludeObject,
+}
+
+impl Bookmarks {
+    /// The vector of a place in the log; `None` where that part of the log is forgotten. Cost: one reference count for
+    /// all but the first who ask.
+    pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
+        let mut last = self.last.lock();
+        if let Some(made) = last.as_ref().filter(|made| made.at == at) {
+            return Some(Arc::clone(&made.vector));
+        }
+        let vector = Arc::new(log.vector(at)?);
+        *last = Some(EncodedBookmark { at, vector: Arc::clone(&vector), text: None, frames: Vec::new() });
+        Some(vector)
+    }
+
+    /// The frame of a vector, which `make` makes of its text. One that [`vector`](Self::vector) gave, and that is still
+    /// the last, is made once for each shape; whatever else is made here and now.
+    pub fn frame(
+        &self,
+        vector: &Arc<CompositeResourceVersion>,
+        shape: BookmarkForm,
+        epochs: &Arc<Epochs>,
+        make: impl FnOnce(&str) -> Bytes,
+    ) -> Bytes {
+        let mut last = self.last.lock();
+        let Some(made) = last.as_mut().filter(|made| Arc::ptr_eq(&made.vector, vector)) else {
+            drop(last);
+            return make(&vector.encode(epochs));
+        };
+        if made.text.as_ref().is_none_or(|(over, _)| !Arc::ptr_eq(over, epochs)) {
+            made.frames.clear();
+            made.text = Some((Arc::clone(epochs), vector.encode(epochs).into()));
+        }
+        if let Some((_, frame)) = made.frames.iter().find(|(own, _)| *own == shape) {
+            return frame.clone();
+        }
+        let frame = made.text.as_ref().map(|(_, text)| make(text)).unwrap_or_default();
+        made.frames.push((shape, frame.clone()));
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, Snapshot};
+    use tributary_merge::{EventVersion, LogConfig, Watcher};
+
+    use super::*;
+    use tributary_answers::negotiate::Encoding;
+
+    fn at_head(log: &Log) -> LogVersion {
+        match Watcher::now(log, Filter::default()).bookmark(log) {
+            Some(EventVersion::Log(version)) => version,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As many watchers as there are: one vector, one text, one frame of each shape.
+    #[test]
+    fn watchers_at_one_place_share_their_bookmark() {
+        let (bookmarks, epochs, made) = (Bookmarks::default(), Arc::new(Epochs::default()), Cell::new(0));
+        let mut log = Log::new(LogConfig::default());
+        let cluster = ClusterName::new("a").unwrap();
+        log.join(&cluster, Snapshot::default(), Duration::ZERO);
+        let form = AnswerForm {
+            encoding: Encoding::Json,
+            shape: tributary_answers::negotiate::Representation::Object,
+            pretty: false,
+            gzip: false,
+        };
+        let framed = |log: &Log, end: bool, include: IncludeObject, epochs: &Arc<Epochs>| {
+            let vector = bookmarks.vector(log, at_head(log)).unwrap();
+            bookmarks.frame(&vector, BookmarkForm { form, end, columns: false, include }, epochs, |text| {
+                made.set(made.get() + 1);
+                Bytes::from(format!("{end} {include:?} {text}"))
+            })
+        };
+        let frame = |log: &Log, end: bool, epochs: &Arc<Epochs>| framed(log, end, IncludeObject::default(), epochs);
+        let first = frame(&log, false, &epochs);
+        assert!((0..100).all(|_| frame(&log, false, &epochs).as_ptr() == first.as_ptr()), "copied");
+        assert_eq!(made.get(), 1);
+        assert_ne!(frame(&log, true, &epochs), first);
+        assert_ne!(framed(&log, false, IncludeObject::None, &epochs), first, "its row carries no object");
+        frame(&log, false, &Arc::new(Epochs::default()));
+        assert_eq!(made.get(), 4, "over another list of clusters the text may be another");
+        log.progress(&cluster, ResourceVersion(7), Duration::ZERO);
+        assert_ne!(frame(&log, false, &epochs), first, "the log went on");
+        let own = Arc::new(log.resource_version());
+        bookmarks.frame(
+            &own,
+            BookmarkForm { form, end: false, columns: false, include: IncludeObject::default() },
+            &epochs,
+            |_| {
+                made.set(0);
+                Bytes::new()
+            },
+        );
+        assert_eq!(made.get(), 0, "a vector of a watcher's own is no one else's");
+    }
+}

@@ -1,0 +1,216 @@
+//! The cachers of a view.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::watch;
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+use tributary_cacher::{Cacher, CacherConfig, HeldObjects, ReflectorTuning, StaleReason};
+use tributary_fleet::topology::{Cluster, next_state};
+use tributary_proxy::Transport;
+
+use super::feed::Feed;
+use super::leader::WholeViewFeed;
+use super::member::{CachedMember, ViewCluster, ViewClusters};
+use super::news::News;
+use super::questions::LatestVersionRequests;
+use super::{CollectionObstacle, Standing, Standings, View};
+
+impl View {
+    /// Has a cluster's objects from the view of all namespaces.
+    pub(super) fn follow_leader(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        leader: WholeViewFeed,
+        goes_on: bool,
+    ) -> CachedMember {
+        self.board.changed();
+        let WholeViewFeed { cacher, questions, feed: leader, .. } = leader;
+        let feed = Feed::new(&self.contents, cluster, goes_on);
+        leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
+        CachedMember {
+            cluster: Arc::clone(cluster),
+            takes_over: None,
+            renewals: cluster.renewals(),
+            cacher,
+            questions,
+            feed,
+            leader: Some(leader),
+            forbidden_since: None,
+            reported: false,
+        }
+    }
+
+    /// Holds a cluster's objects by a cacher of its own, which may take the place of another one of the same objects.
+    pub(super) fn start_cacher(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        transport: Transport,
+        goes_on: bool,
+        before: Option<&Cacher>,
+    ) -> CachedMember {
+        self.board.changed();
+        let feed = Feed::new(&self.contents, cluster, goes_on);
+        let config = CacherConfig {
+            cluster: cluster.name().clone(),
+            resource: self.kind.resource.clone(),
+            namespace: self.namespace.clone(),
+            decoder: self.decoder.clone(),
+            list_places: cluster.list_places().clone(),
+            room: self.fleet.room().clone(),
+            precedence: cluster.precedence().clone(),
+            held: HeldObjects::WhileThere,
+            tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
+        };
+        let cacher = Arc::new(Cacher::start_after(before, config, transport, feed.clone()));
+        self.forward_states(cluster, &cacher);
+        CachedMember {
+            cluster: Arc::clone(cluster),
+            takes_over: None,
+            renewals: cluster.renewals(),
+            cacher,
+            questions: Arc::default(),
+            feed,
+            leader: None,
+            forbidden_since: None,
+            reported: false,
+        }
+    }
+
+    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
+    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
+        let (view, cluster, mut health) = (Arc::downgrade(self), Arc::clone(cluster), cluster.health());
+        let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
+        states.mark_changed();
+        tokio::spawn(async move {
+            while next_state(&of, &mut states, &mut health).await {
+                let Some(view) = view.upgrade() else { break };
+                let state = states.borrow_and_update().clone();
+                if matches!(state.reason(), Some(StaleReason::NotFound)) {
+                    // The resource may be gone from this cluster: discovery knows.
+                    cluster.refresh();
+                }
+                view.state_changed(cluster.name(), &of);
+            }
+        });
+    }
+
+    /// Notes how a cluster stands whose cacher's state has changed, unless another cacher has taken its place.
+    fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
+        let mut members = self.members.lock();
+        let Some(member) = members.by_name.get_mut(name) else { return };
+        if let ViewCluster::Cached(cached) = member
+            && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
+        {
+            // What is to go is looked for every few seconds; from when on is known at once.
+            let _ = cached.forbidding();
+            let standing = self.standing_of(name, member);
+            self.note(|board| board.set(name, standing));
+        }
+    }
+
+    /// Ends a cluster's cacher; its objects are deleted from the log.
+    pub(super) fn leave(&self, members: &mut ViewClusters, name: &ClusterName) {
+        let Some(member) = members.by_name.remove(name) else { return };
+        self.board.changed();
+        self.fences.forget(name);
+        if let ViewCluster::Cached(member) = member {
+            let mut log = self.log.write();
+            member.feed.end();
+            self.warnings.set(name, &[]);
+            if log.snapshot(name).is_some() {
+                log.leave(name, self.age());
+            }
+            drop(log);
+            self.head.advance(News::Anything);
+        }
+    }
+
+    pub(super) fn standing_of(&self, name: &ClusterName, member: &ViewCluster) -> Standing {
+        match member {
+            ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
+            ViewCluster::Cached(member) => match member.standing() {
+                // What was held before this cacher was started, and goes only after a while.
+                Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
+                    if self.version_of(name).is_some() =>
+                {
+                    let since = member.takes_over.map_or(since, |before| before.since);
+                    Standing::Stale { since, reason, forbidden: true }
+                }
+                standing => standing,
+            },
+        }
+    }
+
+    /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count,
+    /// until something changes.
+    pub fn standings(&self) -> Arc<Standings> {
+        self.board.standings()
+    }
+
+    /// Which clusters there are here, by name, and tells when others are. One that does not serve the resource, or that
+    /// the registry leaves out, is not among them.
+    pub fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
+        self.board.names()
+    }
+
+    /// How each cluster that is wanted stands.
+    pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
+        self.standings().of_wanted(wanted)
+    }
+
+    /// The cacher of one cluster.
+    pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
+        Some(self.cacher_and_whose(name)?.0)
+    }
+
+    /// The cacher of one cluster, and whether this view has started it.
+    pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
+        match self.members.lock().by_name.get(name) {
+            Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
+            _ => None,
+        }
+    }
+
+    /// Whether a cacher feeds what is shown of a cluster: it has not been replaced, nor has the one of all namespaces
+    /// that this view follows, which it learns a moment later.
+    pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
+        let follows = match self.members.lock().by_name.get(name) {
+            Some(ViewCluster::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
+            _ => return false,
+        };
+        !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
+    }
+
+    /// The cacher of one cluster, and what asks its member.
+    pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
+        match self.members.lock().by_name.get(name) {
+            Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
+            _ => None,
+        }
+    }
+
+    /// What holds all of a cluster's objects, to feed a view of one namespace.
+    pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
+        match self.members.lock().by_name.get(name) {
+            Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
+                cacher: Arc::clone(&member.cacher),
+                questions: Arc::clone(&member.questions),
+                feed: Arc::clone(&member.feed),
+                stale_since: member.stale_since(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Takes over how far a cluster is whose objects come from the view of all namespaces: where nothing of this one
+    /// changes, that is told to who asks alone.
+    pub(super) fn catch_up(&self, name: &ClusterName) {
+        let feeds = match self.members.lock().by_name.get(name) {
+            Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),
+            _ => None,
+        };
+        if let (Some((leader, feed)), Some(namespace)) = (feeds, &self.namespace) {
+            leader.tell_progress(namespace, &feed);
+        }
+    }
+}

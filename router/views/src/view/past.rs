@@ -1,0 +1,142 @@
+//! Past states: rebuilt from the log, and the last few remembered, because all pages of a list show one state.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tributary_merge::{CompositeResourceVersion, Heads};
+
+use tributary_sharing::limits::PAST_STATES;
+
+/// For how long after its last use a state is remembered. The next page of a list is asked for at once, or by a person,
+/// who can wait until it is rebuilt.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// The past states that were listed last. Each snapshot in them is at the version that it stands for.
+#[derive(Default)]
+pub(super) struct PastStates {
+    inner: Mutex<RememberedStates>,
+}
+
+#[derive(Default)]
+struct RememberedStates {
+    /// The one that was used last is the last.
+    states: VecDeque<(Heads, Instant)>,
+    /// How often all were forgotten.
+    forgotten: u64,
+}
+
+impl PastStates {
+    /// The snapshots of a vector's clusters, if one state has them all.
+    pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
+        let mut inner = self.inner.lock();
+        let mut states = inner.states.iter().enumerate();
+        let (at, found) = states.find_map(|(at, (state, _))| Some((at, part(state, vector)?)))?;
+        let (state, _) = inner.states.remove(at)?;
+        inner.states.push_back((state, Instant::now()));
+        Some(found)
+    }
+
+    /// How often all were forgotten up to now.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.inner.lock().forgotten
+    }
+
+    /// Remembers a state that was begun to be rebuilt after so many times of forgetting;
+    /// not if it may mix two incarnations.
+    pub(super) fn remember(&self, state: Heads, forgotten: u64) {
+        let mut inner = self.inner.lock();
+        if inner.forgotten == forgotten {
+            inner.states.push_back((state, Instant::now()));
+            let beyond = inner.states.len().saturating_sub(PAST_STATES);
+            inner.states.drain(..beyond);
+        }
+    }
+
+    /// Forgets all: versions may stand for something else from now on. Call it with the log locked for writing.
+    pub(super) fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.states.clear();
+        inner.forgotten += 1;
+    }
+
+    /// Forgets what nobody has used lately.
+    pub(super) fn trim(&self) {
+        self.inner.lock().states.retain(|(_, used)| used.elapsed() < REMEMBERED);
+    }
+}
+
+/// The snapshots of a vector's clusters out of a state that has them all at the vector's versions.
+fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
+    let mut held = state.iter();
+    let mut part = Vec::with_capacity(vector.len());
+    for (cluster, version) in vector.iter() {
+        let found = held.find(|(name, _)| name >= cluster);
+        part.push(found.filter(|(name, snapshot)| name == cluster && snapshot.resource_version() == version)?.clone());
+    }
+    Some(Arc::new(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion, Snapshot};
+
+    use super::*;
+
+    fn vector(components: &[(&str, u64)]) -> CompositeResourceVersion {
+        let component = |(name, version): &(&str, u64)| (ClusterName::new(name).unwrap(), ResourceVersion(*version));
+        components.iter().map(component).collect()
+    }
+
+    fn state(components: &[(&str, u64)]) -> Heads {
+        let snapshot = |(cluster, version): (&ClusterName, CollectionVersion)| {
+            let mut snapshot = Snapshot::default();
+            snapshot.set_resource_version(version);
+            (cluster.clone(), snapshot)
+        };
+        Arc::new(vector(components).iter().map(snapshot).collect())
+    }
+
+    fn found(past: &PastStates, components: &[(&str, u64)]) -> Option<CompositeResourceVersion> {
+        past.find(&vector(components)).map(|heads| CompositeResourceVersion::of(&heads))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_list_is_a_part_of_its_state() {
+        let past = PastStates::default();
+        past.remember(state(&[("a", 1), ("b", 2), ("c", 3)]), 0);
+        for rest in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("b", 2), ("c", 3)], &[("c", 3)], &[]] {
+            assert_eq!(found(&past, rest), Some(vector(rest)));
+        }
+        for other in [&[("b", 2), ("c", 4)][..], &[("b", 2), ("d", 3)], &[("a", 1), ("aa", 1), ("b", 2)]] {
+            assert_eq!(found(&past, other), None, "{other:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_states_are_remembered_and_not_for_long() {
+        let past = PastStates::default();
+        for version in 0..=PAST_STATES as u64 {
+            past.remember(state(&[("a", version)]), 0);
+            assert!(found(&past, &[("a", 1)]).is_some() || version == 0, "the one in use stays");
+        }
+        assert!(found(&past, &[("a", 0)]).is_none(), "the one that nobody used is forgotten");
+        tokio::time::advance(REMEMBERED).await;
+        past.remember(state(&[("a", 99)]), 0);
+        past.trim();
+        assert!(found(&past, &[("a", 1)]).is_none() && found(&past, &[("a", 99)]).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_begun_before_all_was_forgotten_is_not_remembered() {
+        let past = PastStates::default();
+        let forgotten = past.forgotten();
+        past.remember(state(&[("a", 1)]), forgotten);
+        past.forget();
+        assert!(found(&past, &[("a", 1)]).is_none());
+        past.remember(state(&[("a", 1)]), forgotten);
+        assert!(found(&past, &[("a", 1)]).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! What a view holds, for the [report](tributary_fleet::report).
+
+use tributary_answers::refusal::cause_alone;
+use tributary_apimachinery::{ClusterName, Snapshot};
+use tributary_cacher::StaleReason;
+use tributary_fleet::report::{CollectionReport, CollectionState, ResourceReport};
+
+use super::member::{CachedMember, ViewCluster};
+use super::{Standing, View};
+
+impl View {
+    /// What is held of the resource. Cost: a few locks and a look at each cluster's history, whatever is held.
+    pub(crate) fn resource_report(&self) -> ResourceReport {
+        let (objects, repeated_names, history_bytes) = {
+            let log = self.log();
+            (log.objects(), log.repeated_names(), log.history_bytes())
+        };
+        let resource = &self.kind.resource;
+        ResourceReport {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            resource: resource.resource.to_string(),
+            namespace: self.namespace.clone(),
+            objects: objects as u64,
+            repeated_names: repeated_names as u64,
+            history_bytes: history_bytes as u64,
+            encodings_bytes: self.encodings.bytes() as u64,
+        }
+    }
+
+    /// What is held of each cluster, and whether that is current. What another view holds and this one shows, that one
+    /// tells. Cost: a few locks for each cluster; no object is looked at.
+    pub(crate) fn collection_reports(&self) -> Vec<CollectionReport> {
+        let members = self.members.lock();
+        members.by_name.iter().filter_map(|(name, member)| self.collection_report(name, member)).collect()
+    }
+
+    fn collection_report(&self, name: &ClusterName, member: &ViewCluster) -> Option<CollectionReport> {
+        let (refused, bytes, relists) = match member {
+            ViewCluster::Undiscovered(_) if self.is_part() => return None,
+            ViewCluster::Undiscovered(_) => (false, 0, 0),
+            ViewCluster::Cached(CachedMember { leader: Some(_), .. }) => return None,
+            ViewCluster::Cached(member) => {
+                let stats = member.cacher.stats();
+                (is_refusal(member.cacher.state().reason()), stats.object_bytes, stats.relists)
+            }
+        };
+        let standing = self.standing_of(name, member);
+        let forbidden = standing.is_forbidden();
+        let (state, since, reason) = match standing {
+            Standing::Fresh | Standing::NoNamespace | Standing::LeftOut { .. } => {
+                (CollectionState::Current, None, None)
+            }
+            Standing::Stale { since, reason, .. } | Standing::Unserved { since, reason, .. } => {
+                (CollectionState::Stale, Some(since), Some(cause_alone(&reason, name)))
+            }
+            Standing::Unknown { since, reason, .. } => {
+                (CollectionState::Unknown, Some(since), reason.map(|reason| cause_alone(&reason, name)))
+            }
+        };
+        Some(CollectionReport {
+            cluster: name.to_string(),
+            resource: self.kind.resource.to_string(),
+            namespace: self.namespace.clone(),
+            state,
+            seconds: since.map_or(0, |since| since.elapsed().as_secs()),
+            reason,
+            refused,
+            forbidden,
+            objects: self.log().snapshot(name).map_or(0, Snapshot::len) as u64,
+            bytes,
+            relists,
+        })
+    }
+}
+
+/// Whether the member answers and refuses. That it is out of reach is said of the member itself.
+fn is_refusal(reason: Option<&StaleReason>) -> bool {
+    matches!(reason, Some(StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_)))
+}

@@ -1,0 +1,590 @@
+//! How each cluster stands with respect to one resource: known and fresh, known and stale, or unknown.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, header};
+use tokio::time::Instant;
+use tributary_answers::refusal::{ClusterRefusal, ONE_CLUSTER, Trouble, without_name};
+use tributary_answers::warnings::warning_header;
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
+use tributary_cacher::{CacherState, StaleReason};
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Cluster;
+use tributary_merge::Heads;
+
+use super::obstacle::CollectionObstacle;
+
+/// How one cluster stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its objects are held and follow the member.
+    Fresh,
+    /// Its objects are held, but changes do not arrive.
+    Stale {
+        /// Since when.
+        since: Instant,
+        /// Why.
+        reason: Arc<str>,
+        /// Whether the member forbids to read the whole collection by now.
+        forbidden: bool,
+    },
+    /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
+    Unknown {
+        /// Since when they have been waited for.
+        since: Instant,
+        /// Why not, once an attempt has failed.
+        reason: Option<Arc<str>>,
+        /// The kind of that cause.
+        obstacle: CollectionObstacle,
+    },
+    /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing
+    /// is waited for, and each answer says so.
+    LeftOut {
+        /// How it has them.
+        reason: String,
+    },
+    /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
+    /// stale and without objects. The owner of a single name is unknown, unless the cluster is out of reach: then its
+    /// last discovery counts, as the last objects of a stale cluster do.
+    Unserved {
+        /// Whether the cluster can be reached.
+        in_reach: bool,
+        /// The time of that discovery.
+        since: Instant,
+        /// The reason why discovery is not up to date.
+        reason: Arc<str>,
+    },
+    /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not
+    /// there, as the view of namespaces knows.
+    NoNamespace,
+}
+
+/// Why a cluster is listed anew though its objects are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhyAnew {
+    /// It is reached in another way than before: another address, another CA.
+    Configuration,
+    /// It forbids by now to read all namespaces, and the one that is read is listed by itself.
+    Forbidden,
+}
+
+impl Standing {
+    /// Reads a cacher's state.
+    pub fn of(state: &CacherState) -> Self {
+        match state {
+            CacherState::Synced => Self::Fresh,
+            CacherState::Stale { since, reason } => Self::Stale {
+                since: *since,
+                reason: reason.to_string().into(),
+                forbidden: *reason == StaleReason::Forbidden,
+            },
+            CacherState::Syncing { since, reason } => Self::Unknown {
+                since: *since,
+                reason: reason.as_ref().map(|reason| reason.to_string().into()),
+                obstacle: CollectionObstacle::of(reason.as_ref()),
+            },
+        }
+    }
+
+    /// A cluster that has not told yet what it serves, or does not describe the resource's version.
+    pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
+        let (since, undescribed) = cluster.undescribed(resource).unzip();
+        let reason = cluster.problem().or(undescribed).map(Arc::from);
+        let since = since.unwrap_or_else(|| cluster.since());
+        Self::Unknown { since, reason, obstacle: CollectionObstacle::Passing }
+    }
+
+    /// The standing of a cluster that may serve a resource which its discovery lacks; `None` if discovery is up to
+    /// date.
+    pub fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
+        let (since, reason) = cluster.outdated(resource)?;
+        Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
+    }
+
+    /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
+    pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
+        let others = served.left_out();
+        others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
+    }
+
+    /// A cluster whose changes arrive, but not what was written through this process since then.
+    pub(crate) fn unseen_writes(since: Instant) -> Self {
+        Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
+    }
+
+    /// A cluster that is listed anew, and whose list is not there yet: what was held is held on.
+    pub(crate) fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
+        let why = match why {
+            WhyAnew::Configuration => "its configuration changed",
+            WhyAnew::Forbidden => "reading all namespaces is now forbidden",
+        };
+        let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+        let reason = format!("{why}, and it is being listed again{problem}").into();
+        Self::Stale { since, reason, forbidden: false }
+    }
+
+    /// Whether its objects are held.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown { .. })
+    }
+
+    /// The obstacle, where no object of it is held.
+    pub fn obstacle(&self) -> Option<CollectionObstacle> {
+        match self {
+            Self::Unknown { obstacle, .. } => Some(*obstacle),
+            _ => None,
+        }
+    }
+
+    /// Whether the member forbids to read the whole collection: a single namespace is to be asked for by itself.
+    pub fn is_forbidden(&self) -> bool {
+        self.obstacle() == Some(CollectionObstacle::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
+    }
+
+    /// What keeps the cluster from being asked, if nothing is known of its objects.
+    fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
+        let (since, cause) = match self {
+            Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
+            Self::Unserved { in_reach: true, since, reason } => (since, &**reason),
+            Self::Fresh
+            | Self::Stale { .. }
+            | Self::Unserved { in_reach: false, .. }
+            | Self::LeftOut { .. }
+            | Self::NoNamespace => return None,
+        };
+        Some(Trouble { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
+    }
+
+    /// Whether nothing need be said of it in an answer.
+    pub fn is_well(&self) -> bool {
+        matches!(self, Self::Fresh | Self::NoNamespace)
+    }
+
+    /// How little can be said of its objects: of those that are held at most that they are old.
+    fn trouble(&self) -> u8 {
+        match self {
+            Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
+            Self::Stale { .. } | Self::Unserved { .. } => 1,
+            Self::Unknown { .. } => 2,
+        }
+    }
+
+    /// Whether waiting a moment may help without anything being repaired first.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self, Self::Unknown { reason: None, .. })
+    }
+}
+
+/// How many clusters stand how. Kept as they change, so that nobody has to walk them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StandingCounts {
+    /// All of them.
+    all: usize,
+    fresh: usize,
+    unknown: usize,
+    under_way: usize,
+    forbidden: usize,
+    /// Unknown clusters with an obstacle that lasts.
+    lasting: usize,
+}
+
+impl StandingCounts {
+    fn of(standing: &Standing) -> Self {
+        Self {
+            all: 1,
+            fresh: usize::from(standing.is_well()),
+            unknown: usize::from(!standing.is_known()),
+            under_way: usize::from(standing.is_under_way()),
+            forbidden: usize::from(standing.is_forbidden()),
+            lasting: usize::from(standing.obstacle().is_some_and(CollectionObstacle::lasts)),
+        }
+    }
+
+    pub(super) fn add(&mut self, standing: &Standing) {
+        self.merge(standing, usize::saturating_add);
+    }
+
+    pub(super) fn remove(&mut self, standing: &Standing) {
+        self.merge(standing, usize::saturating_sub);
+    }
+
+    fn merge(&mut self, standing: &Standing, with: fn(usize, usize) -> usize) {
+        let one = Self::of(standing);
+        self.all = with(self.all, one.all);
+        self.fresh = with(self.fresh, one.fresh);
+        self.unknown = with(self.unknown, one.unknown);
+        self.under_way = with(self.under_way, one.under_way);
+        self.forbidden = with(self.forbidden, one.forbidden);
+        self.lasting = with(self.lasting, one.lasting);
+    }
+
+    /// How many forbid to read the whole collection.
+    pub(super) fn forbidden(&self) -> usize {
+        self.forbidden
+    }
+
+    /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt
+    /// where it is allowed. Where a partial answer is denied, a cluster that is unknown for a cause that lasts refuses
+    /// it at once.
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        match partial {
+            Partial::Deny => self.unknown == 0 || self.lasting > 0,
+            Partial::Allow => self.under_way == 0,
+        }
+    }
+}
+
+/// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it
+/// costs the same for a thousand clusters as for one.
+#[derive(Clone, Debug, Default)]
+pub struct Standings {
+    by_name: Vec<(ClusterName, Standing)>,
+    counts: StandingCounts,
+}
+
+impl Standings {
+    /// Each cluster and how it stands, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+        self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
+    }
+
+    /// How many clusters there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// How one cluster stands, if it is among them. Cost: a binary search.
+    pub fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
+        let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
+        Some(&self.by_name[at].1)
+    }
+
+    /// One cluster alone; empty where it is fresh, for nothing need be said then.
+    pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
+        let trouble = self.of(cluster).filter(|standing| !standing.is_well());
+        trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
+    }
+
+    /// The clusters that may have what was found in this one, too, for they are unknown.
+    pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
+        self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
+    }
+
+    /// What keeps those from being asked of which nothing is known.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
+    }
+
+    /// The clusters that may have an object of a name that is not held. Walks nothing if all clusters are fresh.
+    pub fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let may_have = |standing: &Standing| {
+            matches!(standing, Standing::Unknown { .. } | Standing::Unserved { in_reach: true, .. })
+        };
+        some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
+    }
+
+    /// Whether all are fresh.
+    pub(crate) fn are_fresh(&self) -> bool {
+        self.counts.fresh == self.counts.all
+    }
+
+    /// Whether all are known.
+    pub fn are_known(&self) -> bool {
+        self.counts.unknown == 0
+    }
+
+    /// Whether one forbids to read the whole collection.
+    pub fn is_one_forbidden(&self) -> bool {
+        self.counts.forbidden > 0
+    }
+
+    /// Whether one forbids to read the whole collection, and nothing is held of it that was read before.
+    pub fn is_one_given_up(&self) -> bool {
+        let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
+        unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
+    }
+
+    /// The clusters that forbid to read the whole collection.
+    pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
+        self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
+    }
+
+    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is
+    /// among what is held: of one that is being listed as another one, say.
+    /// What was known to have nothing, or to be left out, stays so.
+    pub fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
+        let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
+        for (cluster, standing) in before.iter() {
+            let stays = match (standing, self.of(cluster)) {
+                (Standing::LeftOut { .. } | Standing::NoNamespace, _) | (Standing::Unserved { .. }, None) => true,
+                (standing, Some(now)) => standing.is_known() && !now.is_known() && is_held(cluster),
+                (_, None) => false,
+            };
+            if stays {
+                Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
+            }
+        }
+        self
+    }
+
+    /// How clusters stand for an answer that was begun when they stood worse:
+    /// what was not waited for then is not in it.
+    pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+        for (cluster, standing) in before.iter() {
+            if self.of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
+                Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
+            }
+        }
+        self
+    }
+
+    /// The clusters of which nothing is known. Nothing is walked where there are none.
+    pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_known() { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
+    }
+
+    /// The clusters whose first list has neither come nor failed.
+    pub fn under_way(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.counts.under_way == 0 { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, standing)| standing.is_under_way()).map(|(cluster, _)| cluster)
+    }
+
+    /// The clusters that are known, and of which something need be said all the same. Nothing is walked where there are
+    /// none.
+    pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let doubtful = some.iter().filter(|(_, standing)| standing.is_known() && !standing.is_well());
+        doubtful.map(|(cluster, standing)| (cluster, standing))
+    }
+
+    /// Those that a selector wants. Nothing is copied where it wants all.
+    pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
+        if wanted.is_everything() {
+            return self;
+        }
+        let named = self.by_name.iter().filter(|(cluster, _)| wanted.matches(cluster));
+        Arc::new(named.cloned().collect())
+    }
+
+    /// Puts in how a cluster stands, in place of what is known of it.
+    pub fn set(&mut self, cluster: ClusterName, standing: Standing) {
+        self.counts.add(&standing);
+        match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
+            Ok(at) => self.counts.remove(&std::mem::replace(&mut self.by_name[at].1, standing)),
+            Err(at) => self.by_name.insert(at, (cluster, standing)),
+        }
+    }
+
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        self.counts.suffice(partial)
+    }
+
+    /// Whether one is unknown for a cause that lasts.
+    pub(crate) fn is_one_unknown_for_long(&self) -> bool {
+        self.counts.lasting > 0
+    }
+}
+
+impl FromIterator<(ClusterName, Standing)> for Standings {
+    fn from_iter<T: IntoIterator<Item = (ClusterName, Standing)>>(all: T) -> Self {
+        let mut by_name: Vec<_> = all.into_iter().collect();
+        by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
+        by_name.dedup_by(|later, kept| later.0 == kept.0);
+        let mut counts = StandingCounts::default();
+        by_name.iter().for_each(|(_, standing)| counts.add(standing));
+        Self { by_name, counts }
+    }
+}
+
+/// A `Warning` for each of these clusters that could not be asked for an object which another one has.
+pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Trouble]) -> Vec<HeaderValue> {
+    let texts = clusters.iter().take(WARNINGS_MAX).map(|trouble| trouble.doubt(resource, name));
+    texts.filter_map(|text| warning_header(&text)).collect()
+}
+
+/// Why a cluster is unknown that is being read for the first time.
+const NOT_SYNCED: &str = "not synced yet";
+
+/// How many clusters are named in warnings before they are only counted.
+pub const WARNINGS_MAX: usize = 10;
+
+/// One `Warning: 299` text for each cluster that is missing or stale.
+pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
+    if standings.are_fresh() {
+        return Vec::new();
+    }
+    let resource = resource.group_resource();
+    let mut texts: Vec<String> = standings
+        .iter()
+        .filter_map(|(cluster, standing)| match standing {
+            Standing::Fresh | Standing::NoNamespace => None,
+            Standing::Stale { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} may be stale, last updated {} s ago: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
+            )),
+            Standing::Unserved { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} may be missing, it last said {} s ago that it serves none: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
+            )),
+            Standing::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
+            Standing::Unknown { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
+                since.elapsed().as_secs(),
+                without_name(reason.as_deref().unwrap_or(NOT_SYNCED), cluster)
+            )),
+        })
+        .collect();
+    if texts.len() > WARNINGS_MAX {
+        let more = texts.len() - WARNINGS_MAX;
+        texts.truncate(WARNINGS_MAX);
+        texts.push(format!("{more} more clusters: {resource} are missing or stale"));
+    }
+    texts
+}
+
+/// Texts in one, as many as clusters are named.
+pub(crate) fn shortened(texts: &[String]) -> String {
+    let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if texts.len() > WARNINGS_MAX {
+        text.push_str(&format!("; and {} more", texts.len() - WARNINGS_MAX));
+    }
+    text
+}
+
+/// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the
+/// view by configuration.
+pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
+    let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them one by one \
+             ({ONE_CLUSTER}): {}",
+            shortened(&names)
+        )
+    })
+}
+
+/// Adds a `Warning` that names clusters which are not part of the view.
+pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
+    let text = left_out_warning(resource, left_out);
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
+}
+
+/// Adds a `Warning` that names the clusters of which a watch tells nothing, because its caller may only watch there.
+pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
+    let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    let text = (!names.is_empty()).then(|| {
+        format!(
+            "you may watch {resource} and not list them in these clusters, which are missing; watch them one by one \
+             ({ONE_CLUSTER}): {}",
+            shortened(&names)
+        )
+    });
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
+}
+
+/// After how many seconds a client is to come again while clusters are unknown. Five: a list waits for 30 s before.
+const UNREAD_RETRY_AFTER: u32 = 5;
+
+/// The refusal while clusters are unknown; `None` if all are known.
+pub fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<ClusterRefusal> {
+    if standings.are_known() {
+        return None;
+    }
+    let unknown: Vec<_> = standings.iter().filter(|(_, standing)| !standing.is_known()).collect();
+    let reason = |(cluster, standing): (&ClusterName, &Standing)| match standing {
+        Standing::Unknown { reason: Some(reason), .. } => Some((cluster.clone(), Arc::clone(reason))),
+        _ => None,
+    };
+    let reasons = unknown.into_iter().take(WARNINGS_MAX).filter_map(reason).collect();
+    let (resource, clusters) = (resource.clone(), standings.unknown().cloned().collect());
+    let retry_after = if standings.is_one_unknown_for_long() { None } else { Some(UNREAD_RETRY_AFTER) };
+    Some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn name(number: usize) -> ClusterName {
+        ClusterName::new(&format!("c{number:02}")).unwrap()
+    }
+
+    fn unknown(reason: Option<&str>) -> Standing {
+        Standing::Unknown {
+            since: Instant::now(),
+            reason: reason.map(Arc::from),
+            obstacle: CollectionObstacle::Passing,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bad_clusters_are_named_up_to_ten() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let mut standings: Standings = [(ClusterName::new("good").unwrap(), Standing::Fresh)].into_iter().collect();
+        assert!(warnings(&pods, &standings).is_empty() && refusal(&pods, &standings).is_none());
+        let since = unknown(Some("unreachable: \"x\"\n"));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        for number in 0..12 {
+            standings.set(name(number), since.clone());
+        }
+        let texts = warnings(&pods, &standings);
+        assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
+        assert_eq!(
+            warning_header(&texts[0]).unwrap(),
+            "299 - \"cluster c00: pods are missing, waiting for 7 s: unreachable: \\\"x\\\"\""
+        );
+        let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
+        assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "nothing of it is obeyed");
+        // Whatever a member says, its warning is not left out.
+        let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
+        assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
+        let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &standings) else { panic!() };
+        assert_eq!((clusters.len(), reasons.len(), &reasons[0].0), (12, 10, &name(0)));
+    }
+
+    #[test]
+    fn standings_are_counted_as_they_change() {
+        let mut standings = Standings::default();
+        assert!(standings.are_fresh() && standings.are_known(), "none is in trouble where there is none");
+        for number in [1, 0] {
+            standings.set(name(number), unknown(None));
+        }
+        assert_eq!(standings.unknown().cloned().collect::<Vec<_>>(), [name(0), name(1)]);
+        assert!(!standings.suffice(Partial::Allow) && !standings.suffice(Partial::Deny));
+        standings.set(name(0), Standing::Fresh);
+        standings.set(name(1), unknown(Some("unreachable")));
+        assert!(standings.suffice(Partial::Allow) && !standings.suffice(Partial::Deny));
+        assert_eq!(standings.trouble_of(&name(0)).iter().count(), 0);
+        assert_eq!(standings.trouble_of(&name(1)).unknown().count(), 1);
+        standings.set(name(1), Standing::Fresh);
+        assert!(standings.suffice(Partial::Deny) && standings.are_fresh());
+    }
+
+    #[test]
+    fn what_was_known_is_unknown_where_it_is_not_held_any_more() {
+        let stale = || Standing::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
+        let all = |standings: [Standing; 5]| -> Arc<Standings> {
+            Arc::new(standings.into_iter().enumerate().map(|(number, standing)| (name(number), standing)).collect())
+        };
+        let held: Heads = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
+        let before = all([stale(), stale(), Standing::NoNamespace, unknown(None), stale()]);
+        let now = all([unknown(None), unknown(None), unknown(None), Standing::Fresh, Standing::Fresh]);
+        let look_again = now.after(&before, &held);
+        assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
+        assert_eq!(look_again.of(&name(4)), Some(&Standing::Fresh));
+        // What was not waited for is not known by having come since.
+        let answer = look_again.no_better_than(&before);
+        assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
+        assert!(matches!(answer.of(&name(4)), Some(Standing::Stale { .. })));
+        // One that has left is not missing.
+        assert_eq!(Arc::new(Standings::default()).after(&before, &held).unknown().count(), 0);
+    }
+}

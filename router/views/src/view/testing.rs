@@ -1,0 +1,62 @@
+//! Views for unit tests of this crate and of the router (the feature `testing`).
+#![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tributary_apimachinery::{
+    Change, ChangeType, ClusterName, GroupVersionResource, Object, ObjectDecoder, ResourceVersion, Snapshot,
+};
+use tributary_fleet::discovery::ResourceKind;
+use tributary_fleet::topology::{Fleet, MemberShareMetrics};
+use tributary_printers::Printer;
+use tributary_sharing::limits::Limits;
+
+use super::View;
+use super::news::News;
+
+impl View {
+    /// A view of pods, of no cluster.
+    pub fn for_tests() -> Arc<Self> {
+        Self::within_for_tests(&Limits::default())
+    }
+
+    /// The same within these limits.
+    pub fn within_for_tests(limits: &Limits) -> Arc<Self> {
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
+        let decoder = ObjectDecoder::new("v1", "Pod", Arc::new([]));
+        let fleet = Fleet::new(MemberShareMetrics::default(), std::collections::BTreeMap::new());
+        Self::of(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
+    }
+
+    /// Has a cluster join the log, with a pod of that version.
+    pub fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
+        let mut held = Snapshot::default();
+        held.insert(self.pod_for_tests("default", version));
+        held.set_resource_version(version);
+        self.log.write().join(cluster, held, Duration::ZERO);
+    }
+
+    /// Has a pod of a cluster in the log change to that version, and wakes those whom it concerns.
+    pub fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
+        let object = self.pod_for_tests(namespace, version);
+        let mut log = self.log.write();
+        let mut held = log.snapshot(cluster).cloned().unwrap_or_default();
+        let previous = held.insert(Arc::clone(&object));
+        held.set_resource_version(version);
+        let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
+        let changes = vec![Change { change_type, object, previous }];
+        let news = News::of(cluster, &changes, &log);
+        log.append(cluster, changes, held, Duration::ZERO);
+        drop(log);
+        self.head.advance(news);
+    }
+
+    fn pod_for_tests(&self, namespace: &str, version: ResourceVersion) -> Arc<Object> {
+        let metadata = json!({"name": "x", "namespace": namespace, "uid": "1", "resourceVersion": version.to_string()});
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string();
+        Arc::new(self.decoder.decode(pod.as_bytes()).unwrap())
+    }
+}

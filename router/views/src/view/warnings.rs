@@ -1,0 +1,90 @@
+//! What members warn of in every answer about a resource, such as that its version is deprecated, passed on with
+//! answers from memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderValue, header};
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+use tributary_answers::warnings;
+
+/// The warnings of all clusters of a view. Reading takes no lock.
+#[derive(Default)]
+pub struct Warnings {
+    said: ArcSwap<WarningSet>,
+}
+
+#[derive(Clone, Default)]
+struct WarningSet {
+    by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
+    /// As they are told.
+    together: Vec<HeaderValue>,
+}
+
+impl Warnings {
+    /// Takes over what a cluster warns of now; nothing, if it no longer does or has left.
+    pub fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
+        self.said.rcu(|said| {
+            let mut by_cluster = said.by_cluster.clone();
+            by_cluster.remove(cluster);
+            if !warnings.is_empty() {
+                by_cluster.insert(cluster.clone(), warnings.to_vec());
+            }
+            let said = by_cluster.iter().flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
+            let together = warnings::together(said);
+            Arc::new(WarningSet { by_cluster, together })
+        });
+    }
+
+    /// What a cluster warns of now.
+    pub fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
+        self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
+    }
+
+    /// Adds those of the clusters that a reader may know of to an answer. Selecting some clusters leaves none out.
+    pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
+        let said = self.said.load();
+        if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
+            return self.add_to(headers);
+        }
+        let admitted = said.by_cluster.iter().filter(|(cluster, _)| readers.admits(cluster));
+        let texts = admitted.flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
+        for warning in warnings::together(texts) {
+            headers.append(header::WARNING, warning);
+        }
+    }
+
+    /// Adds them to an answer.
+    pub fn add_to(&self, headers: &mut HeaderMap) {
+        for warning in &self.said.load().together {
+            headers.append(header::WARNING, warning.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_text_is_said_once_and_as_long_as_a_cluster_says_it() {
+        let warnings = Warnings::default();
+        let [one, two] = ["one", "two"].map(|name| ClusterName::new(name).unwrap());
+        let said = || {
+            let mut headers = HeaderMap::new();
+            warnings.add_to(&mut headers);
+            headers.get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let [a, b] = ["299 - \"a\"", "299 - \"b\""].map(HeaderValue::from_static);
+        assert!(said().is_empty());
+        warnings.set(&two, &[b.clone(), a.clone()]);
+        warnings.set(&one, std::slice::from_ref(&a));
+        assert_eq!(said(), ["299 - \"clusters one, two: a\"", "299 - \"cluster two: b\""]);
+        warnings.set(&two, &[]);
+        assert_eq!(said(), ["299 - \"cluster one: a\""]);
+        warnings.set(&one, &[]);
+        assert!(said().is_empty());
+    }
+}

@@ -1,0 +1,562 @@
+//! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what
+//! describes them has changed.
+
+mod definition;
+pub mod held_metrics;
+mod held_series;
+mod relist_counts;
+mod report;
+mod shared_tasks;
+
+use std::collections::hash_map::RandomState;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::future::join_all;
+use hashbrown::hash_map::Entry;
+use hashbrown::{Equivalent, HashMap};
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tributary_answers::refusal::LimitRefusal;
+use tributary_apimachinery::{GroupVersionResource, ObjectDecoder};
+use tributary_fleet::discovery::ResourceKind;
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::metrics::Metrics;
+use tributary_fleet::policy::Policies;
+use tributary_fleet::topology::Fleet;
+use tributary_sharing::flow::fair_share;
+use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::limits::{Limits, NAMESPACE_UNUSED_AFTER};
+
+use crate::view::View;
+use definition::{Definition, DefinitionChange};
+use shared_tasks::{SharedTask, SharedTasks};
+
+/// How often unused views and old history are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often the CRDs behind views that are in use are looked at. A change through this endpoint is seen at once, one
+/// past it after this time; the question is a GET of metadata for each.
+const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
+
+/// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it,
+/// because most clusters that do not let us read their CRDs never will.
+const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+
+/// For how long after its last use a view's CRD is looked at.
+const USED_WITHIN: Duration = Duration::from_secs(60);
+
+type ViewKey = (GroupVersionResource, Option<String>);
+
+/// The key of a view that is looked for: nothing is copied for that. It hashes as a [`ViewKey`] does, because its
+/// fields come in the same order.
+#[derive(Hash)]
+struct SoughtView<'a> {
+    resource: &'a GroupVersionResource,
+    namespace: Option<&'a str>,
+}
+
+impl Equivalent<ViewKey> for SoughtView<'_> {
+    fn equivalent(&self, (resource, namespace): &ViewKey) -> bool {
+        self.resource == resource && self.namespace == namespace.as_deref()
+    }
+}
+
+/// The views that are held. The hash has a key: clients choose the namespaces.
+type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
+
+/// A view and what it was described by.
+struct HeldView {
+    view: Arc<View>,
+    described: Described,
+    /// Of a namespace beside the view of all: who began to use it when nobody else did.
+    /// Its share is as much smaller until nobody does.
+    user: Holder,
+}
+
+/// What a view was described by.
+enum Described {
+    /// By nothing that changes.
+    BuiltIn,
+    /// By the CRD of a cluster.
+    By(Definition),
+    /// By nothing yet: no cluster has given the CRD. It is asked for again at a time, after such a pause.
+    NotYet { again: Instant, pause: Duration },
+}
+
+/// The views by resource, and by namespace where a member forbids more.
+pub struct Views {
+    fleet: Arc<Fleet>,
+    policies: Arc<ArcSwap<Policies>>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    /// Locked to write by whoever ends a view because nobody uses it: nobody can begin to meanwhile.
+    by_key: RwLock<HeldViews>,
+    /// The questions for CRDs that are under way.
+    questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
+    /// Asks for a look at the CRDs.
+    definitions: Arc<Notify>,
+}
+
+impl Views {
+    /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
+    pub fn new(
+        fleet: Arc<Fleet>,
+        policies: Arc<ArcSwap<Policies>>,
+        metrics: Arc<Metrics>,
+        limits: Limits,
+    ) -> Arc<Self> {
+        let (by_key, questions, definitions) = (RwLock::default(), SharedTasks::new(), Arc::default());
+        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, questions, definitions });
+        let weak = Arc::downgrade(&views);
+        let mut changes = views.fleet.changes();
+        tokio::spawn(async move {
+            let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { break },
+                    _ = sweep.tick() => {}
+                }
+                let Some(views) = weak.upgrade() else { break };
+                views.sweep();
+                views.end_clashing();
+                for view in views.each() {
+                    // One at a time: who is held is taken for used.
+                    if let Some(view) = view.upgrade() {
+                        view.follow_fleet();
+                        view.trim();
+                    }
+                    // Each is a walk over all clusters; others want the thread meanwhile.
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        views.follow_definitions();
+        let weak = Arc::downgrade(&views);
+        views.fleet.on_forgotten(move |cluster, successor| {
+            let Some(views) = weak.upgrade() else { return };
+            views.all().for_each(|view| view.forget_cluster(cluster, successor));
+        });
+        views
+    }
+
+    /// Looks at the CRDs of views in use, now and then and when asked.
+    fn follow_definitions(self: &Arc<Self>) {
+        let (weak, asked, mut changes) = (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
+        tokio::spawn(async move {
+            loop {
+                let at_once = tokio::select! {
+                    () = asked.notified() => true,
+                    changed = changes.changed() => if changed.is_err() { break } else { false },
+                    () = tokio::time::sleep(DEFINITION_INTERVAL) => false,
+                };
+                let Some(views) = weak.upgrade() else { break };
+                views.ask_again(at_once);
+                views.look_at_definitions().await;
+            }
+        });
+    }
+
+    /// Asks for a look at the CRDs soon: one was written through this endpoint.
+    pub fn definitions_changed(&self) {
+        self.definitions.notify_one();
+    }
+
+    /// Ends the views whose CRD has changed in what is shown or selected by. Their watches end, as they do in
+    /// kube-apiserver, and whoever comes back finds a new view.
+    async fn look_at_definitions(&self) {
+        let described: Vec<_> = {
+            let by_key = self.by_key.read();
+            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
+            let known = used.filter_map(|(key, held)| match &held.described {
+                Described::By(definition) => Some((key.clone(), definition.clone())),
+                Described::BuiltIn | Described::NotYet { .. } => None,
+            });
+            known.collect()
+        };
+        let union = self.fleet.union();
+        let looked = described.into_iter().filter_map(|(key, before)| {
+            let served = Arc::clone(union.get(&key.0)?);
+            Some(async move { (key, definition::changed(&self.fleet, &served, &before).await) })
+        });
+        for (key, now) in join_all(looked).await {
+            match now {
+                DefinitionChange::None => {}
+                DefinitionChange::Elsewhere(definition) => {
+                    if let Some(held) = self.by_key.write().get_mut(&key) {
+                        held.described = Described::By(definition);
+                    }
+                }
+                DefinitionChange::Described => {
+                    self.end(&key, "its CustomResourceDefinition has other columns or selectable fields")
+                }
+            }
+        }
+    }
+
+    /// Asks for the CRDs of views in use that no cluster gave before: once it is time, or at once.
+    fn ask_again(self: &Arc<Self>, at_once: bool) {
+        let now = Instant::now();
+        let due: Vec<_> = {
+            let by_key = self.by_key.read();
+            let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
+            let is_due = |described: &Described| matches!(described, Described::NotYet { again, .. } if at_once || *again <= now);
+            used.filter(|(_, held)| is_due(&held.described)).map(|(key, _)| key.0.clone()).collect()
+        };
+        let union = self.fleet.union();
+        for served in due.iter().filter_map(|resource| union.get(resource)) {
+            drop(self.question(served, None));
+        }
+    }
+
+    /// The running question for a CRD; starts one if none is running. If the account may not list all namespaces, the
+    /// question uses `namespace`, or a namespace with its own view.
+    fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
+        self.questions.join(&served.resource, || {
+            let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
+            let namespace = namespace.map(str::to_owned).or_else(|| self.namespace_of(&served.resource));
+            async move {
+                let found = definition::find(&fleet, &served, namespace).await;
+                if let Some(views) = views.upgrade() {
+                    views.answered(&served.resource, found.as_ref());
+                }
+                found
+            }
+        })
+    }
+
+    /// Finds a namespace that has its own view of a resource.
+    fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
+        let by_key = self.by_key.read();
+        let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);
+        of_resource.find_map(|(_, namespace)| namespace.clone())
+    }
+
+    /// Takes over what became of a question for views that were started without the answer.
+    fn answered(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
+        let mut outdated = Vec::new();
+        for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
+            let Described::NotYet { pause, .. } = held.described else { continue };
+            match found {
+                Some(found) if found.says_nothing() => held.described = Described::By(found.clone()),
+                Some(_) => outdated.push(key.clone()),
+                None => {
+                    let again = Instant::now() + pause;
+                    held.described = Described::NotYet { again, pause: (pause * 2).min(*ASK_AGAIN.end()) };
+                }
+            }
+        }
+        for key in outdated {
+            self.end(&key, "its columns and selectable fields were found");
+        }
+    }
+
+    /// Ends the views that hold another kind or scope than the clusters have by now.
+    fn end_clashing(&self) {
+        let union = self.fleet.union();
+        let clashes = |(key, held): (&ViewKey, &HeldView)| {
+            let served = union.get(&key.0)?;
+            (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
+        };
+        let clashing: Vec<_> = self.by_key.read().iter().filter_map(clashes).collect();
+        for key in clashing {
+            self.end(&key, "it has another kind or scope now");
+        }
+    }
+
+    fn end(&self, key: &ViewKey, reason: &str) {
+        let ended = self.by_key.write().remove(key);
+        if let Some(held) = ended {
+            tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
+            self.end_parts(&held.view);
+            held.view.end();
+        }
+    }
+
+    /// Ends the views of single namespaces that are fed by a view which ends.
+    fn end_parts(&self, whole: &Arc<View>) {
+        let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
+        let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
+        parts.iter().for_each(|(_, held)| held.view.end());
+    }
+
+    /// All views, those of all namespaces before those of one that they feed.
+    fn each(&self) -> Vec<Weak<View>> {
+        let by_key = self.by_key.read();
+        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
+        wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
+    }
+
+    /// All views, one after the other: who is held is taken for used.
+    pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
+        self.each().into_iter().filter_map(|view| view.upgrade())
+    }
+
+    /// The view of a resource, if it is held. Cost: one hash, and a lock that readers share; nothing is allocated.
+    pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
+        let sought = SoughtView { resource, namespace };
+        let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
+        view.begin();
+        Some(view)
+    }
+
+    /// The view of a resource; starts it if needed. The first read of a custom resource, in the namespace `read` or in
+    /// all, waits up to 2 s for its CRD.
+    pub async fn get_or_start(
+        self: &Arc<Self>,
+        served: &ServedResource,
+        namespace: Option<&str>,
+        read: Option<&str>,
+    ) -> Arc<View> {
+        let found = self.get(&served.resource, namespace);
+        if let Some(view) = found.filter(|view| is_of_kind(view, served)) {
+            view.touch();
+            return view;
+        }
+        // Two who ask at once may both get this far; the second to have its description takes the first one's view.
+        let described = self.described(served, read).await;
+        let definition = match &described {
+            Described::By(definition) => Some(definition),
+            Described::BuiltIn | Described::NotYet { .. } => None,
+        };
+        let description = definition::describe(&served.resource, definition);
+        let kind = ResourceKind {
+            resource: served.resource.clone(),
+            kind: served.description.kind().into(),
+            namespaced: served.description.namespaced(),
+            printer: description.printer,
+        };
+        let api_version = served.resource.group_version().to_string();
+        let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
+        let namespace = namespace.map(str::to_owned);
+        let new = || {
+            let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
+            let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
+            let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
+            HeldView { view, described, user: Holder::Unknown }
+        };
+        let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {
+            Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
+            Entry::Occupied(mut outdated) => {
+                let held = new();
+                (Arc::clone(&held.view), Some(outdated.insert(held).view))
+            }
+            Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
+        };
+        // Not under the lock: it is a walk over all clusters, and others want their views meanwhile.
+        view.begin();
+        if let Some(outdated) = outdated {
+            self.end_parts(&outdated);
+            outdated.end();
+        }
+        view
+    }
+
+    /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes
+    /// the place of the one that was used least lately. Those that are used are shared among clients as
+    /// [`fair_share`] says.
+    ///
+    /// # Errors
+    /// 429 that names the bound, where this client's share of it is being read or watched.
+    pub fn get_or_start_part(
+        &self,
+        whole: &Arc<View>,
+        namespace: &str,
+        user: Holder,
+    ) -> Result<Arc<View>, LimitRefusal> {
+        let view = self.get_or_insert_part(whole, namespace, user)?;
+        // Not under the lock, as above.
+        view.begin();
+        Ok(view)
+    }
+
+    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, LimitRefusal> {
+        let resource = &whole.kind.resource;
+        let sought = SoughtView { resource, namespace: Some(namespace) };
+        if let Some(used) = self.part_in_use(whole, &sought) {
+            used.touch();
+            return Ok(used);
+        }
+        // Dropped outside of the lock: the end of a view ends its cachers.
+        let mut ended = None;
+        let mut by_key = self.by_key.write();
+        let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
+        let is_used = known.is_some_and(|held| !is_unused(&held.view));
+        if !is_used {
+            let used = Used::of(&by_key, resource, user, |_| true);
+            if !used.leave_room_in(self.limits.namespace_views) {
+                let (resource, max) = (resource.clone(), self.limits.namespace_views);
+                return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
+            }
+        }
+        if let Some(held) = by_key.get_mut(&sought).filter(|held| held.view.is_part_of(whole)) {
+            if !is_used {
+                held.user = user;
+            }
+            held.view.touch();
+            return Ok(Arc::clone(&held.view));
+        }
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        if parts.clone().count() >= self.limits.namespace_views {
+            let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
+            // There is one, because not all are used.
+            if let Some(least) = unused.map(|(key, _)| key.clone()) {
+                ended = by_key.remove(&least);
+            }
+        }
+        let view = View::part_of(whole, namespace, &self.limits);
+        let key = (resource.clone(), Some(namespace.to_owned()));
+        let outdated = by_key.insert(key, HeldView { view: Arc::clone(&view), described: Described::BuiltIn, user });
+        drop(by_key);
+        if let Some(outdated) = &outdated {
+            outdated.view.end();
+        }
+        drop((ended, outdated));
+        Ok(view)
+    }
+
+    /// The view of one namespace beside that view of all, if others read or watch it: whoever joins them takes no
+    /// further part of what clients share.
+    fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
+        let by_key = self.by_key.read();
+        let view = &by_key.get(sought)?.view;
+        (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
+    }
+
+    /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held,
+    /// though it is watched, and says whether there was one, and one is enough. It is one that the same client
+    /// began, if there is any. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
+    pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
+        let resource = &whole.kind.resource;
+        let (own, others): (Vec<_>, Vec<_>) = {
+            let by_key = self.by_key.read();
+            let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
+            parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
+        };
+        // Looked at without the lock: it takes those of other views.
+        let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
+        let Some(idle) = parts.find(is_idle) else { return false };
+        let mut by_key = self.by_key.write();
+        let without = Used::of(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
+        if !without.leave_room_in(self.limits.namespace_views) {
+            return false;
+        }
+        let ended = match by_key.entry((resource.clone(), idle.namespace.clone())) {
+            Entry::Occupied(held) if Arc::ptr_eq(&held.get().view, &idle) => Some(held.remove()),
+            _ => None,
+        };
+        drop(by_key);
+        idle.end();
+        ended.is_some()
+    }
+
+    async fn described(self: &Arc<Self>, served: &ServedResource, read: Option<&str>) -> Described {
+        if !definition::is_custom(&served.resource) {
+            return Described::BuiltIn;
+        }
+        match timeout(definition::DESCRIBED_WITHIN, self.question(served, read)).await {
+            Ok(Some(Some(definition))) => Described::By(definition),
+            _ => Described::NotYet { again: Instant::now() + *ASK_AGAIN.start(), pause: *ASK_AGAIN.start() },
+        }
+    }
+
+    fn sweep(&self) {
+        let is_over = |held: &HeldView| {
+            let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
+            held.view.idle() > unused_after && is_unused(&held.view)
+        };
+        // Dropped outside of the lock: the end of a view ends its cachers.
+        let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
+        drop(unused);
+    }
+}
+
+/// Whether nobody holds a view but its place here: no request, no watch, and no view of a namespace that it feeds.
+fn is_unused(view: &Arc<View>) -> bool {
+    Arc::strong_count(view) == 1
+}
+
+/// How many namespaces of a resource are being read or watched beside the view of all.
+#[derive(Clone, Copy)]
+struct Used {
+    all: usize,
+    /// Those of one client.
+    own: usize,
+}
+
+impl Used {
+    fn of(
+        by_key: &HeldViews,
+        resource: &GroupVersionResource,
+        user: Holder,
+        counts: impl Fn(&Arc<View>) -> bool,
+    ) -> Self {
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        let used = parts.filter(|(_, held)| !is_unused(&held.view) && counts(&held.view));
+        used.fold(Self { all: 0, own: 0 }, |Self { all, own }, (_, held)| Self {
+            all: all + 1,
+            own: own + usize::from(held.user == user),
+        })
+    }
+
+    /// Whether the client may use one more.
+    fn leave_room_in(self, max: usize) -> bool {
+        fair_share::has_room(max, 1, self.all, self.own, 1)
+    }
+}
+
+/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it
+/// holds it itself: the policy may have named a namespace since, which was held beside the view of all.
+fn is_of_kind(view: &View, served: &ServedResource) -> bool {
+    view.kind.nature() == served.description.nature() && !view.is_part()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::hash::BuildHasher;
+
+    use allocation_counter::measure;
+
+    use super::*;
+    use tributary_fleet::topology::MemberShareMetrics;
+
+    #[tokio::test]
+    async fn a_view_that_is_held_is_found_and_nothing_is_allocated_for_that() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
+        let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
+        let part = View::part_of(&whole, "shop", &Limits::default());
+        let held = [(None, whole), (Some("shop"), part)];
+        for (namespace, view) in &held {
+            let view = HeldView { view: Arc::clone(view), described: Described::BuiltIn, user: Holder::Unknown };
+            views.by_key.write().insert((pods.clone(), namespace.map(str::to_owned)), view);
+            // The first who asks has it begin.
+            assert!(views.get(&pods, *namespace).is_some());
+        }
+        for (namespace, view) in &held {
+            let mut found = None;
+            let counted = measure(|| found = views.get(&pods, *namespace));
+            assert!(found.is_some_and(|found| Arc::ptr_eq(&found, view)), "{namespace:?}");
+            assert_eq!(counted.count_total, 0, "{namespace:?}");
+        }
+        for (resource, namespace) in [("pods", Some("")), ("pods", Some("shops")), ("nodes", None)] {
+            let resource = GroupVersionResource::new("", "v1", resource);
+            assert!(views.get(&resource, namespace).is_none(), "{resource} in {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_for_hashes_as_the_key_that_it_is_equivalent_to() {
+        let hasher = RandomState::new();
+        let resource = GroupVersionResource::new("apps", "v1", "deployments");
+        for namespace in [None, Some(""), Some("shop")] {
+            let (sought, key) =
+                (SoughtView { resource: &resource, namespace }, (resource.clone(), namespace.map(str::to_owned)));
+            assert!(sought.equivalent(&key));
+            assert_eq!(hasher.hash_one(&sought), hasher.hash_one(&key), "{namespace:?}");
+        }
+    }
+}

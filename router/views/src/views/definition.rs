@@ -1,0 +1,431 @@
+//! Printer columns and selectable fields of a resource: built in, or read from the CRD of a cluster.
+//!
+//! The CRD of one cluster counts: the first cluster by name that lets Tributary read it, as long as the cluster serves
+//! the resource. The first read does not wait for a thousand clusters that forbid it: it shows names and ages, and the
+//! view starts anew when a CRD is found.
+//!
+//! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
+//! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column includes
+//! its JSONPath, unless the CRD has a description of its own; then the column is left out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use http::{Request, StatusCode, header};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::time::timeout;
+use tributary_apimachinery::json::null_is_default;
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, SelectableField, selectable_fields};
+use tributary_printers::{ColumnDefinition, Printer};
+use tributary_sharing::body;
+
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Fleet;
+
+/// How long a member may take to give a CRD before it is passed over. 1 s: many round trips to the other end of the
+/// world, and half of what a first read waits.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many members are asked for a CRD at once.
+const ASKED_AT_ONCE: usize = 8;
+
+/// How long the first read of a custom resource waits for its CRD.
+pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
+
+/// How a resource is shown and selected.
+pub(super) struct Description {
+    pub(super) printer: Printer,
+    pub(super) fields: Arc<[SelectableField]>,
+}
+
+/// The part of one cluster's CRD that a view was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Definition {
+    cluster: ClusterName,
+    source: DefinitionSource,
+    version: DefinitionVersion,
+}
+
+/// The source of a definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DefinitionSource {
+    /// A CRD with this uid and generation, which change with each change of its spec.
+    Stored(DefinitionState),
+    /// A Table; of this namespace if the account may not list all.
+    Shown { namespace: Option<String> },
+}
+
+/// What has become of a [`Definition`].
+pub(super) enum DefinitionChange {
+    /// Nothing that matters, or nothing is known.
+    None,
+    /// The CRD has changed, or another cluster's counts, but it says the same.
+    Elsewhere(Definition),
+    /// The columns or fields are others.
+    Described,
+}
+
+/// Whether a resource is described by a CRD, if by anything. Only the groups of CRDs have a dot that are not built in.
+pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
+    Printer::for_resource(resource).is_none() && resource.group.contains('.')
+}
+
+/// Describes a resource: as its CRD does, if one was found.
+pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
+    match (Printer::for_resource(resource), definition) {
+        (None, Some(Definition { version, .. })) => {
+            Description { printer: version.printer(), fields: version.fields() }
+        }
+        (printer, _) => Description {
+            printer: printer.unwrap_or_else(Printer::default_columns),
+            fields: selectable_fields(resource),
+        },
+    }
+}
+
+impl Definition {
+    /// Whether a view that was started without it shows and selects as it says.
+    pub(super) fn says_nothing(&self) -> bool {
+        self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
+    }
+}
+
+/// What has become of a definition.
+pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
+    if served.clusters.contains(&before.cluster) {
+        let has_changed = timeout(ANSWER_WITHIN, has_changed(fleet, served, before));
+        if !has_changed.await.unwrap_or_default() {
+            return DefinitionChange::None;
+        }
+    }
+    let namespace = match &before.source {
+        DefinitionSource::Shown { namespace } => namespace.clone(),
+        DefinitionSource::Stored(_) => None,
+    };
+    match find(fleet, served, namespace).await {
+        Some(now) if now.version != before.version => DefinitionChange::Described,
+        Some(now) if now != *before => DefinitionChange::Elsewhere(now),
+        _ => DefinitionChange::None,
+    }
+}
+
+/// Asks the cluster of a definition whether it has changed.
+async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
+    match &before.source {
+        DefinitionSource::Stored(state) => {
+            let text = get(fleet, &before.cluster, &definition_path(served), METADATA_ALONE).await;
+            let known = text.and_then(|text| serde_json::from_slice::<DefinitionObject<IgnoredAny>>(&text).ok());
+            known.is_some_and(|known| known.metadata != *state)
+        }
+        DefinitionSource::Shown { namespace } => {
+            let columns = read_table_columns(fleet, &before.cluster, served, namespace.as_deref()).await;
+            columns.is_some_and(|columns| columns != before.version.additional_printer_columns)
+        }
+    }
+}
+
+/// Finds the CRD of the first cluster, by name, that allows to read it; or else the columns and fields that the first
+/// cluster shows, in a namespace if the account may not list all. Has no time limit; dropping the future is safe.
+pub(super) async fn find(
+    fleet: &Arc<Fleet>,
+    served: &Arc<ServedResource>,
+    namespace: Option<String>,
+) -> Option<Definition> {
+    let stored = |cluster: &ClusterName| {
+        let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
+        async move { read_stored_definition(&fleet, cluster, &served).await }.boxed()
+    };
+    if let Some(stored) = first(served.clusters.iter().map(stored).collect()).await {
+        return Some(stored);
+    }
+    let shown = |cluster: &ClusterName| {
+        let (fleet, served, cluster) = (Arc::clone(fleet), Arc::clone(served), cluster.clone());
+        let namespace = namespace.clone();
+        async move { read_shown_definition(&fleet, cluster, &served, namespace).await }.boxed()
+    };
+    let shown = first(served.clusters.iter().map(shown).collect()).await?;
+    let (resource, cluster) = (&served.resource, &shown.cluster);
+    tracing::info!(%resource, %cluster, "no cluster gives the CRD; the columns are those of a Table whose paths are known");
+    Some(shown)
+}
+
+/// Reads the columns and fields that a cluster shows to users without rights to its CRD.
+async fn read_shown_definition(
+    fleet: &Fleet,
+    cluster: ClusterName,
+    served: &ServedResource,
+    namespace: Option<String>,
+) -> Option<Definition> {
+    let (columns, namespace) = match read_table_columns(fleet, &cluster, served, None).await {
+        Some(columns) => (columns, None),
+        None => (read_table_columns(fleet, &cluster, served, Some(namespace.as_deref()?)).await?, namespace),
+    };
+    let version = DefinitionVersion {
+        name: served.resource.version.to_string(),
+        additional_printer_columns: columns,
+        selectable_fields: read_document_fields(fleet, &cluster, served).await.unwrap_or_default(),
+    };
+    Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
+}
+
+/// The columns of a Table with known paths; `None` without any.
+async fn read_table_columns(
+    fleet: &Fleet,
+    cluster: &ClusterName,
+    served: &ServedResource,
+    namespace: Option<&str>,
+) -> Option<Vec<ColumnDefinition>> {
+    let path = format!("{}?limit=1&includeObject=None", served.resource.path(namespace));
+    columns_of_table(&get(fleet, cluster, &path, TABLE).await?)
+}
+
+fn columns_of_table(text: &[u8]) -> Option<Vec<ColumnDefinition>> {
+    let table: Table = serde_json::from_slice(text).ok()?;
+    let columns: Vec<_> =
+        table.column_definitions.into_iter().filter_map(ColumnDefinition::from_table_column).collect();
+    (table.kind == "Table" && !columns.is_empty()).then_some(columns)
+}
+
+/// Reads the selectable fields from the OpenAPI document of the version.
+///
+/// Source: `buildSelectableFields` in `k8s.io/apiextensions-apiserver`.
+async fn read_document_fields(
+    fleet: &Fleet,
+    cluster: &ClusterName,
+    served: &ServedResource,
+) -> Option<Vec<SelectableFieldPath>> {
+    let GroupVersion { group, version } = served.resource.group_version();
+    let path = format!("/openapi/v3/apis/{group}/{version}");
+    let document = get(fleet, cluster, &path, "application/json").await?;
+    fields_of_document(&document, &served.resource, served.description.kind())
+}
+
+fn fields_of_document(text: &[u8], resource: &GroupVersionResource, kind: &str) -> Option<Vec<SelectableFieldPath>> {
+    let document: OpenApiDocument = serde_json::from_slice(text).ok()?;
+    let is_of_kind = |schema: &OpenApiSchema| {
+        let mut kinds = schema.kinds.iter();
+        kinds.any(|own| own.kind == kind && own.group == *resource.group && own.version == *resource.version)
+    };
+    let schema = document.components.schemas.into_values().find(is_of_kind)?;
+    let of_path = |field: OpenApiField| SelectableFieldPath { json_path: field.field_path };
+    Some(schema.fields.into_iter().map(of_path).collect())
+}
+
+async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &ServedResource) -> Option<Definition> {
+    let text = get(fleet, &cluster, &definition_path(served), "application/json").await?;
+    let definition = serde_json::from_slice::<DefinitionObject<DefinitionSpec>>(&text).ok()?;
+    let mut versions = definition.spec.into_iter().flat_map(|spec| spec.versions);
+    let version = versions.find(|version| *version.name == *served.resource.version)?;
+    Some(Definition { cluster, source: DefinitionSource::Stored(definition.metadata), version })
+}
+
+/// The first answer that there is, in the order of the questions. A handful is put at once,
+/// and each passed over after its time.
+async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
+    let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
+    let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));
+    given.next().await
+}
+
+fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFuture<'static, Option<T>> {
+    async move { timeout(ANSWER_WITHIN, question).await.ok().flatten() }.boxed()
+}
+
+/// The path of the CRD.
+fn definition_path(served: &ServedResource) -> String {
+    let GroupVersionResource { group, resource, .. } = &served.resource;
+    format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource}.{group}")
+}
+
+async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static str) -> Option<Bytes> {
+    let cluster = fleet.cluster(cluster).filter(|cluster| cluster.problem().is_none())?;
+    let request = Request::get(path).header(header::ACCEPT, accept).body(body::empty()).ok()?;
+    let answer = body::send(cluster.transport().ok()?, request).await.ok()?;
+    if answer.status() != StatusCode::OK {
+        return None;
+    }
+    body::whole(answer.into_body()).await.ok()
+}
+
+/// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
+#[derive(Deserialize)]
+struct DefinitionObject<S> {
+    metadata: DefinitionState,
+    // Metadata alone has none.
+    spec: Option<S>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct DefinitionState {
+    uid: String,
+    generation: u64,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    #[serde(default, deserialize_with = "null_is_default")]
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinitionVersion {
+    name: String,
+    #[serde(default, deserialize_with = "null_is_default")]
+    additional_printer_columns: Vec<ColumnDefinition>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    selectable_fields: Vec<SelectableFieldPath>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SelectableFieldPath {
+    json_path: String,
+}
+
+/// A `metav1.Table` without its rows.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Table {
+    kind: String,
+    #[serde(default)]
+    column_definitions: Vec<ColumnDefinition>,
+}
+
+/// The part of an OpenAPI v3 document with the selectable fields of kinds.
+#[derive(Deserialize)]
+struct OpenApiDocument {
+    #[serde(default)]
+    components: OpenApiComponents,
+}
+
+#[derive(Default, Deserialize)]
+struct OpenApiComponents {
+    #[serde(default)]
+    schemas: BTreeMap<String, OpenApiSchema>,
+}
+
+#[derive(Deserialize)]
+struct OpenApiSchema {
+    #[serde(rename = "x-kubernetes-group-version-kind", default)]
+    kinds: Vec<OpenApiKind>,
+    #[serde(rename = "x-kubernetes-selectable-fields", default)]
+    fields: Vec<OpenApiField>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OpenApiKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenApiField {
+    field_path: String,
+}
+
+impl DefinitionVersion {
+    fn printer(&self) -> Printer {
+        let (printer, invalid) = Printer::custom(&self.additional_printer_columns);
+        if let Some(error) = invalid {
+            tracing::warn!(%error, "a printer column of the CRD cannot be used; the columns before it are printed");
+        }
+        printer
+    }
+
+    fn fields(&self) -> Arc<[SelectableField]> {
+        let paths = self.selectable_fields.iter().map(|field| field.json_path.trim_start_matches('.'));
+        paths.map(SelectableField::dotted).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_table_gives_the_columns_with_known_paths() {
+        let columns = |text: &str| {
+            let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
+            columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
+        };
+        let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[
+            {"name":"Name","type":"string","format":"name","description":"Name must be unique","priority":0},
+            {"name":"Colour","type":"string","format":"","description":"Custom resource definition column (in JSONPath format): .spec.colour","priority":0},
+            {"name":"Size","type":"integer","format":"","description":"How large it is","priority":0},
+            {"name":"Age","type":"date","format":"","description":"How old it is","priority":0}],"rows":[{"cells":["a","red",1,"2d"]}]}"#;
+        let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+        assert_eq!(columns(table), [pair("Colour", ".spec.colour"), pair("Age", ".metadata.creationTimestamp")]);
+        // The default columns of an aggregated server, and an answer that is no Table.
+        let created = r#"{"kind":"Table","columnDefinitions":[{"name":"Created At","type":"date","format":"",
+            "description":"CreationTimestamp is","priority":0}]}"#;
+        for none in [created, r#"{"kind":"BarList","items":[]}"#, "{", r#"{"kind":"Table","columnDefinitions":null}"#] {
+            assert_eq!(columns(none), [], "{none}");
+        }
+    }
+
+    #[test]
+    fn an_openapi_document_gives_the_selectable_fields_of_a_kind() {
+        let resource = GroupVersionResource::new("cols.example", "v1", "bars");
+        let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
+            "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
+                "x-kubernetes-selectable-fields":[{"fieldPath":"spec.colour"},{"fieldPath":"spec.size"}]},
+            "example.cols.v1.BarList":{"x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"BarList"}]},
+            "other":{"type":"object"}}}}"#;
+        let fields = |text: &str, kind: &str| {
+            let fields = fields_of_document(text.as_bytes(), &resource, kind).unwrap_or_default();
+            fields.into_iter().map(|field| field.json_path).collect::<Vec<_>>()
+        };
+        assert_eq!(fields(document, "Bar"), ["spec.colour", "spec.size"]);
+        for (text, kind) in [(document, "BarList"), (document, "Foo"), ("{}", "Bar"), ("[", "Bar")] {
+            assert!(fields(text, kind).is_empty(), "{kind} in {text}");
+        }
+    }
+
+    /// Clusters that answer after so many milliseconds, and what.
+    fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
+        let question = |number| {
+            let (wait, answer) = ask(number);
+            async move {
+                match wait {
+                    Some(wait) => tokio::time::sleep(Duration::from_millis(wait)).await,
+                    None => std::future::pending().await,
+                }
+                answer
+            }
+            .boxed()
+        };
+        (0..count).map(question).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handful_of_clusters_is_asked_at_once_and_the_first_by_name_counts() {
+        let begun = Instant::now();
+        // The one behind it answers sooner.
+        let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
+        assert_eq!(first(questions(1000, ask)).await, Some(804));
+        assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_that_hang_are_passed_over_together() {
+        let begun = Instant::now();
+        let ask = |number| ((number >= 7).then_some(0), Some(number));
+        assert_eq!(first(questions(20, ask)).await, Some(7));
+        assert!(begun.elapsed() >= ANSWER_WITHIN && begun.elapsed() < ANSWER_WITHIN * 2, "{:?}", begun.elapsed());
+    }
+}

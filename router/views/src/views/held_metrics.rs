@@ -1,0 +1,214 @@
+//! What is held in the metrics, read when they are asked for: of the same reports as everything that shows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use tributary_fleet::report::{CollectionReport, CollectionState, ResourceReport};
+use tributary_proxy::ClusterClient;
+use tributary_sharing::gauges::gauges;
+
+use super::Views;
+use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
+use super::relist_counts::RelistCounts;
+
+/// Tells of each resource, and of each resource of each cluster, what is held.
+pub struct HeldMetrics {
+    views: Weak<Views>,
+    relists: Mutex<RelistCounts>,
+}
+
+impl HeldMetrics {
+    /// Of these views, for as long as there are any.
+    pub fn of(views: &Arc<Views>) -> Self {
+        Self { views: Arc::downgrade(views), relists: Mutex::default() }
+    }
+
+    /// For how many seconds each cluster has said nothing.
+    fn heard_seconds(&self) -> BTreeMap<String, u64> {
+        let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
+        let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
+        let heard = clusters.filter_map(|(name, cluster)| {
+            let heard = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer)?;
+            Some((name.to_string(), heard.as_secs()))
+        });
+        heard.collect()
+    }
+
+    fn reports(&self) -> (Vec<ResourceReport>, Vec<CollectionReport>) {
+        let (mut resources, mut collections) = (Vec::new(), Vec::new());
+        for view in self.views.upgrade().iter().flat_map(|views| views.all()) {
+            collections.extend(view.collection_reports());
+            if !view.is_part() {
+                resources.push(view.resource_report());
+            }
+        }
+        (resources, collections)
+    }
+}
+
+impl fmt::Debug for HeldMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeldMetrics")
+    }
+}
+
+/// What is told of a resource of a cluster.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct HeldCollection {
+    objects: u64,
+    /// Where namespaces are read one by one, all of them count.
+    is_behind: bool,
+    /// In seconds, of the oldest; `None` where nothing is held.
+    age: Option<u64>,
+}
+
+/// The clusters of which nothing is held of a resource.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UnreadClusters<'a> {
+    /// They forbid it, which may be as it is meant: where they allow single namespaces, these are read.
+    forbidden: BTreeSet<&'a str>,
+    /// For whatever other reason.
+    unknown: BTreeSet<&'a str>,
+}
+
+/// What is told of all collections.
+#[derive(Debug, Default)]
+struct HeldCollections<'a> {
+    by_cluster: BTreeMap<CollectionLabels, HeldCollection>,
+    unread: BTreeMap<NamedResourceLabels, UnreadClusters<'a>>,
+}
+
+impl<'a> HeldCollections<'a> {
+    /// `heard` has for how many seconds each cluster has said nothing.
+    fn of(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
+        let mut held = Self::default();
+        for collection in collections {
+            let of_cluster = held.by_cluster.entry(own.of_collection(collection)).or_default();
+            of_cluster.objects += collection.objects;
+            of_cluster.is_behind |= collection.is_behind();
+            let unread = held.unread.entry(own.of_its_resource(collection)).or_default();
+            let age = match collection.state {
+                CollectionState::Current => heard.get(&collection.cluster).copied().unwrap_or_default(),
+                CollectionState::Stale => collection.seconds,
+                CollectionState::Unknown => {
+                    let clusters = if collection.forbidden { &mut unread.forbidden } else { &mut unread.unknown };
+                    clusters.insert(&collection.cluster);
+                    continue;
+                }
+            };
+            of_cluster.age = of_cluster.age.max(Some(age));
+        }
+        held
+    }
+}
+
+/// A gauge of what is held of one kind, with its help.
+type HeldGauge<Held, Value> = (&'static str, &'static str, fn(&Held) -> Value);
+
+const OF_RESOURCES: [HeldGauge<ResourceReport, u64>; 3] = [
+    ("tributary_history_bytes", "Bytes of remembered changes, all clusters together", |it| it.history_bytes),
+    ("tributary_encodings_bytes", "Bytes of encoded watch events that watchers share", |it| it.encodings_bytes),
+    ("tributary_repeated_names", "Names (with their namespace) that objects of several clusters have", |it| {
+        it.repeated_names
+    }),
+];
+
+const OF_COLLECTIONS: [HeldGauge<HeldCollection, Option<u64>>; 3] = [
+    ("tributary_cached_objects", "Objects held per cluster and resource", |it| Some(it.objects)),
+    ("tributary_cacher_synced", "1 where the objects of a resource in a cluster are complete and up to date", |it| {
+        Some(u64::from(!it.is_behind))
+    }),
+    (
+        "tributary_collection_age_seconds",
+        "Age of what is held, where something is: since its changes ceased, or its cluster was last heard",
+        |it| it.age,
+    ),
+];
+
+impl Collector for HeldMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (resources, collections) = self.reports();
+        let own = OwnSeries::of(&resources, &collections);
+        for (name, help, value) in OF_RESOURCES {
+            let mut sums: BTreeMap<ResourcePartLabels, u64> = BTreeMap::new();
+            resources.iter().for_each(|it| *sums.entry(own.of_resource(it)).or_default() += value(it));
+            gauges(&mut encoder, name, help, sums.iter().map(|(labels, sum)| (labels, *sum)))?;
+        }
+        let held = HeldCollections::of(&collections, &own, &self.heard_seconds());
+        for (name, help, value) in OF_COLLECTIONS {
+            let values = held.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
+            gauges(&mut encoder, name, help, values)?;
+        }
+        let help = "Clusters of which a resource has never been read, and that do not forbid it";
+        let unknown = held.unread.iter().map(|(labels, it)| (labels, it.unknown.len() as u64));
+        gauges(&mut encoder, "tributary_unknown_clusters", help, unknown)?;
+        let help = "Clusters that forbid to list a resource, or a namespace of it that is read by itself";
+        let forbidden = held.unread.iter().map(|(labels, it)| (labels, it.forbidden.len() as u64));
+        gauges(&mut encoder, "tributary_forbidden_clusters", help, forbidden)?;
+        let help = "Complete lists taken anew, because changes were lost";
+        let mut family = encoder.encode_descriptor("tributary_relists", help, None, MetricType::Counter)?;
+        let mut relists = self.relists.lock();
+        for (labels, count) in relists.update(&collections, &own) {
+            ConstCounter::new(*count).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collection(cluster: &str, namespace: Option<&str>, state: CollectionState) -> CollectionReport {
+        CollectionReport {
+            cluster: cluster.to_owned(),
+            resource: "pods".to_owned(),
+            namespace: namespace.map(str::to_owned),
+            state,
+            objects: 10,
+            seconds: 7,
+            ..CollectionReport::default()
+        }
+    }
+
+    #[test]
+    fn what_a_cluster_forbids_is_not_unknown() {
+        use CollectionState::{Current, Unknown};
+        let forbidden = CollectionReport { forbidden: true, ..collection("namespaces-only", None, Unknown) };
+        let collections = [
+            forbidden,
+            collection("namespaces-only", Some("mine"), Current),
+            collection("out-of-reach", None, Unknown),
+            collection("well", None, Current),
+        ];
+        let heard = BTreeMap::from([("well".to_owned(), 3)]);
+        let own = OwnSeries::of(&[], &collections);
+        let held = HeldCollections::of(&collections, &own, &heard);
+        let unread = held.unread.values().next().unwrap();
+        assert_eq!(unread.unknown, BTreeSet::from(["out-of-reach"]));
+        assert_eq!(unread.forbidden, BTreeSet::from(["namespaces-only"]));
+        let told: Vec<_> =
+            held.by_cluster.iter().map(|(labels, it)| (&*labels.cluster, it.is_behind, it.age)).collect();
+        assert_eq!(told, [("namespaces-only", true, Some(0)), ("out-of-reach", true, None), ("well", false, Some(3))]);
+    }
+
+    #[test]
+    fn what_is_told_together_is_as_old_as_the_oldest_of_it() {
+        use CollectionState::{Current, Stale};
+        let collections = [
+            collection("a", Some("x"), Current),
+            collection("a", Some("y"), Stale),
+            collection("a", Some("z"), Current),
+        ];
+        let heard = BTreeMap::from([("a".to_owned(), 2)]);
+        let held = HeldCollections::of(&collections, &OwnSeries::of(&[], &collections), &heard);
+        let told: Vec<_> = held.by_cluster.values().collect();
+        assert_eq!(told, [&HeldCollection { objects: 30, is_behind: true, age: Some(7) }]);
+    }
+}

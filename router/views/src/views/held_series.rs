@@ -1,0 +1,190 @@
+//! Which resources have series of their own in the metrics of what is held. Clusters define resources, and clients
+//! choose which of them are held: neither makes series without end. What is beyond the bounds is told together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use tributary_apimachinery::GroupVersionResource;
+
+use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
+use tributary_fleet::report::{CollectionReport, ResourceReport};
+
+/// How many series there are at most of each metric of resources of clusters, but for one more of each cluster: 60,000,
+/// as many as 1,000 clusters have with the 60 resources that each has built in. A series is some 100 bytes of text.
+const COLLECTION_SERIES_MAX: usize = 60_000;
+
+/// The labels of a resource in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct CollectionLabels {
+    /// The member cluster.
+    pub(super) cluster: String,
+    /// The resource as kubectl names it.
+    pub(super) resource: String,
+}
+
+/// The labels of a resource in all clusters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct NamedResourceLabels {
+    /// The resource as kubectl names it.
+    pub(super) resource: String,
+}
+
+/// The labels of a resource in all clusters, by its parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct ResourcePartLabels {
+    /// The API group.
+    pub(super) group: String,
+    /// The version.
+    pub(super) version: String,
+    /// The plural resource.
+    pub(super) resource: String,
+}
+
+/// The resources that have series of their own, as kubectl names them.
+#[derive(Debug)]
+pub(super) struct OwnSeries(BTreeSet<String>);
+
+impl OwnSeries {
+    /// Of what is held now. The same resources have series of their own wherever the same is held: Kubernetes' own come
+    /// first, since no CustomResourceDefinition can take their names, and then the others, both by name.
+    ///
+    /// Cost: one look at each collection.
+    pub(super) fn of(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
+        Self::within(RESOURCES_MAX, COLLECTION_SERIES_MAX, resources, collections)
+    }
+
+    /// The same with other bounds: so many resources at most, and so many series of them in all clusters.
+    fn within(
+        resources_max: usize,
+        series_max: usize,
+        resources: &[ResourceReport],
+        collections: &[CollectionReport],
+    ) -> Self {
+        let mut clusters: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for resource in resources {
+            clusters.entry(named(resource)).or_default();
+        }
+        for CollectionReport { cluster, resource, .. } in collections {
+            if let Some(of_resource) = clusters.get_mut(resource) {
+                of_resource.insert(cluster);
+            } else {
+                clusters.insert(resource.clone(), BTreeSet::from([&**cluster]));
+            }
+        }
+        let mut ranked: Vec<(String, usize)> =
+            clusters.into_iter().map(|(resource, clusters)| (resource, clusters.len())).collect();
+        // It keeps the order of names among equals.
+        ranked.sort_by_key(|(resource, _)| !is_built_in(resource));
+        let mut series = 0;
+        let own = ranked.into_iter().take(resources_max).take_while(|(_, clusters)| {
+            series += clusters;
+            series <= series_max
+        });
+        Self(own.map(|(resource, _)| resource).collect())
+    }
+
+    /// The labels of a resource of a cluster.
+    pub(super) fn of_collection(&self, collection: &CollectionReport) -> CollectionLabels {
+        CollectionLabels { cluster: collection.cluster.clone(), resource: self.label(&collection.resource).to_owned() }
+    }
+
+    /// The labels of a collection's resource in all clusters.
+    pub(super) fn of_its_resource(&self, collection: &CollectionReport) -> NamedResourceLabels {
+        NamedResourceLabels { resource: self.label(&collection.resource).to_owned() }
+    }
+
+    /// The labels of a resource in all clusters.
+    pub(super) fn of_resource(&self, resource: &ResourceReport) -> ResourcePartLabels {
+        match self.0.contains(&named(resource)) {
+            true => ResourcePartLabels {
+                group: resource.group.clone(),
+                version: resource.version.clone(),
+                resource: resource.resource.clone(),
+            },
+            false => ResourcePartLabels { group: String::new(), version: String::new(), resource: OTHER.to_owned() },
+        }
+    }
+
+    fn label<'a>(&self, resource: &'a str) -> &'a str {
+        if self.0.contains(resource) { resource } else { OTHER }
+    }
+}
+
+/// A resource as kubectl names it, and as a [`CollectionReport`] has it.
+fn named(resource: &ResourceReport) -> String {
+    let ResourceReport { group, version, resource, .. } = resource;
+    GroupVersionResource::new(group, version, resource).to_string()
+}
+
+/// Whether a resource is one of Kubernetes' own, by its name: `pods`, or `deployments.v1.apps`.
+fn is_built_in(named: &str) -> bool {
+    let mut parts = named.splitn(3, '.');
+    let mut part = || parts.next().unwrap_or_default();
+    let (resource, version, group) = (part(), part(), part());
+    GroupVersionResource::new(group, version, resource).is_built_in()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(group: &str, resource: &str) -> ResourceReport {
+        let [group, version, resource] = [group, "v1", resource].map(str::to_owned);
+        ResourceReport { group, version, resource, ..ResourceReport::default() }
+    }
+
+    fn collections(clusters: &[&str], resources: &[&str]) -> Vec<CollectionReport> {
+        let of = |cluster: &str, resource: &str| {
+            let (cluster, resource) = (cluster.to_owned(), resource.to_owned());
+            CollectionReport { cluster, resource, ..CollectionReport::default() }
+        };
+        clusters.iter().flat_map(|cluster| resources.iter().map(move |resource| of(cluster, resource))).collect()
+    }
+
+    fn own(resources_max: usize, series_max: usize, collections: &[CollectionReport]) -> Vec<String> {
+        let OwnSeries(own) = OwnSeries::within(resources_max, series_max, &[], collections);
+        own.into_iter().collect()
+    }
+
+    #[test]
+    fn kubernetes_own_resources_come_first_and_what_is_beyond_the_bounds_is_told_together() {
+        let held =
+            collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
+        assert_eq!(own(9, 99, &held).len(), 4);
+        assert_eq!(own(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
+        // Two series of each, of which the third resource has no room for one.
+        assert_eq!(own(9, 5, &held), ["deployments.v1.apps", "pods"]);
+        assert_eq!(own(9, 0, &held), Vec::<String>::new());
+        let reversed: Vec<_> = held.iter().rev().cloned().collect();
+        assert_eq!(own(3, 99, &reversed), own(3, 99, &held), "however they come");
+    }
+
+    #[test]
+    fn neither_clients_nor_clusters_make_series_without_end() {
+        let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let held = collections(&["a", "b", "c"], &names);
+        let own = OwnSeries::of(&[], &held);
+        let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
+        assert_eq!(labels.len(), 3 * (RESOURCES_MAX + 1));
+        let together = |labels: &&CollectionLabels| labels.resource == OTHER;
+        assert_eq!(labels.iter().filter(together).count(), 3, "one of each cluster");
+        let clusters: Vec<String> = (0..100).map(|number| format!("cluster-{number}")).collect();
+        let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
+        let held = collections(&clusters, &names[..RESOURCES_MAX]);
+        let own = OwnSeries::of(&[], &held);
+        let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
+        assert_eq!(labels.len(), COLLECTION_SERIES_MAX + 100);
+    }
+
+    #[test]
+    fn a_resource_has_the_same_room_by_its_parts_and_by_its_name() {
+        let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
+        let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
+        let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();
+        assert_eq!(told, ["pods", OTHER, "gadgets"]);
+        let of_widgets = &collections(&["a"], &["widgets.v1.example.com"])[0];
+        assert_eq!(own.of_its_resource(of_widgets).resource, OTHER);
+        assert_eq!(own.of_resource(&resources[1]).group, "");
+    }
+}
