@@ -37,8 +37,8 @@ tools: ## builds the real servers and clients once, outside the checkout
 
 bench: tools ## criterion, then the load program against a bare kube-apiserver and Tributary
 	cargo bench -p tributary-bench --locked
-	cargo build --release -p tributary-server --locked
-	cargo run --release -p tributary-bench --locked
+	cargo build --profile dist -p tributary-server --locked
+	cargo run --profile dist -p tributary-bench --locked
 
 proof: tools ## what takes longer than CI should, its results in PROOF.md; PROOF='model oracle' runs parts
 	e2e/proof.sh $(PROOF)

@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 about_compiler() { rustc -vV | sed -n "s/^$1: //p"; }
 target=${TARGET:-$(about_compiler host)}
-profile=${PROFILE:-release}
+profile=${PROFILE:-dist}
 # Apart from the other builds: all is compiled anew for a static program. With --target the flags are not those of
 # build scripts and macros, which are loaded by the compiler and cannot be static.
 objects=${CARGO_TARGET_DIR:-target}/static
@@ -32,7 +32,7 @@ flags+=(-C target-feature=+crt-static)
 # By the name of the compiler and the target: what one has counted, another does not understand.
 counted=deploy/container/profile/$(about_compiler release)-$target.profdata.xz
 used=
-if [ -n "${UNGUIDED:-}" ] || [ "$profile" != release ] || [ ! -f "$counted" ]; then
+if [ -n "${UNGUIDED:-}" ] || [ "$profile" != dist ] || [ ! -f "$counted" ]; then
   echo "build.sh: not guided by a profile, so the program is slower than it may be" >&2
 else
   command -v xz >/dev/null || {

@@ -36,9 +36,9 @@ rm -rf "$counts"
 mkdir -p "$counts"
 # The very program that build.sh makes for this machine, or its functions have other names. It is asked for its version in the
 # end, which is nothing to count.
-TARGET=$host PROFILE=release UNGUIDED=1 RUSTFLAGS="-C profile-generate" LLVM_PROFILE_FILE=$folder/version.profraw \
+TARGET=$host PROFILE=dist UNGUIDED=1 RUSTFLAGS="-C profile-generate" LLVM_PROFILE_FILE=$folder/version.profraw \
   CARGO_TARGET_DIR=$folder deploy/container/build.sh "$folder/image"
-cargo build --release --locked -p tributary-bench
+cargo build --profile dist --locked -p tributary-bench
 
 # A program writes what it has counted at a proper end, and the load program ends process groups at once. So it is in a
 # session of its own, and is told to end when this script, which the load program takes for it, is gone.
@@ -49,7 +49,7 @@ echo \$! >'$counts/'\$!.pid
 wait
 SCRIPT
 chmod +x "$folder/counting"
-TRIBUTARY_BIN=$folder/counting "$CARGO_TARGET_DIR/release/tributary-bench" --pods 1000 --seconds 1 --watch-seconds 4 \
+TRIBUTARY_BIN=$folder/counting "$CARGO_TARGET_DIR/dist/tributary-bench" --pods 1000 --seconds 1 --watch-seconds 4 \
   --only "$wanted" --json "$folder/results.json"
 # Whoever drains has ten seconds for it.
 for pid in "$counts"/*.pid; do

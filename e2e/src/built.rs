@@ -19,7 +19,8 @@ const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_p
 
 /// How a program of now is made.
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
-                                 --release -p tributary-server --locked`), or name another program in TRIBUTARY_BIN";
+                                 --profile dist -p tributary-server --locked`), or name another program in \
+                                 TRIBUTARY_BIN";
 
 /// Makes sure that no source of a program has changed since the program was built. `workspace` is where the paths of
 /// sources begin. Cost: a look at each of a thousand files.
