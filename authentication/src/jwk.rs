@@ -56,7 +56,7 @@ impl SigningAlgorithm {
 }
 
 /// An issuer's keys.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JsonWebKeySet(Vec<JsonWebKey>);
 
 /// One of them. Serializes as RFC 7517 has it.

@@ -37,7 +37,7 @@ pub use identity::{
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
-pub use member_keys::{Answered, MemberKeys};
+pub use member_keys::MemberKeys;
 pub use request_header::{FrontProxyError, RequestHeaders};
 pub use requested_certificate::RequestedCertificate;
 pub use review_bounds::TooManyReviews;

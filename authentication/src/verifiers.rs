@@ -87,11 +87,17 @@ pub struct VerifierRules<'a> {
 /// Why nobody is asked about a token. Names no cluster: a stranger reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Several clusters serve the key that signed it (cloned clusters), so it is nobody's in particular.
-    #[error("several clusters serve the key that signed the token; each takes it on its own path")]
+    /// Several clusters serve the key that signed it: clones, or one has copied the other's.
+    #[error(
+        "several clusters serve the key that signed the token, so it identifies none of them; use the token at its \
+         cluster's own path, /clusters/NAME"
+    )]
     SeveralClusters,
     /// One cluster serves the key that signed it, and another has not said which keys it has.
-    #[error("it is not known yet whose key has signed the token: not all clusters have said which keys they have")]
+    #[error(
+        "it is not known whose key has signed the token, for not all clusters have said which keys they have; use the \
+         token at its cluster's own path, /clusters/NAME"
+    )]
     Unsettled,
     /// It is a ServiceAccount's of another cluster than the one that is addressed.
     #[error("the token is of another cluster than the one that is addressed")]
@@ -107,10 +113,8 @@ impl<'a> VerifierRules<'a> {
     ///
     /// A configured issuer's token is verified by that issuer and nobody else, and one that a member's keys verify is
     /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own
-    /// path no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known keeps
-    /// others' new ones from being believed for a while, and then is as if it had none; where nobody serves them
-    /// either, its tokens can be reviewed where it is addressed, as those that name no key. The token-review cluster is
-    /// asked first for as long as its keys are not known: whatever another serves may be its own.
+    /// path no other member is asked, whatever keys it serves: a key is public. A token whose key nobody serves can be
+    /// reviewed where its cluster is addressed, as those that name no key.
     ///
     /// # Errors
     /// [`Refused`]: the request is answered 401 and nothing is sent.
@@ -155,15 +159,20 @@ impl<'a> VerifierRules<'a> {
         }
     }
 
-    /// The same on the merged endpoint.
+    /// The same on the merged endpoint. While the keys of some cluster are unknown, any key may be a copy of one of
+    /// them. The token-review cluster is then asked about its own key, and about all keys as long as its own are
+    /// unknown; it is shown every token without a known key anyway.
     fn of_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
-        let hub = self.token_review_cluster.filter(|hub| !self.members.know(hub)).map(Verifier::TokenReviewCluster);
-        match (signer, hub) {
-            (Signer::Nobody, _) => Ok(None),
-            (Signer::Member(member), hub) => Ok(Some(hub.into_iter().chain([Verifier::Signer(member)]).collect())),
-            (Signer::Unsettled, Some(hub)) => Ok(Some(vec![hub])),
-            (Signer::Unsettled, None) => Err(Refused::Unsettled),
-            (Signer::Several, _) => Err(Refused::SeveralClusters),
+        let hub = self.token_review_cluster;
+        let unknown_hub = hub.filter(|hub| !self.members.know(hub));
+        let is_settled = unknown_hub.is_none() && self.members.unknown().next().is_none();
+        match signer {
+            Signer::Nobody => Ok(None),
+            Signer::Member(member) if is_settled || hub == Some(member) => Ok(Some(vec![Verifier::Signer(member)])),
+            Signer::Member(_) => {
+                unknown_hub.map(|hub| Some(vec![Verifier::TokenReviewCluster(hub)])).ok_or(Refused::Unsettled)
+            }
+            Signer::Several => Err(Refused::SeveralClusters),
         }
     }
 }

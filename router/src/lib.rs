@@ -56,6 +56,7 @@ pub use answer_room::AnswerRoom;
 pub use dispatch::{DispatchSettings, PlacePolicies};
 pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
 pub use own_credential::OwnCredential;
+pub use own_questions::Unanswered;
 pub use served_resources::ServedResources;
 pub use stages::{TraceContext, TracedStage};
 

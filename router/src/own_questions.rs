@@ -19,6 +19,22 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The one type of the keys: kube-apiserver answers 406 to whoever accepts JSON alone.
 const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 
+/// A cluster has not given what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Why, in words that quote neither the question nor what the cluster says.
+    pub reason: String,
+    /// The status code, where it answered.
+    pub status: Option<u16>,
+}
+
+impl Unanswered {
+    /// There is no answer.
+    pub fn silent(reason: String) -> Self {
+        Self { reason, status: None }
+    }
+}
+
 impl Router {
     /// The clusters, by name.
     pub fn cluster_names(&self) -> Vec<ClusterName> {
@@ -31,16 +47,16 @@ impl Router {
     /// of them, and may be who mends this one. Cancel: safe.
     ///
     /// # Errors
-    /// Why there is no answer, in words that quote neither the token nor what the cluster says.
-    pub async fn review_token(&self, cluster: &ClusterName, review: Vec<u8>) -> Result<Bytes, String> {
+    /// [`Unanswered`].
+    pub async fn review_token(&self, cluster: &ClusterName, review: Vec<u8>) -> Result<Bytes, Unanswered> {
         self.ask_in_own_name(cluster, (Method::POST, TOKEN_REVIEWS, JSON), body::full(Bytes::from(review))).await
     }
 
     /// The keys of a cluster's ServiceAccounts, as a JSON Web Key Set. As [`review_token`](Self::review_token).
     ///
     /// # Errors
-    /// Why there is no answer.
-    pub async fn service_account_keys(&self, cluster: &ClusterName) -> Result<Bytes, String> {
+    /// [`Unanswered`].
+    pub async fn service_account_keys(&self, cluster: &ClusterName) -> Result<Bytes, Unanswered> {
         self.ask_in_own_name(cluster, (Method::GET, SERVICE_ACCOUNT_KEYS, KEY_SET), body::empty()).await
     }
 
@@ -49,19 +65,21 @@ impl Router {
         name: &ClusterName,
         (method, path, accept): (Method, &str, HeaderValue),
         content: body::Body,
-    ) -> Result<Bytes, String> {
-        let cluster = self.fleet().cluster(name).ok_or_else(|| "there is no such cluster".to_owned())?;
+    ) -> Result<Bytes, Unanswered> {
+        let cluster =
+            self.fleet().cluster(name).ok_or_else(|| Unanswered::silent("there is no such cluster".to_owned()))?;
         let mut request = Request::new(content);
         *request.method_mut() = method;
         request.headers_mut().insert(ACCEPT, accept);
         request.headers_mut().insert(CONTENT_TYPE, JSON);
-        let answer = ask_as_ourselves(&cluster, request, path).await.map_err(|refusal| refusal.to_string())?;
+        let answer = ask_as_ourselves(&cluster, request, path).await;
+        let answer = answer.map_err(|refusal| Unanswered::silent(refusal.to_string()))?;
         match answer.status().as_u16() {
             200 | 201 => {
                 let text = body::whole_up_to(answer.into_body(), ANSWER_MAX).await;
-                text.map_err(|_| "its answer broke off, or is too long".to_owned())
+                text.map_err(|_| Unanswered::silent("its answer broke off, or is too long".to_owned()))
             }
-            code => Err(unanswered(name, path, code)),
+            code => Err(Unanswered { reason: unanswered(name, path, code), status: Some(code) }),
         }
     }
 }

@@ -113,11 +113,13 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Everywhere))
 }
 
-/// What members serve, as was found out in one round; the hub has no keys.
+/// The keys of members; the hub has none.
 fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
     let mut served = MemberKeys::default();
     let of_hub = (cluster("hub"), JsonWebKeySet::default());
-    served.take(keys.into_iter().chain([of_hub]), crate::Answered::All, SystemTime::now());
+    for (member, keys) in keys.into_iter().chain([of_hub]) {
+        served.set(member, keys);
+    }
     served
 }
 
@@ -172,18 +174,14 @@ async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_kno
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("hub", &account, "system:serviceaccount:x:y");
-    let copies = |answered| {
-        let mut copy = MemberKeys::default();
-        copy.take([(cluster("copier"), of_hub.keys())], answered, SystemTime::now());
-        copy
-    };
-    for answered in [crate::Answered::AllKnown, crate::Answered::All] {
-        tokens.set_member_keys(copies(answered));
-        assert_eq!(who(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
-        assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"], "{answered:?}");
-    }
+    let mut copy = MemberKeys::default();
+    copy.follow(&[cluster("copier"), cluster("hub")]);
+    copy.set(cluster("copier"), of_hub.keys());
+    tokens.set_member_keys(copy.clone());
+    assert_eq!(who(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
+    assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
     // What was found by other keys is not remembered.
-    tokens.set_member_keys(copies(crate::Answered::All));
+    tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
     assert!(matches!(who(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
     assert_eq!(*world.asked.lock(), ["hub"], "nobody else is asked where it cannot say");

@@ -3,7 +3,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::*;
-use crate::member_keys::Answered;
 use crate::testing::{Signer, issuer};
 
 fn cluster(name: &str) -> ClusterName {
@@ -30,7 +29,9 @@ fn who_is_asked_about_a_token() {
     let mut members = MemberKeys::default();
     let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
     let of_hub = (hub.clone(), crate::JsonWebKeySet::default());
-    members.take(served.into_iter().chain([of_hub]), Answered::All, std::time::SystemTime::now());
+    for (member, keys) in served.into_iter().chain([of_hub]) {
+        members.set(member, keys);
+    }
     let issuers = [issuer("https://one"), issuer("https://two"), issuer("https://accounts.google.com")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
@@ -74,37 +75,51 @@ fn who_is_asked_about_a_token() {
     }
 }
 
-/// Of a cluster whose keys nobody knows any key may be, above all of the one that reviews whatever is nobody else's.
+/// Of a cluster whose keys are unknown any key may be, above all of the one that reviews whatever is nobody else's.
 #[test]
 fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_is_its_own() {
-    let of_hub = Signer::new("k");
-    let (copier, hub) = (cluster("a"), cluster("hub"));
-    let (token, now) = (of_hub.signed("{}"), std::time::SystemTime::now());
-    let take = |served: &[(ClusterName, crate::JsonWebKeySet)], answered| {
+    let signer = Signer::new("k");
+    let (copier, hub, silent) = (cluster("a"), cluster("hub"), cluster("silent"));
+    let token = signer.signed("{}");
+    let members = |served: &[&ClusterName], without_keys: &[&ClusterName]| {
         let mut members = MemberKeys::default();
-        members.take(served.to_vec(), answered, now);
+        members.follow(&[copier.clone(), hub.clone(), silent.clone()]);
+        for member in served {
+            members.set((*member).clone(), signer.keys());
+        }
+        for member in without_keys {
+            members.set_without_keys((*member).clone());
+        }
         members
     };
-    let copy = (copier.clone(), of_hub.keys());
-    let unsettled = take(std::slice::from_ref(&copy), Answered::AllKnown);
-    let believed = take(std::slice::from_ref(&copy), Answered::All);
-    let none = crate::JsonWebKeySet::default();
     let ok = |words: &str| Ok(words.to_owned());
     let own = Some((&copier, false));
+    let unsettled = || Err(Refused::Unsettled);
     for (name, members, with_hub, addressed, expected) in [
-        ("hub alone", &unsettled, true, None, ok("hub hub")),
-        ("nobody", &unsettled, false, None, Err(Refused::Unsettled)),
-        ("hub first, for as long as its keys are not known", &believed, true, None, ok("hub hub, signer a")),
-        ("no hub", &believed, false, None, ok("signer a")),
-        ("where it is addressed", &unsettled, true, own, ok("signer a")),
+        ("the hub alone, whose keys are unknown", members(&[&copier], &[&silent]), true, None, ok("hub hub")),
+        ("the same while another is unknown", members(&[&copier], &[]), true, None, ok("hub hub")),
+        ("not the hub, whose keys are others", members(&[&copier], &[&hub]), true, None, unsettled()),
+        ("nobody without a hub", members(&[&copier], &[&hub]), false, None, unsettled()),
+        ("the hub by its own key", members(&[&hub], &[&copier]), true, None, ok("signer hub")),
+        ("no cluster by its own key", members(&[&hub], &[&copier]), false, None, unsettled()),
+        ("where it is addressed", members(&[&copier], &[]), true, own, ok("signer a")),
+        ("all are known", members(&[&copier], &[&hub, &silent]), true, None, ok("signer a")),
+        ("two serve it", members(&[&copier, &hub], &[&silent]), true, None, Err(Refused::SeveralClusters)),
     ] {
-        let rules = VerifierRules { issuers: &[], token_review_cluster: with_hub.then_some(&hub), members };
+        let rules = VerifierRules { issuers: &[], token_review_cluster: with_hub.then_some(&hub), members: &members };
         assert_eq!(order(&rules, &token, addressed), expected, "{name}");
     }
-    // It is known that the key is not the hub's.
-    let known = take(&[copy, (hub.clone(), none)], Answered::All);
-    let rules = VerifierRules { issuers: &[], token_review_cluster: Some(&hub), members: &known };
-    assert_eq!(order(&rules, &token, None), ok("signer a"));
+}
+
+/// A token-review cluster that is not configured cannot say whether a key is its own.
+#[test]
+fn a_lone_copy_is_shown_nothing_while_the_token_review_cluster_is_not_served() {
+    let signer = Signer::new("k");
+    let hub = cluster("hub");
+    let mut members = MemberKeys::default();
+    members.set(cluster("a"), signer.keys());
+    let rules = VerifierRules { issuers: &[], token_review_cluster: Some(&hub), members: &members };
+    assert_eq!(order(&rules, &signer.signed("{}"), None), Ok("hub hub".to_owned()));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
-use tributary_authentication::{Answered, JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
-use tributary_router::Router;
+use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
+use tributary_router::{Router, Unanswered};
 
 use crate::data_directory::{DataDirectory, MEMBER_KEYS};
 
@@ -44,7 +44,11 @@ impl fmt::Debug for ClusterReviewer {
 impl TokenReviewer for ClusterReviewer {
     fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
         let (router, cluster) = (Arc::clone(&self.0), cluster.clone());
-        async move { router.review_token(&cluster, body).await.map(|answer| answer.to_vec()) }.boxed()
+        async move {
+            let answer = router.review_token(&cluster, body).await;
+            answer.map(|answer| answer.to_vec()).map_err(|unanswered| unanswered.reason)
+        }
+        .boxed()
     }
 }
 
@@ -65,6 +69,14 @@ impl ReviewTroubles {
     }
 }
 
+/// The answer of a cluster to a request for its keys.
+#[derive(Debug, PartialEq, Eq)]
+enum SaidKeys {
+    Served(JsonWebKeySet),
+    /// The cluster serves no keys, or refuses them to this endpoint's account.
+    None,
+}
+
 /// When a cluster's keys were fetched last, and how.
 #[derive(Default)]
 struct Fetched {
@@ -80,24 +92,29 @@ impl Fetched {
         self.asked.is_none_or(|asked| asked.elapsed() >= age)
     }
 
-    /// Notes what a cluster said. Its keys, where it said them.
-    fn take(&mut self, cluster: &ClusterName, answer: Result<Bytes, String>) -> Option<JsonWebKeySet> {
+    /// Notes what a cluster said of its keys. `None` where it gave no answer.
+    fn take(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
         self.asked = Some(Instant::now());
-        let keys = answer.and_then(|text| JsonWebKeySet::parse(&text).map_err(|_| "it serves no key set".to_owned()));
-        match keys {
-            Ok(keys) => {
+        let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
+            Ok(Ok(keys)) => {
                 self.problem = None;
-                Some(keys)
+                return Some(SaidKeys::Served(keys));
             }
-            Err(problem) => {
-                if self.problem.as_ref() != Some(&problem) {
-                    tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; while they are \
-                        not known their tokens are nobody's here, and other clusters' new keys are believed later");
+            Ok(Err(_)) => ("it serves no key set".to_owned(), true),
+            Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
+        };
+        if self.problem.as_ref() != Some(&problem) {
+            let outcome = match is_answer {
+                true => "their tokens are good on the cluster's own path alone",
+                false => {
+                    "until they are known, ServiceAccounts' tokens of other clusters than that of \
+                     --token-review-cluster are refused on the merged endpoint"
                 }
-                self.problem = Some(problem);
-                None
-            }
+            };
+            tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; {outcome}");
         }
+        self.problem = Some(problem);
+        is_answer.then_some(SaidKeys::None)
     }
 }
 
@@ -112,23 +129,22 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
     }
 }
 
-/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first
-/// is known after a restart. Cancel: safe.
+/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that the keys of a cluster
+/// that is down are known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
     let mut sharing = BTreeSet::new();
-    // Those of a cluster that is down are known, too.
+    keys.follow(&router.cluster_names());
     tokens.set_member_keys(keys.clone());
     let mut are_others = false;
     loop {
         let wanted = tokens.unknown_key().now_or_never().is_some();
         let names = router.cluster_names();
         fetched.retain(|name, _| names.contains(name));
-        let left = keys.retain(|name| names.contains(name));
-        let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
-        are_others |= changed || left;
+        are_others |= keys.follow(&names);
+        are_others |= fetch_due(&router, names, &mut fetched, &mut keys, wanted).await;
         if forgotten.forget(&mut keys, &mut fetched) {
             // The fetched keys may be the earlier cluster's.
             are_others = true;
@@ -181,63 +197,68 @@ fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Ar
     forgotten
 }
 
-/// Says which clusters begin to share a key, and which cease to: one of them has the other's, and whoever runs this
-/// knows whose it is.
+/// Logs which clusters begin to share a key, and which cease to.
 fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
     let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
     for (one, other) in now.difference(told) {
-        tracing::warn!(%one, %other, "two clusters serve the same key of ServiceAccounts, and it is not known whose it is; \
-            the tokens that it signs are good on the clusters' own paths alone, until one of the two is taken out or has \
+        tracing::warn!(%one, %other, "two clusters serve the same key of ServiceAccounts, so it identifies neither; the \
+            tokens that it signs are good on the clusters' own paths alone, until one of the two is taken out or has \
             another key");
     }
     for (one, other) in told.difference(&now) {
-        tracing::info!(%one, %other, "the two clusters share no key of ServiceAccounts any more, or it is known whose it is");
+        tracing::info!(%one, %other, "the two clusters share no key of ServiceAccounts any more");
     }
     *told = now;
 }
 
-/// Fetches the keys that are due. Where any are new all others are fetched, too: who serves a key first is not to hang
-/// on who happened to be asked first. Whether any are others now.
-async fn round(
+/// Fetches the keys that are due. Where any are new all others are fetched, too: a key that another cluster serves as
+/// well is to identify neither from the beginning. Returns whether any keys changed.
+async fn fetch_due(
     router: &Router,
     names: Vec<ClusterName>,
-    (fetched, keys): (&mut BTreeMap<ClusterName, Fetched>, &mut MemberKeys),
+    fetched: &mut BTreeMap<ClusterName, Fetched>,
+    keys: &mut MemberKeys,
     wanted: bool,
 ) -> bool {
     let is_due = |name: &ClusterName| fetched.get(name).is_none_or(|fetched| fetched.is_due(wanted));
-    let (due, others): (Vec<_>, Vec<_>) = names.iter().cloned().partition(is_due);
-    let mut served = fetch(router, due, fetched).await;
-    let answers = |name: &ClusterName| fetched.get(name).is_some_and(|fetched| fetched.problem.is_none());
-    let is_new = served.iter().any(|(name, own)| keys.differ(name, own));
-    let are_believed_now = keys.would_believe(Answered::of(&names, keys, answers), SystemTime::now());
-    if !is_new && !are_believed_now {
-        // That they have answered is noted.
-        return keys.take(served, Answered::Some, SystemTime::now());
+    let (due, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_due);
+    let mut said = fetch(router, due, fetched).await;
+    let is_new = |(name, said): &(ClusterName, SaidKeys)| match said {
+        SaidKeys::Served(own) => keys.differ(name, own),
+        SaidKeys::None => false,
+    };
+    if said.iter().any(is_new) {
+        said.extend(fetch(router, others, fetched).await);
     }
-    served.extend(fetch(router, others, fetched).await);
-    let answered = Answered::of(&names, keys, |name| served.iter().any(|(own, _)| own == name));
-    keys.take(served, answered, SystemTime::now())
+    let mut changed = false;
+    for (name, said) in said {
+        changed |= match said {
+            SaidKeys::Served(own) => keys.set(name, own),
+            SaidKeys::None => keys.set_without_keys(name),
+        };
+    }
+    changed
 }
 
-/// What these clusters serve. Of one that cannot be asked what is known stays.
+/// Asks these clusters for their keys. A cluster that gives no answer is left out.
 async fn fetch(
     router: &Router,
     names: Vec<ClusterName>,
     fetched: &mut BTreeMap<ClusterName, Fetched>,
-) -> Vec<(ClusterName, JsonWebKeySet)> {
+) -> Vec<(ClusterName, SaidKeys)> {
     let mut answers = stream::iter(names)
         .map(|name| async move {
             let answer = timeout(TIMEOUT, router.service_account_keys(&name)).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-            (name, answer)
+            let late = |_| Err(Unanswered::silent(format!("no answer within {} s", TIMEOUT.as_secs())));
+            (name, answer.unwrap_or_else(late))
         })
         .buffer_unordered(AT_ONCE);
-    let mut served = Vec::new();
+    let mut all = Vec::new();
     while let Some((name, answer)) = answers.next().await {
-        let keys = fetched.entry(name.clone()).or_default().take(&name, answer);
-        served.extend(keys.map(|keys| (name, keys)));
+        let said = fetched.entry(name.clone()).or_default().take(&name, answer);
+        all.extend(said.map(|said| (name, said)));
     }
-    served
+    all
 }
 
 #[cfg(test)]
@@ -263,14 +284,22 @@ mod tests {
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         let mut fetched = Fetched::default();
         assert!(fetched.is_due(false));
-        assert!(fetched.take(&name, set(SET)).is_some());
+        assert!(matches!(fetched.take(&name, set(SET)), Some(SaidKeys::Served(_))));
         assert!(!fetched.is_due(true));
         advance(KEYS_AGE_WANTED).await;
         assert_eq!((fetched.is_due(true), fetched.is_due(false)), (true, false));
         advance(KEYS_AGE).await;
         assert!(fetched.is_due(false));
-        for broken in [Err("down".to_owned()), set("[]")] {
-            assert!(fetched.take(&name, broken).is_none());
+        let refused = |status| Err(Unanswered { reason: "refused".to_owned(), status: Some(status) });
+        for (answer, is_answer) in [
+            (Err(Unanswered::silent("down".to_owned())), false),
+            (refused(401), false),
+            (refused(503), false),
+            (refused(403), true),
+            (refused(404), true),
+            (set("[]"), true),
+        ] {
+            assert_eq!(fetched.take(&name, answer), is_answer.then_some(SaidKeys::None));
         }
         advance(KEYS_AGE_WANTED).await;
         assert!(fetched.is_due(false), "it is asked again sooner");

@@ -18,8 +18,8 @@ pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
     value: PhantomData,
 };
 
-/// Which member served which of its ServiceAccounts' keys first. Without it nobody is known to
-/// have been first, and keys are believed anew.
+/// The keys that each member last served for its ServiceAccounts' tokens. Without it those of a member that is down are
+/// unknown.
 pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     name: "service-account-keys.json",
     unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
@@ -76,22 +76,19 @@ pub(super) fn kept<T: Default>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use tributary_apimachinery::ClusterName;
-    use tributary_authentication::{Answered, JsonWebKeySet};
+    use tributary_authentication::JsonWebKeySet;
 
     use super::*;
 
     #[test]
-    fn who_served_a_key_first_is_known_after_a_restart() {
+    fn keys_of_members_are_known_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());
         let text = br#"{"keys":[{"kty":"RSA","kid":"k","alg":"RS256","use":"sig","n":"AQAB","e":"AQAB"}]}"#;
         let mut keys = MemberKeys::default();
-        let served = [(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())];
-        keys.take(served, Answered::All, SystemTime::now());
+        keys.set(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap());
         MEMBER_KEYS.write(&directory, &keys);
         assert_eq!(MEMBER_KEYS.read(&directory), keys);
         directory.write(MEMBER_KEYS.name(), b"[").unwrap();
