@@ -24,7 +24,8 @@ use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
 use crate::failed_upgrades::UpgradeLimiter;
 use crate::forward;
-use crate::health::reachability::{Observer, Reachability};
+use crate::health::observer::Observer;
+use crate::health::reachability::Reachability;
 use crate::member::ClientInner;
 use crate::places::{Asker, Places};
 use crate::pool::dial::Connector;
@@ -176,7 +177,7 @@ impl ClusterClient {
         let user = MemberUser::new(&name, &config, &tuning.credentials(), None).await?;
         let certificate = user.credentials.configured_certificate().clone();
         let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
-        let observer = Arc::new(Observer::new(name.clone()));
+        let observer = Arc::new(Observer::new(name.clone(), tuning.breaker.clone()));
         let targets = targets(&name, &config, further)?;
         let proofs = Arc::new(ServerProofs::new(&targets));
         let waiting = Places::new(tuning.max_waiting_requests);

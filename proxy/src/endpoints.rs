@@ -1,28 +1,22 @@
 //! The addresses of one member, and which of them a request goes to.
 //!
-//! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
-//! each for themselves and a slow endpoint gets less. One that refuses at once what others answer after a while is
-//! not preferred for that (`refusals.rs`). An endpoint that cannot be reached is left out until it answers
-//! the question whether it is ready (`probing.rs`), so that no request has to try it. One that answers with errors by
-//! its own fault is the last choice (`outlier.rs`). One that the configuration drains is asked whether it is well, and
-//! is sent nothing else. Whichever is used again, or is new among others, gets its share little by little
-//! (`slow_start.rs`). Where nothing is known to be well, all are tried at once, but for those whose breakers are open
-//! (`health/breaker.rs`).
+//! Each endpoint has a state (`health/state.rs`): requests go to those that are ready, or on probation with a growing
+//! part; to endpoints that say that they are not ready, or answer our own questions with errors, only where no better
+//! one is left. Where none can be reached, all are tried at once, but for those whose circuit breakers are open. Of two
+//! endpoints of the same rank the one with less load gets the request (`load.rs`), watches and short requests apart.
+//! One that the configuration drains is probed, and is sent nothing else.
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
-//! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
-//! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
+//! are ready where ours open connections as they are needed, and forgets one that fails. Its `PeakEwma` takes the
+//! longest answer for the latency of all, where one client's list takes a thousand times as long as the rest.
 
 pub(crate) mod candidates;
 pub(crate) mod destination;
 pub(crate) mod endpoint;
 pub(crate) mod endpoint_maker;
 pub(crate) mod failures;
-pub(crate) mod outlier;
-pub(crate) mod own_time;
-pub(crate) mod refusals;
-pub(crate) mod slow_start;
-pub(crate) mod slowness;
+pub(crate) mod load;
+pub(crate) mod wanted;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,15 +32,16 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
-use crate::endpoints::candidates::{Candidates, Tried, Wanted};
+use crate::endpoints::candidates::Candidates;
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
-use crate::endpoints::refusals::{UsualTime, is_about_object};
+use crate::endpoints::load::{WATCH_LATENCY, is_about_object};
+use crate::endpoints::wanted::{Tried, Wanted};
 use crate::error::ForwardError;
-use crate::health::breaker::Admission;
-use crate::health::probe::ANSWER_WITHIN;
-use crate::health::reachability::{Observer, Reachability, ReachabilityState};
+use crate::health::observer::Observer;
+use crate::health::reachability::{Reachability, ReachabilityState};
+use crate::health::settings::ANSWER_WITHIN;
 use crate::obstacle::Obstacle;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
@@ -80,8 +75,6 @@ pub(crate) struct Endpoints {
     are_of_a_list: bool,
     /// Where the next choice begins to look, so that equals take turns.
     turn: AtomicUsize,
-    /// How long they take for a short request of a client that they do not refuse.
-    usual: UsualTime,
     /// Tells that there are others.
     changes: watch::Sender<()>,
     /// Those that the configuration drains, also of endpoints that are not there yet.
@@ -101,7 +94,6 @@ impl Endpoints {
             all: Arc::new(ArcSwap::from_pointee(all)),
             member: observer.clone(),
             turn: AtomicUsize::new(0),
-            usual: UsualTime::default(),
             changes: watch::Sender::new(()),
             drained: Mutex::default(),
             leaving: Mutex::default(),
@@ -300,9 +292,7 @@ impl Endpoints {
         }
         let mut failures = Failures::new(&self.cluster);
         let mut candidates = Candidates::among(all, wanted, &self.cluster, &mut failures);
-        while let Some((endpoint, has_another)) =
-            candidates.next(self.turn.fetch_add(1, Ordering::Relaxed), self.usual.get())
-        {
+        while let Some((endpoint, has_another)) = candidates.next(self.turn.fetch_add(1, Ordering::Relaxed)) {
             match opened_in_time(endpoint, has_another, begin(endpoint)).await {
                 Some(Ok(opened)) => return Ok(opened),
                 Some(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
@@ -332,9 +322,10 @@ impl Endpoints {
         wanted: Wanted<'_>,
         open: &impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        let admission = if wanted.is_gated() { endpoint.breaker.admit() } else { Some(Admission::Free) };
-        let admission = admission.ok_or_else(|| failures::open_breaker(&self.cluster, endpoint, count))?;
-        let held = endpoint.hold_admitted(wanted.kind, admission);
+        if wanted.is_gated() && !endpoint.observer.admit() {
+            return Err(failures::open_breaker(&self.cluster, endpoint, count));
+        }
+        let held = endpoint.hold(wanted.kind);
         // It is in flight already, so that one that leaves from now on is not cut before this has ended.
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         let opened = open(Arc::clone(endpoint)).await?;
@@ -356,17 +347,27 @@ impl Endpoints {
         // What else a watch is refused for, every endpoint would.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
+        let (answers, now) = (&endpoint.traffic(claim.lane).answers, Instant::now());
         match claim.lane {
             LaneKind::Short if status.is_some_and(is_about_object) => {}
-            LaneKind::Short if is_error => endpoint.refused(took, self.usual.get()),
-            LaneKind::Short => {
-                self.usual.note(took);
-                endpoint.served(took);
+            LaneKind::Short if is_error => {
+                if let Some(usual) = self.usual_latency(now) {
+                    answers.lock().note_error(took, usual, now);
+                }
             }
-            LaneKind::Watch if is_of_server => endpoint.refused_watch(),
+            LaneKind::Short => answers.lock().note_success(took, now),
+            LaneKind::Watch if is_of_server => answers.lock().note_error(Duration::ZERO, WATCH_LATENCY, now),
             // An error of what comes from a workload may be the workload's.
             LaneKind::Watch | LaneKind::Opaque => {}
         }
+    }
+
+    /// The mean latency of a short request at the endpoints that have answered one lately, in seconds.
+    fn usual_latency(&self, now: Instant) -> Option<f64> {
+        let all = self.all.load();
+        let known = all.iter().filter_map(|endpoint| endpoint.traffic(LaneKind::Short).answers.lock().latency(1, now));
+        let (sum, count) = known.fold((0.0, 0.0), |(sum, count), latency| (sum + latency.ln(), count + 1.0));
+        (count > 0.0).then(|| (sum / count).exp())
     }
 
     /// Whether there is another endpoint that such a request may be sent to now, and nothing is known against it.
@@ -381,10 +382,11 @@ impl Endpoints {
         if matches!(destination, Destination::At(_)) || (is_gated && self.check_load(&all, kind).is_err()) {
             return false;
         }
-        let is_let_in = |other: &Endpoint| !is_gated || (other.has_room(kind) && other.breaker.closed_for().is_none());
+        let is_let_in =
+            |other: &Endpoint| !is_gated || (other.has_room(kind) && other.observer.retry_after().is_none());
         all.iter().any(|other| {
             !Arc::ptr_eq(other, than)
-                && other.is_first_choice()
+                && other.state().is_good()
                 && is_let_in(other)
                 && destination.includes(&other.target)
         })
@@ -395,10 +397,9 @@ impl Endpoints {
     /// breaker is open is none of them.
     pub(crate) fn short_max(&self) -> Option<usize> {
         let all = self.all.load();
-        let tuning = all.first()?.breaker.tuning();
-        let takes = |endpoint: &&Arc<Endpoint>| {
-            endpoint.is_usable() && endpoint.takes_requests() && endpoint.breaker.closed_for().is_none()
-        };
+        let tuning = &all.first()?.observer.tuning;
+        let takes =
+            |endpoint: &&Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.retry_after().is_none();
         let of_each = |each: usize| each.saturating_mul(all.iter().filter(takes).count().max(1));
         let at_each = tuning.max_in_flight_per_endpoint.map(of_each);
         tuning.max_in_flight.into_iter().chain(at_each).min()
@@ -409,10 +410,10 @@ impl Endpoints {
     /// # Errors
     /// `Full`.
     fn check_load(&self, all: &[Arc<Endpoint>], kind: LaneKind) -> Result<(), ForwardError> {
-        let Some(limit) = all.first().and_then(|endpoint| endpoint.breaker.tuning().max_in_flight) else {
+        let Some(limit) = all.first().and_then(|endpoint| endpoint.observer.tuning.max_in_flight) else {
             return Ok(());
         };
-        let in_flight = || all.iter().map(|endpoint| endpoint.outstanding(kind)).sum::<usize>();
+        let in_flight = || all.iter().map(|endpoint| endpoint.traffic(kind).in_flight()).sum::<usize>();
         match kind {
             LaneKind::Short if in_flight() >= limit => {
                 Err(ForwardError::Full { cluster: self.cluster.clone(), what: "requests that may be in flight", limit })
@@ -421,21 +422,14 @@ impl Endpoints {
         }
     }
 
-    /// Whether a question of our own that took so long shows that an endpoint is slow.
-    pub(crate) fn is_slow(&self, endpoint: &Arc<Endpoint>, took: Duration) -> bool {
-        let all = self.all.load();
-        let others = all.iter().filter(|other| !Arc::ptr_eq(other, endpoint) && other.is_first_choice());
-        slowness::is_slow(took, all.len(), others.map(|other| other.latency()))
-    }
-
     /// Notes whether one of several is ready. Of an only one it is noted already.
     pub(crate) fn note_ready(&self, member: &Observer) {
         if self.are_of_a_list {
             let all = self.all.load();
             // Where all are drained nobody has said that he is not ready.
             let are_drained = all.iter().all(|endpoint| !endpoint.takes_requests());
-            let is_ready = |endpoint: &Arc<Endpoint>| endpoint.is_usable() && endpoint.observer.is_ready();
-            member.ready(are_drained || all.iter().any(|endpoint| endpoint.takes_requests() && is_ready(endpoint)));
+            let is_ready = |endpoint: &Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.is_ready();
+            member.ready(are_drained || all.iter().any(is_ready));
         }
     }
 }
@@ -526,7 +520,7 @@ impl Tended {
     fn lost(&self, (reason, obstacle): (&str, Obstacle), is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
-        let others = all.iter().filter(|endpoint| endpoint.is_usable() && endpoint.takes_requests()).count();
+        let others = all.iter().filter(|endpoint| endpoint.state().is_usable()).count();
         if !is_told {
             let endpoint = &self.address;
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
@@ -548,7 +542,8 @@ mod tests {
     use super::*;
     use crate::credentials::certificate::Certificate;
     use crate::endpoints::endpoint_maker::EndpointMaker;
-    use crate::health::breaker::BreakerTuning;
+    use crate::health::settings::BreakerTuning;
+    use crate::health::state::Input;
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 
@@ -559,7 +554,7 @@ mod tests {
         let config = kube::Config::new(first);
         let breaker = BreakerTuning { max_in_flight_per_endpoint: Some(7), ..BreakerTuning::default() };
         let (failures, open_for) = (breaker.consecutive_failures, breaker.open_for);
-        let member = Arc::new(Observer::new(cluster.clone()));
+        let member = Arc::new(Observer::new(cluster.clone(), BreakerTuning::default()));
         let maker = EndpointMaker {
             cluster: &cluster,
             config: &config,
@@ -578,7 +573,7 @@ mod tests {
         let endpoints = Endpoints::new(all, &cluster, &member);
         assert_eq!(endpoints.short_max(), Some(14));
         for _ in 0..failures {
-            endpoints.all()[0].breaker.failed();
+            endpoints.all()[0].observer.apply(Input::Failure);
         }
         assert_eq!(endpoints.short_max(), Some(7));
         tokio::time::advance(open_for).await;

@@ -1,6 +1,7 @@
-//! The state of an endpoint: by its answers to probes and requests, and by its connections.
+//! The health of endpoints: states, and the inputs that change them.
 
-pub(crate) mod breaker;
-pub(crate) mod probe;
+pub(crate) mod observer;
 pub(crate) mod reachability;
+pub(crate) mod settings;
 pub(crate) mod speaker;
+pub(crate) mod state;

@@ -14,7 +14,7 @@ use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
 use crate::exhaustion::Exhaustion;
 use crate::failed_upgrades::UpgradeLimiter;
-use crate::health::reachability::Observer;
+use crate::health::observer::Observer;
 use crate::places::Places;
 use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;

@@ -47,8 +47,8 @@ use tributary_apimachinery::{ClusterName, explain};
 use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError};
-use crate::health::breaker::Breaker;
-use crate::health::reachability::Observer;
+use crate::health::observer::Observer;
+use crate::health::state::Input;
 use crate::peer::Peer;
 use crate::places::{Asker, SharedPlaces, WaitingPlace};
 use crate::pool::connection_task::ConnectionTask;
@@ -191,7 +191,6 @@ pub(crate) struct Pool {
     /// Asks each new connection which cluster it leads to. `None` for users' own tokens, which the cluster judges.
     question: Option<UidQuestion>,
     observer: Arc<Observer>,
-    breaker: Arc<Breaker>,
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
@@ -216,7 +215,7 @@ impl Pool {
     pub(crate) fn new(
         cluster: ClusterName,
         (dialer, question): (Dialer, Option<UidQuestion>),
-        (observer, breaker): (Arc<Observer>, Arc<Breaker>),
+        observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
@@ -226,7 +225,6 @@ impl Pool {
             dialer,
             question,
             observer,
-            breaker,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
             clients: Connections::default(),
@@ -430,7 +428,7 @@ impl Pool {
     fn not_dialed(&self, error: &ForwardError) {
         self.observer.failed(error);
         if error.is_of_dial() {
-            self.breaker.failed();
+            self.observer.apply(Input::Failure);
         }
     }
 

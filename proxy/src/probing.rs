@@ -1,6 +1,6 @@
 //! Whether each endpoint of a member is well: its `/readyz` is asked all the time, so that a member that goes silent is
 //! known before any client meets it, and one that comes back as well. The path, the times and how many answers in a row
-//! count are the member's (`health/probe.rs`); what follows tells of the defaults.
+//! count are the member's (`health/settings.rs`); what follows tells of the defaults.
 //!
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
@@ -10,14 +10,18 @@
 //! connections that can be made, do not count: a load balancer gives them for a server that is gone. Nor do answers
 //! that may be its own ([`Speaker`]).
 //!
+//! An error that a client gets need not be the endpoint's fault: one webhook, or one aggregated server, makes a sound
+//! kube-apiserver answer 500 as often as a client asks. So errors, answers that break off and answers that do not come
+//! have a cluster's endpoint asked for an object that every cluster has, which goes through authentication,
+//! authorization and storage as clients' requests do. An endpoint that answers this by an error, or breaks off, is
+//! ejected. A 403 is an answer; without an answer the probes decide.
+//!
 //! What is for users' own tokens has endpoints of its own, which are asked as nobody: that we may not ask is an answer.
 //!
 //! ```text
 //! frozen            next question        no answer: silent
 //!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
 //! ```
-
-mod suspicion;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -32,18 +36,26 @@ use tributary_apimachinery::or_never;
 
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::endpoint::{Endpoint, is_suspicious};
 use crate::forward::own_question::{Answered, ask};
-use crate::health::probe::{INTERVAL, Probe, Streak};
 use crate::health::reachability::ReachabilityState;
+use crate::health::settings::{ANSWER_WITHIN, INTERVAL, Probe, Streak};
 
 use crate::error::ForwardError;
 use crate::health::speaker::Speaker;
+use crate::health::state::Input;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
 
 /// What waits for nothing at the endpoint.
 const PING: &str = "/livez/ping";
+
+/// The object of our own question.
+const OBJECT: &str = "/api/v1/namespaces/default";
+
+/// From one question for the object to the next, however many errors clients get, and while the endpoint is ejected.
+/// 1 s: a client that causes errors costs the endpoint one small request a second.
+const OBJECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// From one answer, or none, to the next question while an endpoint is out of reach or not ready. 1 s: what it holds is
 /// to be fresh 5 s after it is well, and a refused connection costs nothing.
@@ -91,7 +103,7 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
         for endpoint in member.endpoints.all().iter() {
             if !asked.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(endpoint))) {
                 asked.push(Arc::downgrade(endpoint));
-                asking.push(follow_both(Arc::clone(&member), Arc::clone(endpoint)));
+                asking.push(follow_endpoint(Arc::clone(&member), Arc::clone(endpoint)));
             }
         }
         tokio::select! {
@@ -102,10 +114,10 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
 }
 
 /// Asks one endpoint for as long as it is the member's.
-async fn follow_both(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
+async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let gone = endpoint.gone.clone();
     let are_several = member.endpoints.are_of_a_list();
-    let suspected = are_several.then(|| suspicion::follow(Arc::clone(&member), Arc::clone(&endpoint)));
+    let suspected = are_several.then(|| follow_suspicion(Arc::clone(&member), Arc::clone(&endpoint)));
     tokio::select! {
         () = follow(Arc::clone(&member), Arc::clone(&endpoint)) => {}
         () = or_never(suspected) => {}
@@ -147,6 +159,36 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             sleep(INTERVAL_UNTIL_WELL).await;
         }
     }
+}
+
+/// Asks one of several endpoints for the object while it is suspected, and until it is well again.
+async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
+    loop {
+        if !endpoint.observer.machine().is_faulty() {
+            endpoint.suspected().await;
+        }
+        let asked = Instant::now();
+        if let Ok(Some(judgment)) = timeout(ANSWER_WITHIN, ask_for_object(&member, &endpoint)).await {
+            endpoint.judged(&member.name, judgment.err().as_deref());
+        }
+        sleep_until(asked + OBJECT_INTERVAL).await;
+    }
+}
+
+/// Asks for the object, and gives the fault in the answer as an error; `None` without an answer.
+async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
+    let user = member.user.load_full();
+    let credentials = member.credentials(&user).await.ok()?;
+    Some(match ask(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
+        Ok(Answered { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
+        Ok(_) => Ok(()),
+        // No request of a client is on that connection.
+        Err(error @ ForwardError::Send { .. }) => {
+            endpoint.observer.apply(Input::Failure);
+            Err(format!("{OBJECT}: {}", error.at_endpoint()))
+        }
+        Err(_) => return None,
+    })
 }
 
 /// Asks once. `None` where the question could not be put, the reason of which is noted.
@@ -231,7 +273,7 @@ fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<Verdict>, how: f
     let (cluster, address) = (&member.name, &endpoint.target.address);
     // Before the cut: those who lose a connection find this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
-    endpoint.breaker.failed();
+    endpoint.observer.apply(Input::Failure);
     // Once: connections that are made after the cut are to see whether it is back.
     if !last.is_some_and(Verdict::is_silent) {
         endpoint.pool.cut();
@@ -249,9 +291,6 @@ async fn ask_both(
     let ready = async {
         let Answered { status, took } = ask(member, endpoint, credentials, user, &probe.uri()).await?;
         endpoint.answered_within(took);
-        if member.endpoints.is_slow(endpoint, took) {
-            endpoint.suspect();
-        }
         Ok(of_status(status, member.passes_tokens, probe))
     };
     let ping = async {

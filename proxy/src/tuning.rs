@@ -7,8 +7,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::credentials::CredentialTuning;
 use crate::credentials::plugins::Plugins;
-use crate::health::breaker::BreakerTuning;
-use crate::health::probe::Probe;
+use crate::health::settings::BreakerTuning;
+use crate::health::settings::Probe;
 use crate::places::Places;
 
 /// The flow-control windows of an HTTP/2 connection, in bytes: what the member may send before it is read.

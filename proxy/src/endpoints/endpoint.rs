@@ -1,25 +1,22 @@
 //! One address of a member: its connections, its load, and what is known of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, Uri};
-use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::last_question::LastQuestion;
-use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
-use crate::endpoints::own_time::OwnTime;
-use crate::endpoints::refusals::{Load, Refusals};
-use crate::endpoints::slow_start::SlowStart;
+use crate::endpoints::load::Traffic;
 use crate::error::ForwardError;
-use crate::health::breaker::{Admission, Breaker, Switch};
-use crate::health::reachability::{Observer, Reachability};
+use crate::health::observer::Observer;
+use crate::health::reachability::Reachability;
 use crate::health::speaker::Speaker;
+use crate::health::state::{Ejection, Input, State};
 use crate::left_out::{LeftOut, LeftOutReason};
 use crate::pool::{LaneKind, Pool};
 use crate::target::{ServerUrl, Target};
@@ -63,24 +60,13 @@ pub(crate) struct Endpoint {
     member: Option<Arc<Observer>>,
     /// Long-running answers and tunnels of clients that broke.
     broken: AtomicU64,
-    short: AtomicUsize,
-    long_running: AtomicUsize,
+    short: Traffic,
+    lasting: Traffic,
     requests: AtomicU64,
     /// How long its last answer to our own question took, in microseconds, plus one; 0 before the first.
     latency: AtomicU64,
-    /// Whether anything is sent to it.
-    pub(crate) breaker: Arc<Breaker>,
-    /// What our own questions have shown of its answers, and what was wrong with them last.
-    outlier: Mutex<(Outlier, Option<Arc<str>>)>,
-    /// Since when it is sent requests, where that is not from the start.
-    slow_start: Mutex<SlowStart>,
-    /// What it has refused lately.
-    refusals: Mutex<Refusals>,
-    /// How long it takes for a short request of a client that it does not refuse.
-    own_time: Mutex<OwnTime>,
-    /// Something speaks against it.
+    /// Wakes the task that asks it our own question.
     suspicion: Notify,
-    ejections: AtomicU64,
 }
 
 /// An endpoint as it is now.
@@ -116,7 +102,7 @@ impl Endpoint {
         (target, proxy): (Arc<ServerUrl>, Option<Uri>),
         host: HeaderValue,
         pool: Arc<Pool>,
-        (observer, breaker): (Arc<Observer>, Arc<Breaker>),
+        observer: Arc<Observer>,
         member: Option<Arc<Observer>>,
     ) -> Self {
         Self {
@@ -130,17 +116,11 @@ impl Endpoint {
             observer,
             member,
             broken: AtomicU64::default(),
-            short: AtomicUsize::default(),
-            long_running: AtomicUsize::default(),
+            short: Traffic::default(),
+            lasting: Traffic::default(),
             requests: AtomicU64::default(),
             latency: AtomicU64::default(),
-            breaker,
-            outlier: Mutex::default(),
-            slow_start: Mutex::default(),
-            refusals: Mutex::default(),
-            own_time: Mutex::default(),
             suspicion: Notify::new(),
-            ejections: AtomicU64::default(),
         }
     }
 
@@ -204,51 +184,31 @@ impl Endpoint {
 
     /// How many requests are in flight, whatever their kind.
     pub(crate) fn in_flight(&self) -> usize {
-        self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::Opaque)
+        self.short.in_flight() + self.lasting.in_flight()
     }
 
-    /// Whether it can be reached, as far as is known.
-    pub(crate) fn is_usable(&self) -> bool {
-        !self.observer.is_unreachable()
+    pub(crate) fn state(&self) -> State {
+        self.observer.machine().state(!self.takes_requests(), Instant::now())
     }
 
-    /// Whether nothing at all is known against it: it can be reached, is ready, answers questions of our own well, and
-    /// is not drained.
-    pub(crate) fn is_first_choice(&self) -> bool {
-        self.is_usable() && self.takes_requests() && self.observer.is_ready() && !self.is_ejected()
-    }
-
-    /// How many requests of this kind are in flight.
-    pub(crate) fn outstanding(&self, kind: LaneKind) -> usize {
-        self.in_flight_of(kind).load(Ordering::Relaxed)
-    }
-
-    /// What it has to do of this kind, where a short request usually takes so long.
-    pub(crate) fn load(&self, kind: LaneKind, usual: Duration, now: Instant) -> Load {
-        let own_usual = match kind {
-            LaneKind::Short => self.own_time.lock().get(now),
-            // What lasts is in flight for as long as its client likes.
-            LaneKind::Watch | LaneKind::Opaque => Duration::ZERO,
-        };
-        let refused = self.refusals.lock().count(kind, usual, now);
-        Load { in_flight: self.outstanding(kind), refused, usual: own_usual }
+    /// The requests of this kind, in flight and answered.
+    pub(crate) fn traffic(&self, kind: LaneKind) -> &Traffic {
+        match kind {
+            LaneKind::Short => &self.short,
+            LaneKind::Watch | LaneKind::Opaque => &self.lasting,
+        }
     }
 
     /// Whether another request of this kind may be in flight.
     pub(crate) fn has_room(&self, kind: LaneKind) -> bool {
-        let limit = self.breaker.tuning().max_in_flight_per_endpoint;
-        kind != LaneKind::Short || limit.is_none_or(|limit| self.outstanding(kind) < limit)
+        let limit = self.observer.tuning.max_in_flight_per_endpoint;
+        kind != LaneKind::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
     }
 
     /// Counts a request as in flight for as long as the guard lives.
     pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
-        self.hold_admitted(kind, Admission::Free)
-    }
-
-    /// As [`hold`](Self::hold), for a request that the breaker has let in.
-    pub(crate) fn hold_admitted(self: &Arc<Self>, kind: LaneKind, admission: Admission) -> EndpointRequest {
-        self.in_flight_of(kind).fetch_add(1, Ordering::Relaxed);
-        EndpointRequest { endpoint: self.clone(), kind, admission }
+        self.traffic(kind).in_flight.fetch_add(1, Ordering::Relaxed);
+        EndpointRequest { endpoint: self.clone(), kind }
     }
 
     /// Why it is given no requests, or only those for which no other is left.
@@ -257,18 +217,19 @@ impl Endpoint {
         if let Some(cause) = self.drain_cause() {
             return Some(self.left_out_by_drain(cause.as_str(), unreachable));
         }
-        if self.breaker.closed_for().is_some() {
+        if self.observer.retry_after().is_some() {
             return Some(self.left_out_by_breaker(unreachable));
         }
-        if let Some(reason) = unreachable {
-            return Some(LeftOut::new(LeftOutReason::Unreachable, self.without_address(&reason)));
+        match self.state() {
+            State::Ready | State::Probation { .. } | State::Drained => None,
+            State::Reachable => Some(LeftOut::new(LeftOutReason::Probe, "it says that it is not ready")),
+            State::Ejected(Ejection::Faulty { .. }) => {
+                Some(LeftOut::new(LeftOutReason::Outlier, self.observer.fault()?))
+            }
+            State::Ejected(Ejection::Unreachable) => {
+                Some(LeftOut::new(LeftOutReason::Unreachable, self.without_address(&unreachable?)))
+            }
         }
-        if !self.observer.is_ready() {
-            return Some(LeftOut::new(LeftOutReason::Probe, "it says that it is not ready"));
-        }
-        let outlier = self.outlier.lock();
-        let cause = outlier.1.clone().filter(|_| outlier.0.is_ejected())?;
-        Some(LeftOut::new(LeftOutReason::Outlier, cause))
     }
 
     /// That it is drained, and whether it could take requests again.
@@ -307,100 +268,52 @@ impl Endpoint {
         }
     }
 
-    /// A request was answered with this status.
+    /// Notes the status of an answer to a request.
     pub(crate) fn gave(&self, status: StatusCode) {
         if is_suspicious(status) {
             self.suspect();
         }
     }
 
-    /// It has answered a short request after so long, and did not refuse it.
-    pub(crate) fn served(&self, took: Duration) {
-        self.own_time.lock().note(took, Instant::now());
-    }
-
-    /// It has refused a short request after so long, where one usually takes so long as `usual`.
-    pub(crate) fn refused(&self, took: Duration, usual: Duration) {
-        self.refusals.lock().note_short(took, usual, Instant::now());
-    }
-
-    /// It has refused a watch.
-    pub(crate) fn refused_watch(&self) {
-        self.refusals.lock().note_watch(Instant::now());
-    }
-
-    /// Something speaks against it: an error that a client was given, an answer that did not come or broke off, a late
-    /// one to a question of our own.
+    /// Has the endpoint asked our own question: a client got an error, or an answer that did not come or broke off.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// Waits until something has spoken against it since this was last waited for. Cancelling loses nothing.
+    /// Waits for the next [suspicion](Self::suspect). Cancelling loses nothing.
     pub(crate) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
 
-    /// What was wrong with the answers to questions of our own, if anything was.
-    pub(crate) fn judged(&self, fault: Option<&str>) -> Change {
-        let mut outlier = self.outlier.lock();
-        if fault.is_some() {
-            outlier.1 = fault.map(Arc::from);
+    /// Notes a fault in an answer to our own question, or that the answer was good.
+    pub(crate) fn judged(&self, cluster: &ClusterName, fault: Option<&str>) {
+        let (before, after) = self.observer.judged(fault);
+        let endpoint = &self.target.address;
+        match (before.is_faulty(), after.is_faulty()) {
+            (false, true) => tracing::warn!(%cluster, %endpoint, reason = fault,
+                "an endpoint does not answer as it should; the others are used"),
+            (true, false) => tracing::info!(%cluster, %endpoint, "the endpoint is used again, little by little"),
+            (true, true) | (false, false) => {}
         }
-        let change = outlier.0.judged(fault.is_none());
-        match change {
-            Change::Ejected => {
-                self.ejections.fetch_add(1, Ordering::Relaxed);
-            }
-            // Under the lock: it is not seen to be well before that.
-            Change::Returned => self.start_slowly(),
-            Change::None => {}
-        }
-        change
     }
 
-    /// Whether it answers our own questions with errors.
-    pub(crate) fn is_ejected(&self) -> bool {
-        self.outlier.lock().0.is_ejected()
-    }
-
-    /// It is sent requests from now on, beside others: little by little.
+    /// Begins the probation of an endpoint that gets requests from now on.
     pub(crate) fn start_slowly(&self) {
-        self.slow_start.lock().begin(Instant::now());
-    }
-
-    /// Whether it lets this turn pass because it has not been sent requests for long.
-    pub(crate) fn lets_pass(&self, turn: usize, now: Instant) -> bool {
-        self.slow_start.lock().lets_pass(turn, now)
+        self.observer.apply(Input::Start);
     }
 
     /// It answers: so it can be reached, and the member by it.
     pub(crate) fn answered(&self) {
-        self.close_breaker();
-        // Before it is known to be back.
-        if self.observer.is_unreachable() {
-            self.start_slowly();
-        }
         self.observers().for_each(Observer::answered);
     }
 
     /// Something came from it.
     pub(crate) fn heard(&self) {
-        self.close_breaker();
         self.observers().for_each(Observer::heard);
-    }
-
-    /// It is there. Before anything else is known of that: whoever is woken by it is to be let in.
-    fn close_breaker(&self) {
-        if self.breaker.answered() == Switch::Closed {
-            tracing::debug!(endpoint = %self.target.address, "the endpoint answers; its breaker is closed");
-        }
     }
 
     /// It says whether it is ready; where it has become so, whoever waits out a failure of the member is to try again.
     pub(crate) fn ready(&self, is_ready: bool) {
-        if is_ready && !self.observer.is_ready() {
-            self.start_slowly();
-        }
         if self.observer.ready(is_ready) {
             self.observers().for_each(Observer::recovered);
         }
@@ -422,18 +335,19 @@ impl Endpoint {
     }
 
     pub(crate) fn status(&self) -> EndpointStatus {
+        let machine = self.observer.machine();
         EndpointStatus {
             address: self.target.address.clone(),
             reachability: self.observer.subscribe().borrow().clone(),
-            is_ready: self.observer.is_ready(),
+            is_ready: machine.is_ready,
             outstanding: self.in_flight(),
             requests: self.requests.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),
             latency: self.latency(),
-            is_ejected: self.is_ejected(),
-            ejections: self.ejections.load(Ordering::Relaxed),
+            is_ejected: machine.is_faulty(),
+            ejections: machine.ejections,
             left_out: self.left_out(),
-            breaker_openings: self.breaker.openings(),
+            breaker_openings: machine.openings,
         }
     }
 
@@ -447,20 +361,12 @@ impl Endpoint {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);
     }
-
-    fn in_flight_of(&self, kind: LaneKind) -> &AtomicUsize {
-        match kind {
-            LaneKind::Short => &self.short,
-            LaneKind::Watch | LaneKind::Opaque => &self.long_running,
-        }
-    }
 }
 
 /// A request in flight at an endpoint. Counted until dropped.
 pub(crate) struct EndpointRequest {
     pub(crate) endpoint: Arc<Endpoint>,
     kind: LaneKind,
-    admission: Admission,
 }
 
 impl std::fmt::Debug for EndpointRequest {
@@ -471,9 +377,33 @@ impl std::fmt::Debug for EndpointRequest {
 
 impl Drop for EndpointRequest {
     fn drop(&mut self) {
-        self.endpoint.in_flight_of(self.kind).fetch_sub(1, Ordering::Relaxed);
-        if let Admission::Trial(trial) = self.admission {
-            self.endpoint.breaker.gave_up(trial);
+        self.endpoint.traffic(self.kind).in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether an answer of this status is an error by which the endpoint may be at fault: 501 and 505 are about the
+/// request, and a 429 says that the endpoint is busy.
+pub(crate) fn is_suspicious(status: StatusCode) -> bool {
+    status.is_server_error() && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_the_server_are_suspicious() {
+        for (status, expected) in [
+            (200, false),
+            (403, false),
+            (429, false),
+            (500, true),
+            (501, false),
+            (502, true),
+            (503, true),
+            (505, false),
+        ] {
+            assert_eq!(is_suspicious(StatusCode::from_u16(status).unwrap()), expected, "{status}");
         }
     }
 }

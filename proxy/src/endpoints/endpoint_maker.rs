@@ -10,8 +10,7 @@ use crate::credentials::certificate::Certificate;
 use crate::credentials::user::CurrentUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::ConnectError;
-use crate::health::breaker::Breaker;
-use crate::health::reachability::Observer;
+use crate::health::observer::Observer;
 use crate::pool::Pool;
 use crate::pool::dial::{Connector, Dialer};
 use crate::pool::proofs::ServerProofs;
@@ -61,11 +60,9 @@ impl EndpointMaker<'_> {
         )?;
         dialer.check(self.certificate).await?;
         let (observer, of) = match self.is_one_of_several {
-            true => (Arc::new(Observer::new(cluster.clone())), Some(self.member.clone())),
+            true => (Arc::new(Observer::new(cluster.clone(), self.tuning.breaker.clone())), Some(self.member.clone())),
             false => (self.member.clone(), None),
         };
-        let breaker = Arc::new(Breaker::new(self.tuning.breaker.clone()));
-        let known = (observer.clone(), breaker.clone());
         let question = self.uid.map(|(known, user)| UidQuestion {
             cluster: cluster.clone(),
             target: server.clone(),
@@ -74,7 +71,7 @@ impl EndpointMaker<'_> {
             known: known.clone(),
             timeout: self.tuning.connect_timeout,
         });
-        let pool = Pool::new(cluster.clone(), (dialer, question), known, self.tuning.clone());
-        Ok(Arc::new(Endpoint::new((server, proxy), host, pool, (observer, breaker), of)))
+        let pool = Pool::new(cluster.clone(), (dialer, question), observer.clone(), self.tuning.clone());
+        Ok(Arc::new(Endpoint::new((server, proxy), host, pool, observer, of)))
     }
 }

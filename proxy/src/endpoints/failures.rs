@@ -6,7 +6,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::ForwardError;
-use crate::health::reachability::Observer;
+use crate::health::observer::Observer;
 use crate::left_out::{LeftOut, LeftOutReason};
 
 /// What has gone wrong so far.
@@ -77,7 +77,7 @@ fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut
 /// What to say of an endpoint whose breaker is open, of so many.
 pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: usize) -> ForwardError {
     let cluster = cluster.clone();
-    let retry_after = endpoint.breaker.closed_for().unwrap_or_default();
+    let retry_after = endpoint.observer.retry_after().unwrap_or_default();
     match endpoint.observer.unreachable_for() {
         // As it is said of it while it is tried.
         Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
@@ -91,7 +91,7 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
 
 /// What to say of an endpoint that has as many requests in flight as it may.
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
-    let limit = endpoint.breaker.tuning().max_in_flight_per_endpoint.unwrap_or_default();
+    let limit = endpoint.observer.tuning.max_in_flight_per_endpoint.unwrap_or_default();
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
 /// lost.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
     let mut asked = all.iter().filter(|endpoint| endpoint.takes_requests()).peekable();
-    asked.peek().is_some() && asked.all(|endpoint| !endpoint.is_usable())
+    asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
 }
 
 /// What to say of a member of whose endpoints none can be reached.

@@ -14,9 +14,9 @@ use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
+use crate::endpoints::wanted::Tried;
 use crate::error::{ForwardError, Sent};
 use crate::forward::given_up::{Asked, Occupied};
 use crate::forward::kept_body::KeptBody;

@@ -225,6 +225,17 @@ async fn nobody_can_have_others_sent_to_a_slow_endpoint_by_asking_a_quick_one_fo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_endpoint_gets_few_requests() {
+    let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual: [USUAL, Duration::from_secs(1)] }).await;
+    scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
+    scene.seen.lock().clear();
+    scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
+    let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
+    // By requests in flight alone, half of the readers would wait for the slow one all the time: 2,400 requests.
+    assert!(part >= 99 && all > 4_000, "{part} % of {all}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_refuses_watches_is_not_given_every_new_one() {
     let scene = Scene::new(StatusCode::TOO_MANY_REQUESTS).await;
     let watch = async |path: &str| {

@@ -318,7 +318,7 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["cluster", "endpoint"],
         help: "1 where an endpoint answers our own questions with errors and is left out",
-        meaning: "1 while the endpoint answers [our own questions](decisions/0041-whose-500-it-is.md) with \
+        meaning: "1 while the endpoint answers [our own questions](decisions/0071-one-state-for-each-endpoint.md) with \
          errors, so that it is asked only where no other is left; else 0.",
         shown_by: &["cluster", "endpoint"],
         is_objective: false,

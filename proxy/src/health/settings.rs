@@ -1,5 +1,5 @@
-//! How the endpoints of a member are asked whether they are well (`probing.rs` asks), and how many answers in a row
-//! count.
+//! The settings of the probes of endpoints (`probing.rs`), with the answers in a row that count, and of the circuit
+//! breaker.
 
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
@@ -70,6 +70,33 @@ impl Probe {
     /// Whether an answer of the endpoint itself says that it is ready.
     pub(crate) fn is_ready(&self, status: StatusCode) -> bool {
         if self.is_strict() { status == StatusCode::OK } else { !status.is_server_error() }
+    }
+}
+
+/// The settings of the circuit breaker. `BreakerTuning::default()` opens after five failures, for a second, and sets no
+/// bound to the requests in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerTuning {
+    /// The number of failures in a row that open the breaker. 0 is as 1.
+    pub consecutive_failures: u32,
+    /// The time until a request tries, and from one that tries without an answer to the next.
+    pub open_for: Duration,
+    /// The bound of short requests in flight at the member, over all endpoints.
+    pub max_in_flight: Option<usize>,
+    /// The same at each endpoint.
+    pub max_in_flight_per_endpoint: Option<usize>,
+}
+
+impl Default for BreakerTuning {
+    /// Five failures: one or two are a packet that was lost, or a restart that another endpoint covers. A second: an
+    /// endpoint that is lost is probed as often.
+    fn default() -> Self {
+        Self {
+            consecutive_failures: 5,
+            open_for: Duration::from_secs(1),
+            max_in_flight: None,
+            max_in_flight_per_endpoint: None,
+        }
     }
 }
 

@@ -1,0 +1,271 @@
+//! The health of a member, or of one of its endpoints: it takes what their traffic and probes show, and publishes the
+//! changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
+use tributary_apimachinery::ClusterName;
+
+use crate::error::ForwardError;
+use crate::health::reachability::{Reachability, ReachabilityState};
+use crate::health::settings::BreakerTuning;
+use crate::health::state::{Input, Machine};
+use crate::obstacle::Obstacle;
+
+/// The time for which a member may say that it is not ready before readers are told. 10 s, from when it last was: as
+/// long as it may be silent, and longer than the hooks of a kube-apiserver take that starts.
+pub(crate) const UNREADY_AFTER: Duration = Duration::from_secs(10);
+
+/// The health of one endpoint, or of a member. A member's only endpoint shares the member's.
+pub(crate) struct Observer {
+    cluster: ClusterName,
+    pub(crate) tuning: BreakerTuning,
+    known: Mutex<Known>,
+    /// Whether an answer changes nothing: the path of most requests reads only this.
+    is_settled: AtomicBool,
+    started: Instant,
+    /// The time of the last sign of life: milliseconds since `started`, plus one; 0 is never.
+    last_heard: AtomicU64,
+    /// Whether it counts as unreachable because it does not accept our credentials.
+    is_rejecting: AtomicBool,
+    sender: watch::Sender<Reachability>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    machine: Machine,
+    /// The last fault in an answer to our own question.
+    fault: Option<Arc<str>>,
+    /// The time of the last word that it is ready, or of the first word that it is not.
+    ready_at: Option<Instant>,
+}
+
+impl Observer {
+    pub(crate) fn new(cluster: ClusterName, tuning: BreakerTuning) -> Self {
+        let (state, since) = (ReachabilityState::Unknown, Instant::now());
+        let unknown = Reachability { state, since, heard: None, unready_since: None, recoveries: 0 };
+        Self {
+            cluster,
+            tuning,
+            known: Mutex::default(),
+            is_settled: AtomicBool::new(false),
+            started: since,
+            last_heard: AtomicU64::new(0),
+            is_rejecting: AtomicBool::new(false),
+            sender: watch::Sender::new(unknown),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Reachability> {
+        self.sender.subscribe()
+    }
+
+    /// Gives a copy of the state machine.
+    pub(crate) fn machine(&self) -> Machine {
+        self.known.lock().machine
+    }
+
+    /// Whether the last word of the endpoint is not that it is unready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.machine().is_ready
+    }
+
+    /// Whether it counts as unreachable because it does not accept our credentials.
+    pub(crate) fn is_rejecting(&self) -> bool {
+        self.is_rejecting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        !self.is_settled.load(Ordering::Relaxed) && self.machine().is_unreachable()
+    }
+
+    /// The time for which it has been unreachable, and the reason.
+    pub(crate) fn unreachable_for(&self) -> Option<(Duration, Arc<str>)> {
+        if self.is_settled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let known = self.sender.borrow();
+        match &known.state {
+            ReachabilityState::Unreachable { reason, .. } => Some((known.since.elapsed(), reason.clone())),
+            ReachabilityState::Unknown | ReachabilityState::Reachable => None,
+        }
+    }
+
+    /// The last fault in an answer to our own question.
+    pub(crate) fn fault(&self) -> Option<Arc<str>> {
+        self.known.lock().fault.clone()
+    }
+
+    /// The time of the last sign of life.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        let after = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started + Duration::from_millis(after))
+    }
+
+    /// Lets a request of a client in, unless the breaker is open.
+    pub(crate) fn admit(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed) || self.known.lock().machine.admit(&self.tuning, Instant::now())
+    }
+
+    /// The time until a request of a client may be let in; `None` where it may now.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if self.is_settled.load(Ordering::Relaxed) { None } else { self.machine().retry_after(Instant::now()) }
+    }
+
+    /// Takes an input that is not published.
+    pub(crate) fn apply(&self, input: Input) {
+        self.apply_to(&mut self.known.lock().machine, input);
+    }
+
+    fn apply_to(&self, machine: &mut Machine, input: Input) {
+        machine.apply(input, &self.tuning, Instant::now());
+        let is_reachable = matches!(input, Input::Answer) || self.is_settled.load(Ordering::Relaxed);
+        self.is_settled.store(is_reachable && machine.is_settled(), Ordering::Relaxed);
+    }
+
+    /// Notes something that came, and need not be an answer of the member's.
+    pub(crate) fn heard(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last_heard.store(now + 1, Ordering::Relaxed);
+        if !self.is_settled.load(Ordering::Relaxed) {
+            self.apply(Input::Sign);
+        }
+    }
+
+    /// Notes an answer.
+    pub(crate) fn answered(&self) {
+        self.heard();
+        self.is_rejecting.store(false, Ordering::Relaxed);
+        if !self.is_settled.load(Ordering::Relaxed) {
+            let mut known = self.known.lock();
+            // Before the state is published: those whom it wakes are to be let in.
+            self.apply_to(&mut known.machine, Input::Answer);
+            self.publish(ReachabilityState::Reachable);
+        }
+    }
+
+    /// Notes whether the endpoint is ready by its own word. Gives true if it was not before.
+    pub(crate) fn ready(&self, is_ready: bool) -> bool {
+        let mut known = self.known.lock();
+        let was_ready = known.machine.is_ready;
+        self.apply_to(&mut known.machine, Input::Ready(is_ready));
+        if is_ready || known.ready_at.is_none() {
+            known.ready_at = Some(Instant::now());
+        }
+        let since = known.ready_at.filter(|since| !is_ready && since.elapsed() >= UNREADY_AFTER);
+        self.sender.send_if_modified(|known| std::mem::replace(&mut known.unready_since, since) != since);
+        is_ready && !was_ready
+    }
+
+    /// Notes a fault in an answer to our own question, or that it was a good one, and gives the machine before and
+    /// after it.
+    pub(crate) fn judged(&self, fault: Option<&str>) -> (Machine, Machine) {
+        let mut known = self.known.lock();
+        let before = known.machine;
+        known.fault = fault.map(Arc::from).or(known.fault.take());
+        self.apply_to(&mut known.machine, Input::Judgment { is_good: fault.is_none() });
+        (before, known.machine)
+    }
+
+    /// Wakes the tasks that wait out a failure.
+    pub(crate) fn recovered(&self) {
+        self.sender.send_modify(|known| known.recoveries += 1);
+    }
+
+    /// Notes a failed request. Only failures that say something of the member count.
+    pub(crate) fn failed(&self, error: &ForwardError) {
+        if error.means_unreachable() {
+            self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
+            self.lost(error.to_string(), error.obstacle());
+        }
+    }
+
+    pub(crate) fn unreachable(&self, reason: String) {
+        self.lost(reason, Obstacle::Network);
+    }
+
+    /// Notes that it cannot be reached, or is silent.
+    pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
+        let mut known = self.known.lock();
+        self.apply_to(&mut known.machine, Input::Loss);
+        self.publish(ReachabilityState::Unreachable { reason: reason.into(), obstacle });
+    }
+
+    /// Publishes a state; the caller holds the lock of the machine. A later reason replaces an earlier one: a member
+    /// that restarts may first refuse connections and then reject our credentials.
+    fn publish(&self, state: ReachabilityState) {
+        use ReachabilityState::{Reachable, Unreachable};
+        self.sender.send_if_modified(|known| {
+            let is_new_reason = match (&known.state, &state) {
+                (Reachable, Reachable) => return false,
+                (Unreachable { reason: before, .. }, Unreachable { reason, .. }) => Some(before != reason),
+                _ => None,
+            };
+            if let Some(is_new_reason) = is_new_reason {
+                known.state = state;
+                return is_new_reason;
+            }
+            tracing::debug!(cluster = %self.cluster, ?state, "the reachability has changed");
+            let recoveries = known.recoveries + u64::from(matches!(state, Reachable));
+            let (since, heard, unready_since) = (Instant::now(), self.heard_at(), known.unready_since);
+            *known = Reachability { state, since, heard, unready_since, recoveries };
+            true
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn unreadiness_is_published_after_ten_seconds() {
+        let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
+        let known = observer.subscribe();
+        let since = || known.borrow().unready_since;
+        assert!(!observer.ready(true));
+        let ready_at = Instant::now();
+        for _ in 0..9 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            observer.ready(false);
+            assert_eq!((since(), observer.is_ready()), (None, false));
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        observer.ready(false);
+        assert_eq!(since(), Some(ready_at), "as of when it was");
+        observer.unreachable("refused".to_owned());
+        observer.answered();
+        assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
+        assert!(observer.ready(true));
+        assert_eq!(since(), None);
+        // One that never was counts from its first word.
+        let observer = Observer::new(ClusterName::new("b").unwrap(), BreakerTuning::default());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        observer.ready(false);
+        assert_eq!(observer.subscribe().borrow().unready_since, None);
+        tokio::time::advance(UNREADY_AFTER).await;
+        observer.ready(false);
+        assert_eq!(observer.subscribe().borrow().unready_since, Some(Instant::now() - UNREADY_AFTER));
+    }
+
+    #[test]
+    fn unreachability_has_the_latest_reason_and_the_first_time() {
+        let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
+        let known = observer.subscribe();
+        let reason = || match &known.borrow().state {
+            ReachabilityState::Unreachable { reason, .. } => reason.to_string(),
+            _ => String::new(),
+        };
+        observer.unreachable("refused".to_owned());
+        let since = known.borrow().since;
+        assert_eq!(reason(), "refused");
+        observer.unreachable("401".to_owned());
+        assert_eq!((reason(), known.borrow().since), ("401".to_owned(), since));
+        observer.answered();
+        assert!(known.borrow().is_reachable());
+        assert_eq!(known.borrow().recoveries, 1);
+    }
+}

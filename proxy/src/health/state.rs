@@ -1,0 +1,341 @@
+//! The state of an endpoint, and its transitions: pure functions of the input and of the time that the caller gives.
+//!
+//! ```text
+//! ready ── it is not ready ──▶ reachable ── it is ready ──▶ on probation ── 10 s ──▶ ready
+//! any state ── no connection, silence, or a faulty answer to our own question ──▶ ejected
+//! ejected ── an answer, or two good ones to our own question ──▶ on probation; reachable, where it is not ready
+//! ```
+//! Drained lies over these: a drained endpoint is still probed, and goes on from what the probes have shown.
+//!
+//! After some failures in a row the circuit breaker of an ejected endpoint is open: requests of clients are not sent to
+//! it, even where no other endpoint is left, but for one in a while. Only failures of the endpoint itself count: a
+//! client that could open a breaker by its requests would cut everybody off.
+
+use tokio::time::{Duration, Instant};
+
+use crate::health::settings::BreakerTuning;
+
+/// The good answers in a row to our own questions that end an ejection for errors. 2: one server of several behind one
+/// address may be the sound one.
+const GOOD_ANSWERS: u32 = 2;
+
+/// The duration of the probation. 10 s: a kube-apiserver that has just started fills its watch caches in that time.
+const PROBATION: Duration = Duration::from_secs(10);
+
+/// The steps in which the share of an endpoint on probation grows: from a tenth of its turns to all of them.
+const STEPS: u32 = 10;
+
+/// Turns in a row that an endpoint on probation passes up or takes. 7: more than a cluster has endpoints.
+const TURNS_IN_A_ROW: u128 = 7;
+
+/// The state of an endpoint: its part of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The endpoint gets its share of the requests.
+    Ready,
+    /// The endpoint gets a growing part of its share since this time.
+    Probation { since: Instant },
+    /// The endpoint answers, and is not ready: it gets requests where no better endpoint is left.
+    Reachable,
+    /// The endpoint is out of order.
+    Ejected(Ejection),
+    /// The configuration drains the endpoint, or no longer lists it: it gets no new request.
+    Drained,
+}
+
+/// The reason of an ejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ejection {
+    /// The endpoint cannot be reached: it gets requests where no endpoint can, and all are tried at once.
+    Unreachable,
+    /// The endpoint answers our own questions with errors: it gets requests where no better endpoint is left.
+    Faulty {
+        /// The good answers in a row since then.
+        good_answers: u32,
+    },
+}
+
+impl State {
+    /// Gives the rank among a cluster's endpoints for this turn, 0 first; `None` for no requests. An endpoint on
+    /// probation has nothing in flight, and would get every new watch: so it lets most turns pass at first. The
+    /// choice between equals goes by the turn as well, so it passes several in a row.
+    pub(crate) fn rank(self, turn: usize, now: Instant) -> Option<u8> {
+        match self {
+            Self::Ready => Some(0),
+            Self::Probation { since } => {
+                let passed = now.saturating_duration_since(since).as_millis();
+                let share = 1 + passed * u128::from(STEPS) / PROBATION.as_millis();
+                Some(u8::from((turn as u128 / TURNS_IN_A_ROW) % u128::from(STEPS) >= share))
+            }
+            Self::Reachable | Self::Ejected(Ejection::Faulty { .. }) => Some(2),
+            Self::Ejected(Ejection::Unreachable) | Self::Drained => None,
+        }
+    }
+
+    /// Whether nothing is known against the endpoint.
+    pub(crate) fn is_good(self) -> bool {
+        matches!(self, Self::Ready | Self::Probation { .. })
+    }
+
+    /// Whether the endpoint can be sent requests.
+    pub(crate) fn is_usable(self) -> bool {
+        !matches!(self, Self::Ejected(Ejection::Unreachable) | Self::Drained)
+    }
+}
+
+/// An event that says something of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The member answered.
+    Answer,
+    /// A sign of life that is no answer of the member: a part of a body, or a 401.
+    Sign,
+    /// The endpoint said whether it is ready.
+    Ready(bool),
+    /// No connection could be made, or the endpoint is silent.
+    Loss,
+    /// The endpoint failed by its own fault.
+    Failure,
+    /// Our own question was answered, well or not.
+    Judgment {
+        /// Whether without an error.
+        is_good: bool,
+    },
+    /// The endpoint is new beside others, or is no longer drained.
+    Start,
+}
+
+/// The state of an endpoint with its circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    state: State,
+    /// Whether the last word of the endpoint is not that it is unready.
+    pub(crate) is_ready: bool,
+    /// Failures in a row.
+    failures: u32,
+    /// The time of the next trial; `None` while the breaker is closed.
+    retry_at: Option<Instant>,
+    /// Ejections for faulty answers so far.
+    pub(crate) ejections: u64,
+    /// Times that the breaker has opened.
+    pub(crate) openings: u64,
+}
+
+impl Default for Machine {
+    /// Before the first input an endpoint is taken for ready: at the start of the process none is held back.
+    fn default() -> Self {
+        Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
+    }
+}
+
+impl Machine {
+    pub(crate) fn state(&self, is_drained: bool, now: Instant) -> State {
+        match self.state {
+            _ if is_drained => State::Drained,
+            State::Probation { since } if now.saturating_duration_since(since) >= PROBATION => State::Ready,
+            state => state,
+        }
+    }
+
+    /// Whether the endpoint is ejected for faulty answers, also while it is drained.
+    pub(crate) fn is_faulty(&self) -> bool {
+        matches!(self.state, State::Ejected(Ejection::Faulty { .. }))
+    }
+
+    /// Whether the endpoint cannot be reached, also while it is drained.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.state == State::Ejected(Ejection::Unreachable)
+    }
+
+    /// Whether an answer changes nothing.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.failures == 0 && !self.is_unreachable()
+    }
+
+    /// Takes an input.
+    pub(crate) fn apply(&mut self, input: Input, tuning: &BreakerTuning, now: Instant) {
+        match input {
+            Input::Answer | Input::Sign => (self.failures, self.retry_at) = (0, None),
+            Input::Ready(is_ready) => self.is_ready = is_ready,
+            Input::Failure => self.fail(tuning, now),
+            Input::Loss | Input::Judgment { .. } | Input::Start => {}
+        }
+        let was_faulty = self.is_faulty();
+        self.state = self.next(input, now);
+        self.ejections += u64::from(!was_faulty && self.is_faulty());
+    }
+
+    fn next(&self, input: Input, now: Instant) -> State {
+        let back = if self.is_ready { State::Probation { since: now } } else { State::Reachable };
+        let unreachable = State::Ejected(Ejection::Unreachable);
+        match (self.state, input) {
+            (_, Input::Loss) => unreachable,
+            (before, Input::Answer) if before == unreachable => back,
+            (before, _) if before == unreachable => before,
+            (State::Ejected(Ejection::Faulty { good_answers }), Input::Judgment { is_good: true }) => {
+                match good_answers + 1 < GOOD_ANSWERS {
+                    true => State::Ejected(Ejection::Faulty { good_answers: good_answers + 1 }),
+                    false => back,
+                }
+            }
+            (_, Input::Judgment { is_good: false }) => State::Ejected(Ejection::Faulty { good_answers: 0 }),
+            (State::Ready | State::Probation { .. }, Input::Ready(false)) => State::Reachable,
+            (State::Reachable, Input::Ready(true)) | (State::Ready | State::Probation { .. }, Input::Start) => back,
+            (before, _) => before,
+        }
+    }
+
+    fn fail(&mut self, tuning: &BreakerTuning, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        // A failure while the breaker is open makes nobody wait longer.
+        if self.retry_at.is_none() && self.failures >= tuning.consecutive_failures {
+            self.openings += 1;
+            self.retry_at = Some(now + tuning.open_for);
+        }
+    }
+
+    /// Lets a request of a client in: while the breaker is open, one in the time for which it opens.
+    pub(crate) fn admit(&mut self, tuning: &BreakerTuning, now: Instant) -> bool {
+        let is_admitted = self.retry_after(now).is_none();
+        if is_admitted && self.retry_at.is_some() {
+            self.retry_at = Some(now + tuning.open_for);
+        }
+        is_admitted
+    }
+
+    /// The time until a request may try; `None` where it may now.
+    pub(crate) fn retry_after(&self, now: Instant) -> Option<Duration> {
+        Some(self.retry_at?.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNREACHABLE: State = State::Ejected(Ejection::Unreachable);
+    const GOOD: Input = Input::Judgment { is_good: true };
+    const FAULT: Input = Input::Judgment { is_good: false };
+
+    fn faulty(good_answers: u32) -> State {
+        State::Ejected(Ejection::Faulty { good_answers })
+    }
+
+    fn tuning(consecutive_failures: u32) -> BreakerTuning {
+        BreakerTuning { consecutive_failures, open_for: Duration::from_secs(10), ..Default::default() }
+    }
+
+    #[test]
+    fn each_input_leads_from_each_state_to_the_next() {
+        let (now, earlier) = (Instant::now(), Instant::now());
+        let now = now + Duration::from_secs(1);
+        let (new, old) = (State::Probation { since: now }, State::Probation { since: earlier });
+        for (state, input, next) in [
+            (State::Ready, Input::Answer, State::Ready),
+            (State::Ready, Input::Sign, State::Ready),
+            (State::Ready, Input::Ready(true), State::Ready),
+            (State::Ready, Input::Ready(false), State::Reachable),
+            (State::Ready, Input::Loss, UNREACHABLE),
+            (State::Ready, Input::Failure, State::Ready),
+            (State::Ready, GOOD, State::Ready),
+            (State::Ready, FAULT, faulty(0)),
+            (State::Ready, Input::Start, new),
+            (old, Input::Answer, old),
+            (old, Input::Ready(true), old),
+            (old, Input::Ready(false), State::Reachable),
+            (old, Input::Loss, UNREACHABLE),
+            (old, FAULT, faulty(0)),
+            (old, Input::Start, new),
+            (State::Reachable, Input::Answer, State::Reachable),
+            (State::Reachable, Input::Ready(true), new),
+            (State::Reachable, Input::Ready(false), State::Reachable),
+            (State::Reachable, Input::Loss, UNREACHABLE),
+            (State::Reachable, FAULT, faulty(0)),
+            (State::Reachable, Input::Start, State::Reachable),
+            (UNREACHABLE, Input::Answer, new),
+            (UNREACHABLE, Input::Sign, UNREACHABLE),
+            (UNREACHABLE, Input::Ready(true), UNREACHABLE),
+            (UNREACHABLE, Input::Ready(false), UNREACHABLE),
+            (UNREACHABLE, GOOD, UNREACHABLE),
+            (UNREACHABLE, FAULT, UNREACHABLE),
+            (UNREACHABLE, Input::Start, UNREACHABLE),
+            (faulty(0), Input::Answer, faulty(0)),
+            (faulty(0), Input::Ready(false), faulty(0)),
+            (faulty(0), GOOD, faulty(1)),
+            (faulty(1), GOOD, new),
+            (faulty(1), FAULT, faulty(0)),
+            (faulty(1), Input::Loss, UNREACHABLE),
+        ] {
+            let is_ready = state != State::Reachable;
+            let mut machine = Machine { state, is_ready, ..Machine::default() };
+            machine.apply(input, &tuning(5), now);
+            assert_eq!(machine.state(false, now), next, "{state:?} {input:?}");
+            assert_eq!(machine.state(true, now), State::Drained, "{state:?} {input:?}");
+            let is_ejection = !matches!(state, State::Ejected(_)) && input == FAULT;
+            assert_eq!(machine.ejections, u64::from(is_ejection), "{state:?} {input:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_not_ready_is_reachable_after_its_ejection() {
+        for state in [UNREACHABLE, faulty(1)] {
+            let mut machine = Machine { state, is_ready: false, ..Machine::default() };
+            let input = if state == UNREACHABLE { Input::Answer } else { GOOD };
+            machine.apply(input, &tuning(5), Instant::now());
+            assert_eq!(machine.state, State::Reachable);
+        }
+    }
+
+    #[test]
+    fn the_share_of_an_endpoint_grows_on_probation() {
+        let since = Instant::now();
+        let taken = |state: State, seconds| {
+            let now = since + Duration::from_secs(seconds);
+            let machine = Machine { state, ..Machine::default() };
+            (0..700).filter(|turn| machine.state(false, now).rank(*turn, now) == Some(0)).count()
+        };
+        assert_eq!(taken(State::Ready, 0), 700);
+        for (seconds, turns) in [(0, 70), (1, 140), (5, 420), (9, 700), (10, 700), (1000, 700)] {
+            assert_eq!(taken(State::Probation { since }, seconds), turns, "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn the_breaker_opens_after_failures_in_a_row() {
+        let now = Instant::now();
+        for threshold in [0, 1, 3] {
+            let (mut machine, tuning) = (Machine::default(), tuning(threshold));
+            for _ in 1..threshold {
+                machine.apply(Input::Failure, &tuning, now);
+                assert!(machine.admit(&tuning, now));
+            }
+            machine.apply(Input::Sign, &tuning, now);
+            for _ in 1..threshold {
+                machine.apply(Input::Failure, &tuning, now);
+            }
+            assert_eq!((machine.retry_after(now), machine.openings), (None, 0), "a sign of life begins anew");
+            machine.apply(Input::Failure, &tuning, now);
+            assert!(!machine.admit(&tuning, now) && !machine.is_settled());
+            assert_eq!((machine.retry_after(now), machine.openings), (Some(tuning.open_for), 1));
+        }
+    }
+
+    #[test]
+    fn one_request_in_a_while_tries_while_the_breaker_is_open() {
+        let (mut machine, tuning, opened_at) = (Machine::default(), tuning(1), Instant::now());
+        machine.apply(Input::Failure, &tuning, opened_at);
+        let mut admitted = Vec::new();
+        for second in 0..=30 {
+            let now = opened_at + Duration::from_secs(second);
+            // Failures meanwhile make nobody wait longer.
+            machine.apply(Input::Failure, &tuning, now);
+            admitted.extend((0..3).filter(|_| machine.admit(&tuning, now)).map(|_| second));
+        }
+        assert_eq!((admitted, machine.openings), (vec![10, 20, 30], 1));
+        for answer in [Input::Answer, Input::Sign] {
+            let mut answered = machine;
+            answered.apply(answer, &tuning, opened_at);
+            assert!((0..3).all(|_| answered.admit(&tuning, opened_at)), "{answer:?}");
+        }
+    }
+}
