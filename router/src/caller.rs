@@ -19,7 +19,6 @@ use tributary_sharing::flow::holder::Holder;
 
 use tributary_apimachinery::{RequestInfo, Verb, or_never};
 
-use crate::answer_room::AnswerRoom;
 use crate::awaited::Awaited;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
 use crate::own_credential::OwnCredential;
@@ -39,8 +38,6 @@ pub(crate) struct Caller {
     pub(crate) connection: Option<Peer>,
     /// Whose share of what clients share it takes.
     pub(crate) holder: Holder,
-    /// What says whether there is room on it for an answer.
-    pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
@@ -122,7 +119,7 @@ impl Caller {
                 (who, Holder::of_user(&user.authority, &user.info.username))
             }
         };
-        let (answer_room, trace) = (extensions.get().cloned(), extensions.get().cloned());
+        let trace = extensions.get().cloned();
         let authenticated_until = extensions.get().copied();
         Ok(Self {
             who,
@@ -130,7 +127,6 @@ impl Caller {
             authenticated_until,
             connection,
             holder,
-            answer_room,
             awaited: Awaited::default(),
             dispatched: None,
             admitted: OnceLock::new(),

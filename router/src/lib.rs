@@ -10,7 +10,6 @@
 //! This is the only crate that sees cachers, merge and proxy at once.
 
 mod admission;
-mod answer_room;
 mod asked;
 mod awaited;
 mod caller;
@@ -52,7 +51,6 @@ mod versions;
 
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
-pub use answer_room::AnswerRoom;
 pub use dispatch::{DispatchSettings, PlacePolicies};
 pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
 pub use own_credential::OwnCredential;

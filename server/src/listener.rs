@@ -29,7 +29,6 @@ mod tracked_stream;
 mod trailers;
 mod unread;
 mod user_connections;
-mod waiting;
 
 use std::io;
 use std::net::SocketAddr;

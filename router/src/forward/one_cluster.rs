@@ -148,7 +148,7 @@ async fn write(
     let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
     let is_noted = !is_dry_run && given.verb != Verb::DeleteCollection;
     let room = match is_noted {
-        true => Some(room::room(router, caller, 0).await?),
+        true => Some(room::room(router, caller, 0)?),
         false => None,
     };
     let answer = send(cluster, caller, request, info, query).await?;

@@ -5,20 +5,18 @@ use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
 use tributary_sharing::flow::fair_share::Portion;
 
 use crate::Router;
-use crate::answer_room;
 use crate::caller::Caller;
 
 /// What a member's answer has beyond what was written, in bytes: defaults, `managedFields`, the head of a Status. Most
 /// objects are smaller as a whole.
 pub(super) const ADDED_BYTES: usize = 16 << 10;
 
-/// Waits for room for the answer to a request, of which so much is known: the object as it is, or as it is to be. Call
+/// Takes room for the answer to a request. `known` bytes are known of it: the object as it is, or as it is to be. Call
 /// once the request is there whole, and before anything is sent.
 ///
 /// # Errors
-/// 429 where there is none, or none for it on the client's connection. This cluster has not been asked then.
-pub(crate) async fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
-    answer_room::wait(caller.answer_room.as_ref()).await?;
+/// 429 where there is none. This cluster has not been asked then.
+pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
     Ok(router.held_bytes().take(caller.holder, likely)?)
 }

@@ -31,7 +31,6 @@ use self::concerned::choose_concerned;
 use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
-use crate::answer_room;
 use crate::request::ClientRequest;
 use crate::response;
 
@@ -57,7 +56,6 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     }
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
-    answer_room::wait(caller.answer_room.as_ref()).await?;
     let scope = ReviewScope::read(request, &held).await?;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);

@@ -58,7 +58,7 @@ pub(crate) async fn send_translated(
         query => query.map(str::to_owned),
     };
     let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.readable_bytes());
-    let room = room::room(router, request.caller, known).await?;
+    let room = room::room(router, request.caller, known)?;
     let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
     translate(request, &target.cluster, answer, room, wish).await
 }

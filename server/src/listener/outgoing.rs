@@ -10,8 +10,8 @@
 //! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;
 //! what is too small for that, with the next that follows it on the same stream.
 //!
-//! What is written is written whatever becomes of its answer, which is never withheld. So where there is no room, a
-//! write is refused before it is made: when its head comes, and once more when its body has come.
+//! The answer to a write is never withheld. So the room for it is asked before the write is made: its body ends only
+//! once there is room ([`WriteBody`]), and a write without a body waits as a read does, when its head has come.
 //!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
@@ -24,8 +24,10 @@ mod metered;
 mod overdue;
 mod pieces;
 mod room;
+mod write_body;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +38,6 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tributary_apimachinery::RequestClass;
-use tributary_router::AnswerRoom;
 
 use super::coalesce::OpenStream;
 use super::unread::Unread;
@@ -47,7 +48,8 @@ use counted::Counted;
 use metered::{Metered, OutgoingBody};
 use overdue::AnswersUnderWay;
 use pieces::PIECE_BYTES;
-use room::{ConnectionRoom, is_read};
+use room::ConnectionRoom;
+use write_body::WriteBody;
 
 /// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
@@ -72,16 +74,16 @@ impl Outgoing {
         self.room.wait(head_bytes)
     }
 
-    /// Has a request with this method wait for room when it is about to be carried out; see
-    /// [`ConnectionRoom::answer_room`].
-    pub(super) fn answer_room(&self, method: &Method) -> Option<AnswerRoom> {
-        self.room.answer_room(method)
+    /// Holds the end of a write's body back until there is room for the answer. The body fails, and `is_refused` is
+    /// set, if there is none in time.
+    pub(super) fn end_with_room(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
+        WriteBody::new(body, &self.room, is_refused).boxed_unsync()
     }
 
     /// The answer to a request with this method, unless it is to be withheld: a large one that is in memory as a whole,
     /// as an object is, and for which there is no room. There was when the request came; many that came together, and
     /// waited for the same, may find none. What was read for them is dropped, and they are told to come again. What a
-    /// write is answered is never withheld; see [`Self::answer_room`].
+    /// write is answered is never withheld; see [`Self::end_with_room`].
     ///
     /// What is large and in memory as a whole is counted from here on, by the room that comes with it: that is for
     /// [`Self::meter`].
@@ -154,6 +156,11 @@ impl Outgoing {
             }
         }
     }
+}
+
+/// Returns whether a request with this method changes nothing.
+pub(super) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Whether the data that a body begins with is all of it, which has exactly so many bytes. A length alone says nothing:

@@ -3,15 +3,16 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use super::acquaintance::{Acquaintance, UnknownSender};
 use super::coalesce::OpenStreams;
 use super::early_answer::RequestBody;
 use super::goaway::Parting;
-use super::outgoing::Outgoing;
+use super::outgoing::{self, Outgoing};
 use crate::front::{AuthenticationOutcome, Client, Front, RoomForAnswer};
 use crate::handler::{Body, Handler};
 use crate::listener_refusal::ListenerRefusal;
@@ -46,9 +47,12 @@ impl<H: Handler> ConnectionRequests<H> {
             let mut answer = match admitted {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
-                    let is_there = self.outgoing.room(head_bytes).await;
-                    if let Some(room) = self.outgoing.answer_room(&method) {
-                        request.extensions_mut().insert(room);
+                    // A write with a body waits for room at the end of the body.
+                    let ends_with_room = !outgoing::is_read(&method) && !request.body().is_end_stream();
+                    let is_there = ends_with_room || self.outgoing.room(head_bytes).await;
+                    let is_refused = Arc::<AtomicBool>::default();
+                    if ends_with_room {
+                        request = request.map(|body| self.outgoing.end_with_room(body, Arc::clone(&is_refused)));
                     }
                     let note = |outcome: AuthenticationOutcome<'_>| {
                         let room = self.acquaintance.note(outcome);
@@ -57,6 +61,9 @@ impl<H: Handler> ConnectionRequests<H> {
                         room
                     };
                     let withhold = |answer| {
+                        if is_refused.load(Ordering::Relaxed) {
+                            return Err(ListenerRefusal::TooManyUnread);
+                        }
                         self.outgoing.withhold(&method, answer).map(|(answer, room)| {
                             taken = room;
                             answer

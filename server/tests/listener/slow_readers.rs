@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{Body, BoxError, full};
-use tributary_router::{AnswerRoom, Report, User};
+use tributary_router::{Report, User};
 use tributary_server::handler::Handler;
 
 use tributary_server::listener_refusal::ListenerRefusal;
@@ -166,18 +166,13 @@ impl Talker {
 }
 
 impl Talker {
-    /// What a write is answered: a large object, if there is room for it once the body has come, as the router does it.
+    /// What a write is answered: a large object, once its body has come.
     async fn write(&self, request: Request<Body>) -> Response<Body> {
-        let (head, body) = request.into_parts();
         self.0.late.fetch_add(1, Ordering::SeqCst);
-        body.collect().await.unwrap();
-        match head.extensions.get::<AnswerRoom>() {
-            Some(room) if !room.wait().await => {}
-            _ => return self.object(),
+        match request.into_body().collect().await {
+            Ok(_) => self.object(),
+            Err(_) => Response::builder().status(StatusCode::BAD_REQUEST).body(full("")).unwrap(),
         }
-        let mut refused = Response::new(full(""));
-        *refused.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        refused
     }
 
     /// A watch that never has an event.
@@ -447,6 +442,7 @@ async fn writes_whose_bodies_come_late_are_refused_where_there_is_no_room_by_the
     let held = talker.0.held.load(Ordering::SeqCst);
     assert!(held * LARGE_BYTES <= 17 << 20, "{held} objects are held for a client that takes none");
     assert_eq!(talker.objects(), made.len(), "what is refused must not have been carried out");
+    assert_eq!(server.refused(ListenerRefusal::TooManyUnread), refused.len() as u64);
     assert!(refused.iter().all(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS));
 }
 

@@ -16,9 +16,6 @@ const RETRY_AFTER: u32 = 1;
 /// When a client is to come again for which no further namespace can be held, in seconds. Watches last for minutes.
 const NAMESPACE_RETRY_AFTER: u32 = 5;
 
-const UNREAD: &str = "so much of what was answered is not read, by this connection or by all together (--max-unread-bytes), \
-                      that there is no room for the answer to this write; nothing was changed; read the answers, or try again";
-
 /// Which bound is reached.
 #[derive(Clone, Debug)]
 pub enum LimitRefusal {
@@ -33,8 +30,6 @@ pub enum LimitRefusal {
     },
     /// There is no turn for a long answer: 429.
     Turn(NoTurn),
-    /// Too much is unread of what was answered for the answer to a write to find room: 429.
-    Unread,
     /// The client's share of what can be under way at a cluster: 429.
     ClusterPlaces {
         /// The cluster.
@@ -101,7 +96,6 @@ impl LimitRefusal {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
             Self::FlowControl { cluster, refused } => flow_control(cluster.as_ref(), refused),
             Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
-            Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
             Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
             Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(

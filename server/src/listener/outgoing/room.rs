@@ -1,17 +1,17 @@
 //! Whether a connection may be given more, and who waits until it may.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Method;
 use parking_lot::Mutex;
-use tributary_router::AnswerRoom;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use super::super::heads::ConnectionHeads;
 use super::super::unread::Unread;
-use super::super::waiting::{QueueTicket, WaitQueue};
 
 /// How long a request waits for room. 10 s: longer than whoever reads needs to read on, and shorter than clients' own
 /// patience, so that they learn why nothing comes.
@@ -22,75 +22,65 @@ pub(super) struct ConnectionRoom {
     unread: Unread,
     /// What the requests that wait for room have in their heads.
     heads: ConnectionHeads,
-    state: Mutex<RoomState>,
-}
-
-#[derive(Default)]
-struct RoomState {
-    /// What has been given and is not taken.
-    bytes: usize,
-    waiting: WaitQueue,
-}
-
-impl RoomState {
-    /// Who is to be woken, if there is room.
-    fn next_waiting(&mut self, unread: &Unread) -> Option<Waker> {
-        if self.has_room(unread) { self.waiting.next() } else { None }
-    }
-
-    fn has_room(&self, unread: &Unread) -> bool {
-        unread.load().has_room(self.bytes)
-    }
-
-    /// Counts bytes that are given.
-    fn add(&mut self, unread: &Unread, bytes: usize) {
-        unread.add(self.bytes, bytes);
-        self.bytes += bytes;
-    }
+    /// The bytes that have been given and are not taken.
+    bytes: Mutex<usize>,
+    /// Wakes one waiter for a piece that is taken: two thousand streams may wait for it. A waiter that finds room wakes
+    /// the next, because it may have nothing to give by now.
+    freed: Arc<Notify>,
 }
 
 impl ConnectionRoom {
     pub(super) fn new(unread: Unread) -> Self {
         let heads = unread.waiting_heads.of_connection();
-        Self { unread, heads, state: Mutex::default() }
+        Self { unread, heads, bytes: Mutex::default(), freed: Arc::default() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.unread.load().has_room(*self.bytes.lock())
     }
 
     /// Counts bytes that are given, whether or not there is room.
     pub(super) fn add(&self, bytes: usize) {
-        self.state.lock().add(&self.unread, bytes);
+        self.add_to(&mut self.bytes.lock(), bytes);
+    }
+
+    fn add_to(&self, own: &mut usize, bytes: usize) {
+        self.unread.add(*own, bytes);
+        *own += bytes;
     }
 
     /// Counts bytes that are given, if the connection may be given more now. Whether it may. It is one step: others of
     /// the connection that ask at the same time find them counted.
     pub(super) fn add_if_room(&self, bytes: usize) -> bool {
-        let mut state = self.state.lock();
-        let has_room = state.has_room(&self.unread);
+        let mut own = self.bytes.lock();
+        let has_room = self.unread.load().has_room(*own);
         if has_room {
-            state.add(&self.unread, bytes);
+            self.add_to(&mut own, bytes);
         }
         has_room
     }
 
     /// Takes bytes off the count, and wakes whoever waits for that.
     pub(super) fn remove(&self, bytes: usize) {
-        let next = {
-            let mut state = self.state.lock();
-            state.bytes -= bytes;
-            self.unread.remove(state.bytes, bytes);
-            state.next_waiting(&self.unread)
+        let has_room = {
+            let mut own = self.bytes.lock();
+            *own -= bytes;
+            self.unread.remove(*own, bytes);
+            self.unread.load().has_room(*own)
         };
-        next.into_iter().for_each(Waker::wake);
+        if has_room {
+            self.freed.notify_one();
+        }
     }
 
     /// Whether the connection is in others' way. Wakes whoever waits, if there is room again because of other
     /// connections.
     pub(super) fn look(&self) -> bool {
-        let (is_in_the_way, next) = {
-            let mut state = self.state.lock();
-            (self.unread.load().is_in_the_way(state.bytes), state.next_waiting(&self.unread))
-        };
-        next.into_iter().for_each(Waker::wake);
-        is_in_the_way
+        let (load, own) = (self.unread.load(), *self.bytes.lock());
+        if load.has_room(own) {
+            self.freed.notify_one();
+        }
+        load.is_in_the_way(own)
     }
 
     /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
@@ -112,66 +102,40 @@ impl ConnectionRoom {
         });
         tokio::time::timeout(ROOM_WITHIN, room).await.unwrap_or(false)
     }
-
-    /// Has a request with this method wait for room when it is about to be carried out: that may be much later than it
-    /// came. `None` of a read, which need not: its answer can be withheld. Whoever has left nothing unread may write,
-    /// however much others have: they would keep everybody from it otherwise. The head of a request is given up by
-    /// then, so it counts for nothing among those that wait.
-    pub(super) fn answer_room(self: &Arc<Self>, method: &Method) -> Option<AnswerRoom> {
-        if is_read(method) {
-            return None;
-        }
-        let own = Arc::clone(self);
-        Some(AnswerRoom::new(move || {
-            let own = Arc::clone(&own);
-            async move { own.wait(0).await }
-        }))
-    }
 }
 
-/// Whether a request with this method changes nothing.
-pub(super) fn is_read(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD)
-}
-
-/// One's turn among those that wait for room. Passed on when dropped.
+/// A task that may have to wait for room. The next is woken in its place if this is dropped after it was woken.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
-    place: QueueTicket,
+    /// The wait for a wake-up, if there is no room.
+    wakeup: Option<Pin<Box<OwnedNotified>>>,
 }
 
 impl RoomWaiter {
     pub(super) fn new(room: &Arc<ConnectionRoom>) -> Self {
-        Self { room: Arc::clone(room), place: QueueTicket::default() }
+        Self { room: Arc::clone(room), wakeup: None }
     }
 
     /// Whether more may be given. If not, the task is woken once it may.
-    pub(super) fn has_room(&mut self, cx: &Context<'_>) -> bool {
-        let Self { room, place } = self;
-        let mut state = room.state.lock();
-        if !state.has_room(&room.unread) {
-            state.waiting.join(place, cx.waker());
-            return false;
+    pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut is_woken = false;
+        loop {
+            if self.room.has_room() {
+                // Dropped, a wake-up that has not been polled goes to the next task by itself.
+                self.wakeup = None;
+                if is_woken {
+                    self.room.freed.notify_one();
+                }
+                return true;
+            }
+            let freed = &self.room.freed;
+            let wakeup = self.wakeup.get_or_insert_with(|| Box::pin(Arc::clone(freed).notified_owned()));
+            if wakeup.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+            // Another task of the connection has taken the room meanwhile.
+            (self.wakeup, is_woken) = (None, true);
         }
-        state.waiting.leave(place);
-        let next = state.waiting.next();
-        drop(state);
-        next.into_iter().for_each(Waker::wake);
-        true
-    }
-}
-
-impl Drop for RoomWaiter {
-    fn drop(&mut self) {
-        let Self { room, place } = self;
-        if !place.is_taken() {
-            return;
-        }
-        let next = {
-            let mut state = room.state.lock();
-            if state.waiting.leave(place) { state.next_waiting(&room.unread) } else { None }
-        };
-        next.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -179,7 +143,7 @@ impl Drop for RoomWaiter {
 mod tests {
     use std::collections::VecDeque;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     use futures::FutureExt;
     use prometheus_client::metrics::gauge::Gauge;
@@ -196,10 +160,8 @@ mod tests {
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let other = Arc::new(ConnectionRoom::new(unread));
         let _all = Counted::new(&stuck, 1 << 20);
-        let admits = async |own: &Arc<ConnectionRoom>| own.answer_room(&Method::PATCH).unwrap().wait().await;
-        assert!(!admits(&stuck).await);
-        assert!(stuck.answer_room(&Method::GET).is_none(), "what a read is answered can be withheld");
-        assert!(admits(&other).await);
+        assert!(!stuck.wait(0).await);
+        assert!(other.wait(0).await);
     }
 
     /// One user has a thousand connections, and may leave a little unread on each.
@@ -227,8 +189,8 @@ mod tests {
         let _nearly_all = Counted::new(&stuck, (1 << 20) - 1);
         let frame = Counted::new(&reader, 4 * PIECE_BYTES);
         let write = tokio::spawn({
-            let room = reader.answer_room(&Method::PATCH).unwrap();
-            async move { room.wait().await }
+            let reader = Arc::clone(&reader);
+            async move { reader.wait(0).await }
         });
         tokio::time::sleep(ROOM_WITHIN / 2).await;
         drop(frame);
@@ -266,7 +228,7 @@ mod tests {
 
         fn poll(&mut self, at: usize) -> bool {
             let (turn, woken) = &mut self.waiting[at];
-            turn.has_room(&Context::from_waker(&Waker::from(Arc::clone(woken))))
+            turn.has_room(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
         }
 
         fn woken(&self) -> usize {
