@@ -86,8 +86,6 @@ pub struct Filter {
     pub fields: CompiledFieldSelector,
     /// The clusters.
     pub clusters: ClusterSelector,
-    /// Whether the request came with a label or field selector.
-    selected: bool,
 }
 
 /// A field selector whose fields have been looked up in a decoder's list.
@@ -181,7 +179,6 @@ impl Filter {
             labels,
             fields: CompiledFieldSelector::default(),
             clusters,
-            selected: !label_selector.is_empty() || !field_selector.is_empty(),
         };
         if let (Some(name), false) = (name, field_selector.is_empty())
             && field_selector.requires_exact_match("metadata.name") != Some(name)
@@ -264,11 +261,6 @@ impl Filter {
     /// Whether every object of the namespace, or of all, is wanted, in every cluster.
     pub fn is_whole_namespace(&self) -> bool {
         self.name.is_none() && self.labels.is_empty() && self.fields.is_empty() && self.clusters.is_everything()
-    }
-
-    /// Whether the request came with a selector; a list then says no `remainingItemCount`.
-    pub fn has_selector(&self) -> bool {
-        self.selected
     }
 }
 

@@ -111,8 +111,7 @@ fn lists(criterion: &mut Criterion, fixture: &Fixture) {
         bencher.iter(|| render(&fixture.heads, Filter::default(), middle.clone()));
     });
     let namespace = fixture.heads[0].1.iter().next().map(|object| object.namespace().to_owned()).unwrap_or_default();
-    let mut filter = Filter::default();
-    filter.namespace = Some(namespace.into());
+    let filter = Filter { namespace: Some(namespace.into()), ..Filter::default() };
     group.bench_function("one namespace", |bencher| {
         bencher.iter(|| render(&fixture.heads, filter.clone(), ListPage::default()));
     });

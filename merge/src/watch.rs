@@ -225,11 +225,6 @@ impl<F: ObjectFilter> Watcher<F> {
         self.pending.ahead().or(awaited)
     }
 
-    /// Whether there is nothing to give out now.
-    pub fn is_caught_up(&self, log: &Log) -> bool {
-        matches!(self.phase, WatcherPhase::Live) && self.position == log.position()
-    }
-
     fn next_live(&mut self, log: &Log, turn: &mut WatchBatch<'_>) -> Progress {
         self.awaited = None;
         if self.lags(log) {

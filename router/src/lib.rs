@@ -347,11 +347,6 @@ impl Router {
         }
     }
 
-    /// Each cluster and what is wrong with it, by name.
-    pub fn cluster_problems(&self) -> Vec<(ClusterName, Option<String>)> {
-        self.fleet.clusters().values().map(|cluster| (cluster.name().clone(), cluster.problem())).collect()
-    }
-
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics

@@ -165,7 +165,7 @@ fn the_cluster_label_selects_clusters() {
     ] {
         let filter = pod.compile(selector, "").unwrap();
         assert!(filter.labels.requirements().iter().all(|it| it.key() != CLUSTER_LABEL));
-        assert!(filter.has_selector() && !filter.is_everything());
+        assert!(!filter.is_everything());
         assert_eq!(filter.matches(&cluster("c1"), &pod.object), in_c1, "{selector} in c1");
         assert_eq!(filter.matches(&cluster("c2"), &pod.object), in_c2, "{selector} in c2");
     }
@@ -188,7 +188,7 @@ fn names_and_namespaces() {
     assert!(!matches(compile(Some("n"), Some("q"), "").unwrap()));
     // A field selector's name becomes the filter's, where a lookup can use it.
     let filter = compile(Some("n"), None, "metadata.name=p").unwrap();
-    assert_eq!((filter.name.as_deref(), filter.fields.is_empty(), filter.has_selector()), (Some("p"), true, true));
+    assert_eq!((filter.name.as_deref(), filter.fields.is_empty()), (Some("p"), true));
     assert!(compile(Some("n"), Some("p"), "metadata.name=p").is_ok());
     for contradiction in ["metadata.name=q", "spec.nodeName=n1"] {
         assert_eq!(

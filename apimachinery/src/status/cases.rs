@@ -261,17 +261,6 @@ impl Status {
         status
     }
 
-    /// 500, reason ServerTimeout: the operation may be tried again after `retry_after` seconds.
-    pub fn server_timeout(resource: &GroupVersionResource, operation: &str, retry_after: u32) -> Self {
-        let message = format!(
-            "The {operation} operation against {} could not be completed at this time, please try again.",
-            resource.group_resource()
-        );
-        Self::new(500, StatusReason::ServerTimeout, message)
-            .with_details(StatusDetails::of(resource, operation))
-            .with_retry_after(retry_after)
-    }
-
     /// 400: the text is no resourceVersion. `detail` says what is expected.
     pub fn invalid_resource_version(given: &str, detail: &str) -> Self {
         Self::bad_request(format!(

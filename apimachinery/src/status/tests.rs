@@ -86,12 +86,6 @@ fn wording() {
         ),
         (Status::request_entity_too_large(10), 413, "RequestEntityTooLarge", "Request entity too large: limit is 10"),
         (Status::internal_error("x"), 500, "InternalError", "Internal error occurred: x"),
-        (
-            Status::server_timeout(&pods(), "list", 2),
-            500,
-            "ServerTimeout",
-            "The list operation against pods could not be completed at this time, please try again.",
-        ),
     ] {
         assert_eq!((status.code, status.reason.as_str(), status.to_string().as_str()), (code, reason, message));
         assert_eq!(serde_json::from_slice::<Status>(&status.to_json()).unwrap(), status, "{message}");

@@ -147,10 +147,6 @@ impl Client {
         }
     }
 
-    pub(crate) fn is_caught_up(&self, log: &Log) -> bool {
-        self.watcher.is_caught_up(log)
-    }
-
     /// At the end, when every replica knows all: exactly what there is.
     pub(crate) fn check_end(&mut self, log: &Log, shared: &mut Shared) {
         for _ in 0..10_000 {

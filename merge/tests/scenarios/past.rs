@@ -240,8 +240,7 @@ fn an_object_that_changed_often_is_as_it_was_at_each_version() {
 fn a_paged_list_counts_what_remains() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
-        let mut filter = Filter::default();
-        filter.namespace = namespace;
+        let filter = Filter { namespace, ..Filter::default() };
         let (mut start, mut remaining, mut seen) = (None, None, Vec::new());
         for (count, left) in [(2, Some(3)), (2, Some(1)), (1, None)] {
             let page = ListPage { start: start.clone(), limit: 2, remaining };

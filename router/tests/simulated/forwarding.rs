@@ -131,7 +131,7 @@ async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
         let message = fixture.get(&path).await.refused(401);
         let words = format!("the server has asked for the client to provide credentials ( pods/log {})", name(&pod));
         assert_eq!(message, words);
-        assert_eq!(fixture.router.cluster_problems().into_iter().find(|(_, problem)| problem.is_some()), None);
+        assert_eq!(fixture.router.report().await.clusters.into_iter().find_map(|cluster| cluster.problem), None);
     }
     let asked = control.requests(RequestKind::Discovery) - discovered;
     assert!(asked <= 3, "a question for each at most, and no round of discovery: {asked}");

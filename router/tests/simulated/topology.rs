@@ -558,19 +558,19 @@ async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
     fixture.put_and_see("b", "x", "").await;
     let control = fixture.member("b").control();
     control.stop_listening().await;
-    let problems = |fixture: &Fixture| {
-        let all = fixture.router.cluster_problems();
-        all.into_iter().filter_map(|(name, problem)| problem.map(|_| name.to_string())).collect::<Vec<_>>()
+    let problems = async || {
+        let all = fixture.router.report().await.clusters.into_iter();
+        all.filter(|cluster| cluster.problem.is_some()).map(|cluster| cluster.name).collect::<Vec<_>>()
     };
     // A broken connection is noticed without waiting for the next question, which comes after 8 seconds
     // at the earliest.
     let started = tokio::time::Instant::now();
-    until(|| async { problems(&fixture) == ["b"] }).await;
+    until(async || problems().await == ["b"]).await;
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     control.start_listening().await;
     control.reset_counters();
     tokio::time::pause();
-    until(|| async { problems(&fixture).is_empty() }).await;
+    until(async || problems().await.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     tokio::time::resume();
     let asked = control.requests(RequestKind::Discovery);
