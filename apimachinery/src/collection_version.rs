@@ -53,7 +53,7 @@ impl CollectionVersion {
 
     /// How far the collection is known once this change is, too.
     #[must_use]
-    pub fn after(self, change: &Change) -> Self {
+    pub fn with_change(self, change: &Change) -> Self {
         let revision = change.resource_version();
         match (change.change_type, self.known) {
             (ChangeType::Deleted, RevisionExtent::Part(changes)) if self.revision == revision => {
@@ -189,7 +189,7 @@ mod tests {
         for (change_type, revision, expected) in steps {
             let text = format!(r#"{{"metadata":{{"name":"x","resourceVersion":"{revision}"}}}}"#);
             let object = Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(text.as_bytes()).unwrap());
-            known = known.after(&Change { change_type, object, previous: None });
+            known = known.with_change(&Change { change_type, object, previous: None });
             assert_eq!(known.to_string(), expected, "{change_type:?} {revision}");
         }
     }

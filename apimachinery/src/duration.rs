@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
         if whole.is_empty() && fraction.is_none_or(str::is_empty) {
             return Err(invalid());
         }
-        let unit = take(&mut rest, |character| character != '.' && !character.is_ascii_digit());
+        let unit = take_while(&mut rest, |character| character != '.' && !character.is_ascii_digit());
         if unit.is_empty() {
             return Err(InvalidDuration(format!("time: missing unit in duration {}", Quoted(text))));
         }
@@ -83,11 +83,11 @@ fn part(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
 }
 
 fn digits<'a>(rest: &mut &'a str) -> &'a str {
-    take(rest, |character| character.is_ascii_digit())
+    take_while(rest, |character| character.is_ascii_digit())
 }
 
 /// Takes off what `is_wanted` from the front.
-fn take<'a>(rest: &mut &'a str, is_wanted: impl Fn(char) -> bool) -> &'a str {
+fn take_while<'a>(rest: &mut &'a str, is_wanted: impl Fn(char) -> bool) -> &'a str {
     let end = rest.find(|character| !is_wanted(character)).unwrap_or(rest.len());
     let (taken, after) = rest.split_at(end);
     *rest = after;

@@ -18,7 +18,7 @@ pub enum NativeVersion<'a> {
 
 impl<'a> NativeVersion<'a> {
     /// Reads a version without JSON's escapes.
-    pub fn of(text: Cow<'a, str>) -> Self {
+    pub fn from_text(text: Cow<'a, str>) -> Self {
         ResourceVersion::parse(&text).map_or_else(|_| Self::Opaque(text), Self::Number)
     }
 

@@ -72,7 +72,7 @@ impl Object {
     /// The resourceVersion of the object's cluster: a number, another text, or absent.
     pub fn native_version(&self) -> NativeVersion<'_> {
         match self.resource_version {
-            ResourceVersion(0) => NativeVersion::of(json::unescaped(self.text(self.resource_version_text))),
+            ResourceVersion(0) => NativeVersion::from_text(json::unescaped(self.text(self.resource_version_text))),
             number => NativeVersion::Number(number),
         }
     }

@@ -45,7 +45,7 @@ impl PollRound {
     }
 
     /// Whether a side was woken since it was last taken. It is to be polled then.
-    pub fn take(&self, side: PollSide) -> bool {
+    pub fn take_woken(&self, side: PollSide) -> bool {
         self.state.fetch_and(!(side as u8), SeqCst) & side as u8 != 0
     }
 
@@ -60,7 +60,7 @@ impl PollRound {
     }
 
     /// Has a side polled in the next round. Wakes nobody: for whoever polls after it.
-    pub fn note(&self, side: PollSide) {
+    pub fn mark_woken(&self, side: PollSide) {
         self.state.fetch_or(side as u8, SeqCst);
     }
 
@@ -116,19 +116,19 @@ mod tests {
         let (task, wakes) = (waker(Arc::clone(&woken)), || woken.0.load(SeqCst));
         round.begin(&task);
         round.waker(Parts).wake();
-        assert_eq!((round.take(Connection), round.rests()), (false, false), "the parts are to be polled");
-        assert!(round.take(Parts) && !round.take(Parts) && round.rests());
+        assert_eq!((round.take_woken(Connection), round.rests()), (false, false), "the parts are to be polled");
+        assert!(round.take_woken(Parts) && !round.take_woken(Parts) && round.rests());
         assert_eq!(wakes(), 0, "it was at it");
         round.waker(Connection).wake();
         round.wake(Parts);
         assert_eq!(wakes(), 1, "what is woken beside that is seen in the same turn");
         round.begin(&task);
-        assert!(round.take(Parts));
+        assert!(round.take_woken(Parts));
         round.leave();
         round.begin(&task);
-        assert!(round.take(Connection), "what was not taken stays");
+        assert!(round.take_woken(Connection), "what was not taken stays");
         assert!(round.rests());
-        round.note(Connection);
+        round.mark_woken(Connection);
         assert_eq!(wakes(), 1, "whoever notes polls");
     }
 }

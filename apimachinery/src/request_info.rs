@@ -307,7 +307,7 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     }
     let rest = match subresource.as_deref() {
         Some("proxy") => segments.proxied()?,
-        Some(_) => segments.rest()?,
+        Some(_) => segments.remaining_path()?,
         None => None,
     };
     let request = ResourceRequest {
@@ -438,7 +438,7 @@ impl<'a> Segments<'a> {
     }
 
     /// What is left, raw, each segment checked; `None` if nothing is.
-    fn rest(&mut self) -> Result<Option<&'a str>, Status> {
+    fn remaining_path(&mut self) -> Result<Option<&'a str>, Status> {
         let rest = self.remaining.filter(|rest| !rest.is_empty());
         self.check_all()?;
         Ok(rest)

@@ -62,7 +62,7 @@ pub struct StatusDetails {
 
 impl StatusDetails {
     /// Of an error about a resource, or an object of it.
-    pub fn of(resource: &GroupVersionResource, name: &str) -> Self {
+    pub fn for_object(resource: &GroupVersionResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),
             group: resource.group.to_string(),

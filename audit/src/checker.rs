@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource};
 
-use crate::{GroupResources, Level, Policy, PolicyRule, Stages};
+use crate::{AuditPolicy, GroupResources, Level, PolicyRule, Stages};
 
 /// What a policy looks at.
 #[derive(Clone, Debug)]
@@ -23,10 +23,10 @@ pub struct AuditAttributes<'a> {
 
 impl<'a> AuditAttributes<'a> {
     /// What a policy looks at in a request that was read.
-    pub fn of(info: &'a RequestInfo, user: Option<(&'a str, &'a [String])>) -> Self {
+    pub fn from_request(info: &'a RequestInfo, user: Option<(&'a str, &'a [String])>) -> Self {
         let resource = match &info.target {
             RequestTarget::NonResource => None,
-            RequestTarget::Resource(request) => Some(RequestedResource::of(request)),
+            RequestTarget::Resource(request) => Some(RequestedResource::from_request(request)),
         };
         Self { user, verb: info.requested_verb(), path: decoded(&info.path), resource }
     }
@@ -64,7 +64,7 @@ impl AuditDecision {
     }
 }
 
-impl Policy {
+impl AuditPolicy {
     /// What is written of a request: as the first rule that matches it says; nothing where none does. Costs a few
     /// comparisons of texts for each rule.
     pub fn decide(&self, attributes: &AuditAttributes<'_>) -> AuditDecision {

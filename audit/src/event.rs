@@ -139,8 +139,8 @@ impl Event {
         let verb = facts.info.map(|info| info.verb);
         let is_object =
             request.is_some_and(|request| !request.is_opaque()) && matches!(verb, Some(Verb::Create | Verb::Update));
-        let (mut known, stage_at, impersonated_at) = known(level, attributes.verb, facts);
-        let mut object_ref = request.map(ObjectReference::of);
+        let (mut known, stage_at, impersonated_at) = encode_constant_part(level, attributes.verb, facts);
+        let mut object_ref = request.map(ObjectReference::from_request);
         if let Some(reference) = object_ref.take_if(|_| !is_object) {
             known.extend_from_slice(br#","objectRef":"#);
             reference.write_to(&mut known);
@@ -283,10 +283,10 @@ impl Event {
 
     /// Notes something that kube-apiserver has no field for.
     pub fn annotate(&mut self, annotation: Annotation, value: impl Into<Cow<'static, str>>) {
-        self.note(annotation.key(), value.into());
+        self.add_annotation(annotation.key(), value.into());
     }
 
-    fn note(&mut self, key: &'static str, value: Cow<'static, str>) {
+    fn add_annotation(&mut self, key: &'static str, value: Cow<'static, str>) {
         match self.annotations.binary_search_by_key(&key, |(key, _)| key) {
             Ok(at) => self.annotations[at].1 = value,
             Err(at) => self.annotations.insert(at, (key, value)),
@@ -298,7 +298,7 @@ impl Event {
             Ok(object) => Some(object),
             Err(omitted) => {
                 if omitted == Omitted::TooLong {
-                    self.note(TRUNCATED_ANNOTATION, "true".into());
+                    self.add_annotation(TRUNCATED_ANNOTATION, "true".into());
                 }
                 if let Some(words) = omitted.as_annotation() {
                     self.annotate(annotation, words);
@@ -350,7 +350,7 @@ impl Event {
 }
 
 /// What does not change of an event, where in it the stage belongs, and where whom the user asks to be is.
-fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
+fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
     json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
     json::field(&mut known, r#","auditID":"#, &facts.audit_id);

@@ -24,7 +24,7 @@ pub use checker::{AuditAttributes, AuditDecision, decoded};
 pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, event_list};
 pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;
-pub use policy::{GroupResources, InvalidPolicy, Policy, PolicyRule};
+pub use policy::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};
 pub use response_status::ResponseStatus;
 pub use secrets::without_tokens;
 pub use source_ips::source_ips;

@@ -14,7 +14,7 @@ pub struct MicroTime(Timestamp);
 
 impl MicroTime {
     /// The time that a clock says. What no calendar can say (before the year −9999) is 1970.
-    pub fn of(time: SystemTime) -> Self {
+    pub fn from_system_time(time: SystemTime) -> Self {
         Self(Timestamp::try_from(time).unwrap_or_default())
     }
 }
@@ -70,7 +70,7 @@ mod tests {
             (1_795_453_323_000_001_999, "\"2026-11-23T17:02:03.000001Z\""),
             (1_795_453_323_120_000_000, "\"2026-11-23T17:02:03.120000Z\""),
         ] {
-            let time = MicroTime::of(UNIX_EPOCH + Duration::from_nanos(nanoseconds));
+            let time = MicroTime::from_system_time(UNIX_EPOCH + Duration::from_nanos(nanoseconds));
             let mut text = Vec::new();
             time.write_to(&mut text);
             assert_eq!(String::from_utf8(text).unwrap(), expected);

@@ -8,7 +8,7 @@ use crate::{Level, Stages};
 
 /// Which requests are audited: the first rule that matches a request decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct AuditPolicy {
     /// The rules in their order; at least one.
     pub rules: Vec<PolicyRule>,
     /// Stages of which no events are written, for requests that no rule matches.
@@ -79,7 +79,7 @@ fn aggregate(problems: &[String]) -> String {
     }
 }
 
-impl Policy {
+impl AuditPolicy {
     /// Reads a policy, YAML or JSON. With it come warnings: fields that no policy has. As in kube-apiserver they are
     /// ignored; a rule whose restriction is misspelled matches more than was meant.
     ///

@@ -12,7 +12,7 @@ use crate::json;
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ResponseStatus {
-    pub(crate) metadata: Metadata,
+    pub(crate) metadata: StatusMetadata,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) status: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -53,7 +53,7 @@ fn known_details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bo
 
 /// A Status's metadata, which is always there and says nothing.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Metadata {}
+pub(crate) struct StatusMetadata {}
 
 /// The kind of a body that may be a Status.
 #[derive(Default, Deserialize)]

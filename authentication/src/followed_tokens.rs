@@ -33,12 +33,12 @@ pub struct FollowedToken {
     /// Whom it named.
     user: UserInfo,
     is_lost: AtomicBool,
-    said: Mutex<Said>,
+    said: Mutex<TokenTimes>,
 }
 
 /// When it was a token's turn, when its cluster was asked, and when that said that it knows the token.
 #[derive(Clone, Copy)]
-struct Said {
+struct TokenTimes {
     turn: Instant,
     asked: Instant,
     known: Instant,
@@ -54,7 +54,7 @@ impl fmt::Debug for FollowedToken {
 impl FollowedToken {
     fn new(cluster: ClusterName, question: Vec<u8>, user: UserInfo) -> Self {
         let (now, is_lost) = (Instant::now(), AtomicBool::new(false));
-        Self { cluster, question, user, is_lost, said: Mutex::new(Said { turn: now, asked: now, known: now }) }
+        Self { cluster, question, user, is_lost, said: Mutex::new(TokenTimes { turn: now, asked: now, known: now }) }
     }
 
     /// Whether its cluster knew it the last time, as the same user.
@@ -79,7 +79,7 @@ impl FollowedToken {
     }
 
     /// Takes over what the cluster says of it: whom it names, nobody, or nothing (`None`). Whether it is lost by that.
-    pub(crate) fn take(&self, answer: Option<Option<&UserInfo>>) -> bool {
+    pub(crate) fn update_user(&self, answer: Option<Option<&UserInfo>>) -> bool {
         let (mut said, now) = (self.said.lock(), Instant::now());
         let is_lost = match answer {
             Some(named) => !named.is_some_and(|named| is_same(named, &self.user)),

@@ -67,7 +67,7 @@ pub fn identity_for(
         Reach::Member(cluster) if cluster != member => return Err(NotSent::OfAnotherCluster(cluster.clone())),
         reach => reach.is_word_of(member),
     };
-    told(user, own, rules)
+    identity_for_member(user, own, rules)
 }
 
 /// As whom members see a user for whom they do not vouch themselves.
@@ -75,11 +75,11 @@ pub fn identity_for(
 /// # Errors
 /// [`NotSent`], but for [`NotSent::OfAnotherCluster`].
 pub fn identity_elsewhere(user: &UserInfo, rules: &MemberRules) -> Result<UserInfo, NotSent> {
-    told(user, false, rules)
+    identity_for_member(user, false, rules)
 }
 
 /// What a member is told of a user. `own` says that it is the member's word.
-fn told(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     let name = sent_name(&user.username, own)?;
     let groups = user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect();
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };

@@ -54,26 +54,26 @@ pub enum IssuerError {
 }
 
 type Keys = Arc<JsonWebKeySet>;
-type Flight = Shared<BoxFuture<'static, Result<Keys, Arc<str>>>>;
+type KeyFetch = Shared<BoxFuture<'static, Result<Keys, Arc<str>>>>;
 
 /// An issuer and its keys.
 #[derive(Debug)]
 pub(crate) struct IssuerKeys {
     pub(crate) issuer: Arc<JwtAuthenticator>,
     documents: Arc<dyn FetchDocument>,
-    state: Mutex<State>,
+    state: Mutex<IssuerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct IssuerState {
     keys: Option<Keys>,
     /// When the issuer was asked last, and what was wrong then.
     asked: Option<Instant>,
     problem: Option<Arc<str>>,
-    flight: Option<Flight>,
+    flight: Option<KeyFetch>,
 }
 
-impl State {
+impl IssuerState {
     /// Whether the issuer was not asked a moment ago.
     fn may_ask(&self) -> bool {
         self.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL)
@@ -143,7 +143,7 @@ impl IssuerKeys {
     }
 
     /// Asks the issuer, in a task of its own: whoever waits may go away.
-    fn start(self: &Arc<Self>, state: &mut State) -> Flight {
+    fn start(self: &Arc<Self>, state: &mut IssuerState) -> KeyFetch {
         let own = Arc::clone(self);
         let task = tokio::spawn(async move {
             let fetched = timeout(FETCH_TIMEOUT, fetch(&own.issuer, &*own.documents)).await;

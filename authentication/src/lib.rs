@@ -45,5 +45,5 @@ pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuth
 pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request};
 pub use user::{Authority, CREDENTIAL_ID, Reach, UserInfo};
 pub use verifier_name::VerifierName;
-pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
+pub use verifiers::{Addressed, BearerToken, TokenRefused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates, time_text};

@@ -122,14 +122,14 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    fn keys_of(signers: &[&testing::Signer]) -> JsonWebKeySet {
+    fn keys_of(signers: &[&testing::TestSigner]) -> JsonWebKeySet {
         let keys: Vec<_> = signers.iter().map(|signer| signer.key().to_string()).collect();
         JsonWebKeySet::parse(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).as_bytes()).unwrap()
     }
 
     #[test]
     fn a_key_identifies_the_one_member_that_serves_it() {
-        let (of_v, another) = (testing::Signer::new("k"), testing::Signer::new("k"));
+        let (of_v, another) = (testing::TestSigner::new("k"), testing::TestSigner::new("k"));
         let (v, a) = (cluster("v"), cluster("a"));
         let text = of_v.signed("{}");
         let token = Token::parse(&text).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     /// A public key can be copied and served, also before its owner serves it.
     #[test]
     fn a_key_that_two_members_serve_identifies_neither() {
-        let of_v = testing::Signer::new("k");
+        let of_v = testing::TestSigner::new("k");
         let (v, copier) = (cluster("v"), cluster("a"));
         let text = of_v.signed("{}");
         let token = Token::parse(&text).unwrap();
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_member_stay_known_until_it_serves_others_or_leaves() {
-        let (first, second) = (testing::Signer::new("k"), testing::Signer::new("l"));
+        let (first, second) = (testing::TestSigner::new("k"), testing::TestSigner::new("l"));
         let (v, a) = (cluster("v"), cluster("a"));
         let mut keys = MemberKeys::default();
         assert!(keys.follow(&[v.clone(), a.clone()]) && !keys.follow(&[v.clone(), a.clone()]));

@@ -94,7 +94,7 @@ pub(crate) struct Admitted {
 }
 
 /// One that is sent to a cluster.
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentReview<'a> {
     bounds: &'a ReviewBounds,
     cluster: &'a ClusterName,
 }
@@ -113,7 +113,7 @@ impl ReviewBounds {
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, is_signed: bool) -> Result<Admitted, TooManyReviews> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| TooManyReviews::InFlight)?;
         let mut rates = self.rates.lock();
-        let address = rates.known(address);
+        let address = rates.counted_address(address);
         let Rates { of_all, of_addresses } = &mut *rates;
         let of_address = of_addresses.entry(address).or_insert_with(|| Left::full(OF_AN_ADDRESS));
         if of_address.now(OF_AN_ADDRESS) < 1.0 {
@@ -136,14 +136,14 @@ impl Admitted {
     ///
     /// # Errors
     /// [`TooManyReviews::AtCluster`].
-    pub(crate) fn send<'a>(&'a self, cluster: &'a ClusterName) -> Result<Sent<'a>, TooManyReviews> {
+    pub(crate) fn send<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
         let mut at_clusters = self.bounds.at_clusters.lock();
         let taken = at_clusters.entry(cluster.clone()).or_default();
         if *taken >= AT_A_CLUSTER {
             return Err(TooManyReviews::AtCluster);
         }
         *taken += 1;
-        Ok(Sent { bounds: &self.bounds, cluster })
+        Ok(SentReview { bounds: &self.bounds, cluster })
     }
 
     /// The token was somebody's: it does not count.
@@ -158,7 +158,7 @@ impl Admitted {
     }
 }
 
-impl Drop for Sent<'_> {
+impl Drop for SentReview<'_> {
     fn drop(&mut self) {
         let mut at_clusters = self.bounds.at_clusters.lock();
         if let Some(taken) = at_clusters.get_mut(self.cluster) {
@@ -172,7 +172,7 @@ impl Drop for Sent<'_> {
 
 impl Rates {
     /// As what an address is counted. Whoever has an IPv6 address has a whole network of 64 bits.
-    fn known(&mut self, address: IpAddr) -> Option<IpAddr> {
+    fn counted_address(&mut self, address: IpAddr) -> Option<IpAddr> {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
             address => address,
@@ -251,16 +251,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn addresses_of_a_network_are_one_and_their_number_is_bounded() {
         let bounds = ReviewBounds::new();
-        let known = |text: &str| bounds.rates.lock().known(text.parse().unwrap()).map(|address| address.to_string());
+        let known =
+            |text: &str| bounds.rates.lock().counted_address(text.parse().unwrap()).map(|address| address.to_string());
         assert_eq!(known("2001:db8::1:2:3:4"), Some("2001:db8::".to_owned()));
         assert_eq!(known("::ffff:10.0.0.1"), Some("10.0.0.1".to_owned()));
         for last in 0..u32::try_from(MAX_ADDRESSES).unwrap() {
             let left = Left { left: 0.0, at: Instant::now() };
             bounds.rates.lock().of_addresses.insert(Some(address(last)), left);
         }
-        assert_eq!(bounds.rates.lock().known(address(99_999)), None);
-        assert_eq!(bounds.rates.lock().known(address(1)), Some(address(1)));
+        assert_eq!(bounds.rates.lock().counted_address(address(99_999)), None);
+        assert_eq!(bounds.rates.lock().counted_address(address(1)), Some(address(1)));
         advance(RECOVERY).await;
-        assert_eq!(bounds.rates.lock().known(address(99_999)), Some(address(99_999)));
+        assert_eq!(bounds.rates.lock().counted_address(address(99_999)), Some(address(99_999)));
     }
 }

@@ -13,12 +13,12 @@ use crate::configuration::{ClaimMapping, JwtAuthenticator};
 use crate::jwk::JsonWebKeySet;
 
 /// A key pair with its id.
-pub(crate) struct Signer {
+pub(crate) struct TestSigner {
     pair: EcdsaKeyPair,
     id: &'static str,
 }
 
-impl Signer {
+impl TestSigner {
     pub(crate) fn new(id: &'static str) -> Self {
         Self { pair: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
     }

@@ -28,10 +28,10 @@ use crate::issuer_keys::{FetchDocument, IssuerError, IssuerKeys};
 use crate::jwt::{MAX_TOKEN, Token, TokenError};
 use crate::member_keys::MemberKeys;
 use crate::review_bounds::{Admitted, ReviewBounds, TooManyReviews};
-use crate::token_cache::{Found, TokenCache, TokenKey};
+use crate::token_cache::{CachedToken, TokenCache, TokenKey};
 use crate::token_review::{TokenReviewer, bytes, review_answer, review_request};
 use crate::user::{Authority, UserInfo};
-use crate::verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
+use crate::verifiers::{Addressed, BearerToken, TokenRefused, Verifier, VerifierRules};
 
 /// How long a token that was verified here is not verified again: kube-apiserver's `TokenSuccessCacheTTL`. Tokens that
 /// are not good are not remembered (its `TokenFailureCacheTTL` is 0): finding out costs no request.
@@ -69,7 +69,7 @@ pub enum TokenAuthenticationError {
     Issuer(#[from] IssuerError),
     /// Nobody is asked.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] TokenRefused),
     /// Nobody is asked just now.
     #[error(transparent)]
     TooManyReviews(#[from] TooManyReviews),
@@ -108,7 +108,7 @@ impl Default for TokenReviews {
     }
 }
 
-type Outcome = Result<Arc<Authenticated>, TokenAuthenticationError>;
+type ReviewOutcome = Result<Arc<Authenticated>, TokenAuthenticationError>;
 
 /// Knows users by their tokens. One per process.
 pub struct TokenAuthenticator {
@@ -116,7 +116,7 @@ pub struct TokenAuthenticator {
     documents: Arc<dyn FetchDocument>,
     reviewer: Arc<dyn TokenReviewer>,
     rules: ArcSwap<Rules>,
-    cache: Arc<TokenCache<Outcome>>,
+    cache: Arc<TokenCache<ReviewOutcome>>,
     bounds: Arc<ReviewBounds>,
     followed: FollowedTokens,
     unknown_key: Notify,
@@ -145,7 +145,7 @@ impl fmt::Debug for TokenAuthenticator {
 impl TokenAuthenticator {
     /// One that knows no issuer and no member yet.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
-        let bytes_of = |outcome: &Outcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
+        let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
         let (cache, bounds, followed) = (TokenCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
         let (rules, unknown_key) = (ArcSwap::default(), Notify::new());
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
@@ -245,7 +245,7 @@ impl TokenAuthenticator {
                     answer.ok()
                 }
             };
-            let is_lost = token.take(answer.as_ref().map(Option::as_ref));
+            let is_lost = token.update_user(answer.as_ref().map(Option::as_ref));
             if is_lost {
                 let user = &token.user().username;
                 let said = if answer.is_some() { "does not know it" } else { "has not answered for too long" };
@@ -345,7 +345,7 @@ impl TokenAuthenticator {
         verifier: &Verifier<'_>,
         issuer: &JwtAuthenticator,
         key: TokenKey,
-    ) -> Outcome {
+    ) -> ReviewOutcome {
         let keys = rules.keys.iter().find(|keys| keys.issuer.issuer_url == issuer.issuer_url);
         let keys = keys.ok_or(TokenAuthenticationError::BrokenOff)?;
         let verified = keys.verify(token).await?;
@@ -364,7 +364,7 @@ impl TokenAuthenticator {
         expires: Option<SystemTime>,
         client: IpAddr,
         key: TokenKey,
-    ) -> Outcome {
+    ) -> ReviewOutcome {
         let begin = || {
             let is_signed = matches!(order, [.., Verifier::Signer(_)]);
             let admitted = self.bounds.admit(client, is_signed)?;
@@ -420,9 +420,9 @@ struct Review {
 
 impl Review {
     /// Asks until one knows the token. A cluster that cannot say so ends it: whom the next one knows is somebody else.
-    async fn carry_out(self, admitted: Admitted) -> Found<Outcome> {
+    async fn carry_out(self, admitted: Admitted) -> CachedToken<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
-            match self.ask(cluster, &admitted).await {
+            match self.review_token(cluster, &admitted).await {
                 Ok(None) => {}
                 Ok(Some(user)) => {
                     admitted.was_somebodys();
@@ -443,7 +443,7 @@ impl Review {
         (Err(TokenAuthenticationError::Unknown), Some(self.reviews.cache_ttl))
     }
 
-    async fn ask(&self, cluster: &ClusterName, admitted: &Admitted) -> Result<Option<UserInfo>, Arc<str>> {
+    async fn review_token(&self, cluster: &ClusterName, admitted: &Admitted) -> Result<Option<UserInfo>, Arc<str>> {
         let _place = admitted.send(cluster).map_err(|error| error.to_string())?;
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, self.body.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;

@@ -29,25 +29,25 @@ const MAX_BYTES: usize = 64 << 20;
 pub(crate) struct TokenKey([u8; 32]);
 
 /// What is found of tokens: `T`, and for how long it holds at most; not remembered without a time.
-pub(crate) type Found<T> = (T, Option<Duration>);
+pub(crate) type CachedToken<T> = (T, Option<Duration>);
 
-type Flight<T> = Shared<BoxFuture<'static, Option<T>>>;
+type TokenCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
 
 /// The cache. Cheap to share.
 pub(crate) struct TokenCache<T> {
     key: hmac::Key,
     /// How many bytes what was found has.
     bytes_of: fn(&T) -> usize,
-    entries: Mutex<Entries<T>>,
+    entries: Mutex<TokenEntries<T>>,
 }
 
-struct Entries<T> {
+struct TokenEntries<T> {
     known: HashMap<TokenKey, (T, Instant)>,
     /// The keys of `known` in the order in which they came, with the ends of what was remembered then.
     order: VecDeque<(TokenKey, Instant)>,
     /// What `known` has.
     bytes: usize,
-    flights: HashMap<TokenKey, Flight<T>>,
+    flights: HashMap<TokenKey, TokenCheck<T>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
@@ -56,7 +56,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         // It fails only where the system has no random numbers, and then nothing that speaks TLS would be here.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
-        let entries = Entries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
+        let entries = TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
@@ -82,7 +82,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     }
 
     /// Remembers what was found of a token.
-    pub(crate) fn put(&self, key: TokenKey, (found, lasts): Found<T>) {
+    pub(crate) fn put(&self, key: TokenKey, (found, lasts): CachedToken<T>) {
         if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
             self.entries.lock().put(key, found, Instant::now() + lasts, self.bytes_of);
         }
@@ -97,7 +97,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     pub(crate) async fn find<E>(
         self: &Arc<Self>,
         key: TokenKey,
-        begin: impl FnOnce() -> Result<BoxFuture<'static, Found<T>>, E>,
+        begin: impl FnOnce() -> Result<BoxFuture<'static, CachedToken<T>>, E>,
     ) -> Result<Option<T>, E> {
         let flight = {
             let mut entries = self.entries.lock();
@@ -113,7 +113,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         Ok(flight.await)
     }
 
-    fn start(self: &Arc<Self>, key: TokenKey, find: BoxFuture<'static, Found<T>>) -> Flight<T> {
+    fn start(self: &Arc<Self>, key: TokenKey, find: BoxFuture<'static, CachedToken<T>>) -> TokenCheck<T> {
         let landing = Landing { cache: Arc::clone(self), key };
         let task = tokio::spawn(async move {
             let (found, lasts) = find.await;
@@ -137,7 +137,7 @@ impl<T> Drop for Landing<T> {
     }
 }
 
-impl<T> Entries<T> {
+impl<T> TokenEntries<T> {
     fn put(&mut self, key: TokenKey, found: T, until: Instant, bytes_of: fn(&T) -> usize) {
         self.bytes += bytes_of(&found);
         if let Some((before, _)) = self.known.insert(key, (found, until)) {

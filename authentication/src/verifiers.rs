@@ -86,7 +86,7 @@ pub struct VerifierRules<'a> {
 
 /// Why nobody is asked about a token. Names no cluster: a stranger reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TokenRefused {
     /// Several clusters serve the key that signed it: clones, or one has copied the other's.
     #[error(
         "several clusters serve the key that signed the token, so it identifies none of them; use the token at its \
@@ -117,12 +117,12 @@ impl<'a> VerifierRules<'a> {
     /// reviewed where its cluster is addressed, as those that name no key.
     ///
     /// # Errors
-    /// [`Refused`]: the request is answered 401 and nothing is sent.
+    /// [`TokenRefused`]: the request is answered 401 and nothing is sent.
     pub fn order(
         &self,
         token: &BearerToken<'_>,
         addressed: Option<Addressed<'a>>,
-    ) -> Result<Vec<Verifier<'a>>, Refused> {
+    ) -> Result<Vec<Verifier<'a>>, TokenRefused> {
         if let BearerToken::Jwt(token) = token {
             let issuer = token.unverified_issuer();
             if let Some(issuer) = self.issuers.iter().find(|configured| issuer == Some(configured.issuer_url.as_str()))
@@ -140,7 +140,7 @@ impl<'a> VerifierRules<'a> {
             .into_iter()
             .chain(own.map(|addressed| Verifier::Member(addressed.cluster)))
             .collect();
-        if order.is_empty() { Err(Refused::Nobody) } else { Ok(order) }
+        if order.is_empty() { Err(TokenRefused::Nobody) } else { Ok(order) }
     }
 
     /// The verifier of what is signed by a key that members serve; `None` where none does.
@@ -148,21 +148,21 @@ impl<'a> VerifierRules<'a> {
         &self,
         token: &Token<'_>,
         addressed: Option<Addressed<'a>>,
-    ) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
+    ) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let signer = self.members.signer(token);
         let Some(addressed) = addressed.filter(|_| signer != Signer::Nobody) else {
             return self.of_signer(signer);
         };
         match self.members.has_signed(addressed.cluster, token) {
             true => Ok(Some(vec![Verifier::Signer(addressed.cluster)])),
-            false => Err(Refused::OfAnotherCluster),
+            false => Err(TokenRefused::OfAnotherCluster),
         }
     }
 
     /// The same on the merged endpoint. While the keys of some cluster are unknown, any key may be a copy of one of
     /// them. The token-review cluster is then asked about its own key, and about all keys as long as its own are
     /// unknown; it is shown every token without a known key anyway.
-    fn of_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
+    fn of_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.know(hub));
         let is_settled = unknown_hub.is_none() && self.members.unknown().next().is_none();
@@ -170,9 +170,9 @@ impl<'a> VerifierRules<'a> {
             Signer::Nobody => Ok(None),
             Signer::Member(member) if is_settled || hub == Some(member) => Ok(Some(vec![Verifier::Signer(member)])),
             Signer::Member(_) => {
-                unknown_hub.map(|hub| Some(vec![Verifier::TokenReviewCluster(hub)])).ok_or(Refused::Unsettled)
+                unknown_hub.map(|hub| Some(vec![Verifier::TokenReviewCluster(hub)])).ok_or(TokenRefused::Unsettled)
             }
-            Signer::Several => Err(Refused::SeveralClusters),
+            Signer::Several => Err(TokenRefused::SeveralClusters),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum VersionOneError {
 const OBJECT_IDENTIFIER: u8 = 6;
 
 /// Name and key of an authority. A certificate that the authority signed contains the name.
-pub(crate) struct Signer<'a> {
+pub(crate) struct AuthorityKey<'a> {
     /// Its name, as DER.
     pub(crate) subject: &'a [u8],
     pub(crate) key: &'a SubjectPublicKeyInfoDer<'static>,
@@ -85,7 +85,7 @@ fn key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'stat
 ///
 /// # Errors
 /// [`VersionOneError`].
-pub(crate) fn verify(certificate: &CertificateDer<'_>, signer: &Signer<'_>) -> Result<i64, VersionOneError> {
+pub(crate) fn verify(certificate: &CertificateDer<'_>, signer: &AuthorityKey<'_>) -> Result<i64, VersionOneError> {
     use VersionOneError::{OtherIssuer, Unusable};
     let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| Unusable("cannot be read"))?;
     if !rest.is_empty() || !parsed.extensions().is_empty() {
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         let (authority, stranger) = (Issuer::new(named("people"), key()), Issuer::new(named("people"), key()));
         let own = named("people").self_signed(authority.key()).unwrap().der().clone();
         let (_, parsed) = X509Certificate::from_der(&own).unwrap();
-        let signer = Signer { subject: parsed.subject().as_raw(), key: &parsed.public_key().raw.to_vec().into() };
+        let signer = AuthorityKey { subject: parsed.subject().as_raw(), key: &parsed.public_key().raw.to_vec().into() };
         let ann = named("ann").signed_by(&key(), &authority).unwrap();
         let of_other = named("ann").signed_by(&key(), &Issuer::new(named("others"), key())).unwrap();
         let good = as_version_one(ann.der(), authority.key());

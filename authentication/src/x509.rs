@@ -20,7 +20,7 @@ use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
 use crate::user::{CREDENTIAL_ID, UserInfo};
-use crate::version_one::{self, Signer, VersionOneError};
+use crate::version_one::{self, AuthorityKey, VersionOneError};
 
 /// The part of a subject that is the user's uid, read as kube-apiserver 1.33 and later do by default
 /// (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
@@ -182,7 +182,7 @@ impl TrustedAuthority {
     }
 
     fn verify_version_one(&self, leaf: &CertificateDer<'_>) -> Result<i64, Refusal> {
-        let signer = Signer { subject: &self.subject, key: &self.key };
+        let signer = AuthorityKey { subject: &self.subject, key: &self.key };
         let verified = version_one::verify(leaf, &signer).map(|end| end.min(self.not_after));
         verified.map_err(|error| Refusal {
             why: error.to_string(),

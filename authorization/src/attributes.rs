@@ -7,7 +7,7 @@ use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, Reso
 
 /// Who asks, as far as RBAC looks: neither uid nor extras count.
 #[derive(Clone, Copy, Debug)]
-pub struct User<'a> {
+pub struct RbacUser<'a> {
     /// The user's name. A ServiceAccount's is `system:serviceaccount:NAMESPACE:NAME`.
     pub name: &'a str,
     /// Every group; `system:authenticated` too, if it is to count.
@@ -50,17 +50,20 @@ pub struct ResourceAttributes<'a> {
 
 impl<'a> ResourceAttributes<'a> {
     /// A verb on what a request asks for.
-    pub fn of(request: &'a ResourceRequest, verb: &'a str) -> Self {
-        let RequestedResource { group, resource, subresource, namespace, name } = RequestedResource::of(request);
+    pub fn from_request(request: &'a ResourceRequest, verb: &'a str) -> Self {
+        let RequestedResource { group, resource, subresource, namespace, name } =
+            RequestedResource::from_request(request);
         Self { verb, group, version: &request.resource.version, resource, subresource, namespace, name }
     }
 }
 
 impl<'a> Attributes<'a> {
     /// What an authorizer is asked about a request.
-    pub fn of(info: &'a RequestInfo) -> Self {
+    pub fn from_request(info: &'a RequestInfo) -> Self {
         match &info.target {
-            RequestTarget::Resource(request) => Self::Resource(ResourceAttributes::of(request, info.verb.as_str())),
+            RequestTarget::Resource(request) => {
+                Self::Resource(ResourceAttributes::from_request(request, info.verb.as_str()))
+            }
             // `RequestInfo::parse` has refused what is not UTF-8.
             RequestTarget::NonResource => {
                 Self::NonResource { verb: info.verb.as_str(), path: percent_decode_str(&info.path).decode_utf8_lossy() }
@@ -124,9 +127,9 @@ mod tests {
             let info = RequestInfo::parse(method, path, query).unwrap();
             let version = "v1";
             let expected = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
-            assert_eq!(Attributes::of(&info), Attributes::Resource(expected), "{method} {path} {query:?}");
+            assert_eq!(Attributes::from_request(&info), Attributes::Resource(expected), "{method} {path} {query:?}");
         }
         let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();
-        assert_eq!(Attributes::of(&info), Attributes::NonResource { verb: "get", path: "/healthz/a".into() });
+        assert_eq!(Attributes::from_request(&info), Attributes::NonResource { verb: "get", path: "/healthz/a".into() });
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tributary_apimachinery::ClusterName;
 
 use crate::intern::Interner;
-use crate::member::Member;
-use crate::object::{Binding, Content, Place, RbacChange, RbacKind, RbacObject};
+use crate::member::ClusterObjects;
+use crate::object::{Binding, Content, ObjectPlace, RbacChange, RbacKind, RbacObject};
 use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
@@ -16,9 +16,9 @@ use crate::share::{Grant, Share};
 /// The RBAC of many clusters.
 #[derive(Debug, Default)]
 pub struct Fleet {
-    members: Vec<Option<Member>>,
+    members: Vec<Option<ClusterObjects>>,
     rights: FleetRights,
-    places: Interner<Place>,
+    places: Interner<ObjectPlace>,
     rules: Interner<Rules>,
     bindings: Interner<Binding>,
     shares: Interner<Share>,
@@ -37,9 +37,9 @@ impl Deref for Fleet {
 #[derive(Default)]
 struct Changed {
     /// The roles that have other rules.
-    roles: HashSet<Arc<Place>>,
+    roles: HashSet<Arc<ObjectPlace>>,
     /// Where bindings are others.
-    bindings: HashSet<Arc<Place>>,
+    bindings: HashSet<Arc<ObjectPlace>>,
     /// Whom the bindings before named.
     principals: HashSet<Principal>,
 }
@@ -75,7 +75,7 @@ impl Fleet {
     /// Whether anybody's rights may differ from before. Linear in the objects before and after.
     pub fn replace(&mut self, cluster: &ClusterName, objects: impl IntoIterator<Item = RbacObject>) -> bool {
         self.change(cluster, |fleet, index| {
-            let mut member = Member::default();
+            let mut member = ClusterObjects::default();
             for object in objects {
                 match object.0 {
                     Content::Role(place, rules) => {
@@ -105,7 +105,7 @@ impl Fleet {
         objects: impl IntoIterator<Item = RbacObject>,
     ) -> bool {
         let objects: Vec<_> = objects.into_iter().filter(|object| object.kind() == kind).collect();
-        let stay: HashSet<&Place> = objects.iter().map(RbacObject::place).collect();
+        let stay: HashSet<&ObjectPlace> = objects.iter().map(RbacObject::place).collect();
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         let before = member.into_iter().flat_map(|member| member.places(kind));
         let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Gone {
@@ -136,7 +136,7 @@ impl Fleet {
         if free == self.members.len() {
             self.members.push(None);
         }
-        self.members[free] = Some(Member::default());
+        self.members[free] = Some(ClusterObjects::default());
         self.rights.join(cluster, free);
         free
     }
@@ -157,7 +157,7 @@ impl Fleet {
                 }
                 RbacChange::Gone { kind, namespace, .. } if namespace.is_empty() == kind.is_namespaced() => {}
                 RbacChange::Gone { kind, namespace, name } => {
-                    let place = Place::new(&namespace, &name);
+                    let place = ObjectPlace::new(&namespace, &name);
                     match kind {
                         RbacKind::Role | RbacKind::ClusterRole => self.set_role(&mut member, place, None, &mut changed),
                         RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
@@ -184,14 +184,26 @@ impl Fleet {
         self.members[index] = Some(member);
     }
 
-    fn set_role(&mut self, member: &mut Member, place: Place, rules: Option<Arc<Rules>>, changed: &mut Changed) {
+    fn set_role(
+        &mut self,
+        member: &mut ClusterObjects,
+        place: ObjectPlace,
+        rules: Option<Arc<Rules>>,
+        changed: &mut Changed,
+    ) {
         let place = self.places.intern(place);
         if member.set_role(&place, rules) {
             changed.roles.insert(place);
         }
     }
 
-    fn set_binding(&mut self, member: &mut Member, place: Place, binding: Option<Binding>, changed: &mut Changed) {
+    fn set_binding(
+        &mut self,
+        member: &mut ClusterObjects,
+        place: ObjectPlace,
+        binding: Option<Binding>,
+        changed: &mut Changed,
+    ) {
         let place = self.places.intern(place);
         let binding = binding.map(|binding| self.bindings.intern(binding));
         let role = binding.as_ref().and_then(|binding| binding.role.clone()).map(|role| self.places.intern(role));
@@ -204,7 +216,7 @@ impl Fleet {
     }
 
     /// What everybody has by now who had what was changed, or has it now.
-    fn touched(&self, index: ClusterIndex, member: &Member, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
+    fn touched(&self, index: ClusterIndex, member: &ClusterObjects, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
         let Changed { roles, bindings, mut principals } = changed;
         let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
         for binding in bindings.iter().filter_map(|place| member.binding(place)) {
@@ -228,18 +240,18 @@ impl Fleet {
     }
 
     /// Puts another member at an index, or none: what each subject has there is made anew.
-    fn put_member(&mut self, index: ClusterIndex, member: Option<Member>) {
+    fn put_member(&mut self, index: ClusterIndex, member: Option<ClusterObjects>) {
         let before = self.members[index].take().filter(|before| !before.names_too_many());
-        let had = before.iter().flat_map(Member::bindings).flat_map(|binding| principals(binding));
+        let had = before.iter().flat_map(ClusterObjects::bindings).flat_map(|binding| principals(binding));
         let had = had.map(|principal| (principal, Vec::new())).collect();
         drop(before);
-        self.compile(index, member.as_ref().unwrap_or(&Member::default()), had);
+        self.compile(index, member.as_ref().unwrap_or(&ClusterObjects::default()), had);
         self.members[index] = member;
     }
 
     /// Makes anew what each subject has in a cluster, those of `grants` included, which had something. Nobody has
     /// anything where that would take too much.
-    fn compile(&mut self, index: ClusterIndex, member: &Member, mut grants: HashMap<Principal, Vec<Grant>>) {
+    fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
         self.rights.set_unknown(index, member.names_too_many());
         for binding in member.bindings().filter(|_| !member.names_too_many()) {
             principals(binding).for_each(|principal| grants.entry(principal).or_default().push(member.grant(binding)));
@@ -264,5 +276,5 @@ impl Fleet {
 }
 
 fn principals(binding: &Binding) -> impl Iterator<Item = Principal> {
-    binding.subjects.iter().map(Principal::of)
+    binding.subjects.iter().map(Principal::from_subject)
 }

@@ -42,7 +42,7 @@
 //! | [`FleetRights::generation_of`] | 0.7 µs | |
 //! | [`FleetRights::rights`] to some namespaces, in one cluster, in all | 7 µs, 7 ms, once a generation | |
 //! | [`Visible::lists`], of each object of a list | 5 ns | 5 µs |
-//! | [`Scope::of`] some namespaces in all clusters | 65 µs | |
+//! | [`Scope::from_visible`] some namespaces in all clusters | 65 µs | |
 //! | a binding goes and comes | 3.3 µs | |
 //!
 //! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not
@@ -71,13 +71,13 @@ mod shared_parts;
 pub mod visible;
 
 pub use allowed_by::{AllowedBy, UserBinding};
-pub use attributes::{Attributes, ResourceAttributes, User};
+pub use attributes::{Attributes, RbacUser, ResourceAttributes};
 pub use fleet::Fleet;
 pub use member::NAMED_SUBJECTS_MAX;
 pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};
 pub use review::{Doubt, RulesReview};
 pub use rights::{AllowingClusters, FleetRights};
-pub use rule::Rule;
+pub use rule::CompiledRule;
 pub use sample::Sample;
 pub use scope::Scope;
 pub use share::GRANTED_WORDS_MAX;

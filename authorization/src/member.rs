@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::object::{Binding, Place, RbacKind};
+use crate::object::{Binding, ObjectPlace, RbacKind};
 use crate::rule::Rules;
 use crate::share::Grant;
 
@@ -25,14 +25,14 @@ pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
 /// The roles and bindings of one cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Member {
-    roles: HashMap<Arc<Place>, RoleEntry>,
-    bindings: HashMap<Arc<Place>, Arc<Binding>>,
+pub(crate) struct ClusterObjects {
+    roles: HashMap<Arc<ObjectPlace>, RoleEntry>,
+    bindings: HashMap<Arc<ObjectPlace>, Arc<Binding>>,
     /// How many subjects the bindings name.
     named: usize,
 }
 
-impl Member {
+impl ClusterObjects {
     /// Whether the bindings name more subjects than are compiled.
     pub(crate) fn names_too_many(&self) -> bool {
         self.named > NAMED_SUBJECTS_MAX
@@ -44,7 +44,7 @@ impl Member {
     }
 
     /// The places of all objects of a kind.
-    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &Place> {
+    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &ObjectPlace> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
         let roles =
             self.roles.iter().filter(move |(_, entry)| is_role && entry.rules.is_some()).map(|(place, _)| place);
@@ -54,12 +54,12 @@ impl Member {
     }
 
     /// The binding of a place.
-    pub(crate) fn binding(&self, place: &Place) -> Option<&Arc<Binding>> {
+    pub(crate) fn binding(&self, place: &ObjectPlace) -> Option<&Arc<Binding>> {
         self.bindings.get(place)
     }
 
     /// The bindings that give a role; some of them twice.
-    pub(crate) fn bindings_of(&self, role: &Place) -> impl Iterator<Item = &Arc<Binding>> {
+    pub(crate) fn bindings_of(&self, role: &ObjectPlace) -> impl Iterator<Item = &Arc<Binding>> {
         let bindings = self.roles.get(role).into_iter().flat_map(|entry| &entry.bindings);
         bindings.filter(|binding| is_live(&self.bindings, binding))
     }
@@ -71,7 +71,7 @@ impl Member {
     }
 
     /// Puts, replaces or takes away (`None`) a role. Whether it has other rules than before.
-    pub(crate) fn set_role(&mut self, place: &Arc<Place>, rules: Option<Arc<Rules>>) -> bool {
+    pub(crate) fn set_role(&mut self, place: &Arc<ObjectPlace>, rules: Option<Arc<Rules>>) -> bool {
         let entry = self.roles.entry(Arc::clone(place)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
         entry.rules = rules;
@@ -83,8 +83,8 @@ impl Member {
     /// but for a walk over those of its role, which as many changes pay for.
     pub(crate) fn set_binding(
         &mut self,
-        place: &Arc<Place>,
-        binding: Option<(Arc<Binding>, Option<Arc<Place>>)>,
+        place: &Arc<ObjectPlace>,
+        binding: Option<(Arc<Binding>, Option<Arc<ObjectPlace>>)>,
     ) -> Option<Arc<Binding>> {
         let before = self.bindings.remove(place);
         self.named -= before.as_ref().map_or(0, |before| before.subjects.len());
@@ -105,7 +105,7 @@ impl Member {
         before
     }
 
-    fn forget_role_if_nothing_is_left(&mut self, place: &Place) {
+    fn forget_role_if_nothing_is_left(&mut self, place: &ObjectPlace) {
         if self.roles.get(place).is_some_and(|entry| entry.rules.is_none() && entry.bindings.is_empty()) {
             self.roles.remove(place);
         }
@@ -113,7 +113,7 @@ impl Member {
 }
 
 impl RoleEntry {
-    fn sweep_if_half_is_stale(&mut self, bindings: &HashMap<Arc<Place>, Arc<Binding>>) {
+    fn sweep_if_half_is_stale(&mut self, bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>) {
         if self.stale * 2 > self.bindings.len() {
             let mut seen = HashSet::new();
             self.bindings.retain(|binding| is_live(bindings, binding) && seen.insert(Arc::as_ptr(binding)));
@@ -124,6 +124,6 @@ impl RoleEntry {
 }
 
 /// Whether this is the binding of its place.
-fn is_live(bindings: &HashMap<Arc<Place>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
+fn is_live(bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
     bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 use tributary_apimachinery::json::null_is_default;
 
-use crate::rule::{Rule, rules};
+use crate::rule::{CompiledRule, rules};
 
 /// The kinds of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,12 +64,12 @@ impl fmt::Display for RbacKind {
 
 /// Where a role or a binding is: its namespace, empty for the kinds that have none, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct ObjectPlace {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
 }
 
-impl Place {
+impl ObjectPlace {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -118,9 +118,9 @@ impl fmt::Display for Subject {
 /// A binding: to whom which role is given. A place with a namespace is a RoleBinding's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
-    pub(crate) place: Place,
+    pub(crate) place: ObjectPlace,
     /// The place of its role; `None` for a kind of role that there is not, which grants nothing.
-    pub(crate) role: Option<Place>,
+    pub(crate) role: Option<ObjectPlace>,
     pub(crate) subjects: Box<[Subject]>,
 }
 
@@ -130,7 +130,7 @@ pub struct RbacObject(pub(crate) Content);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    Role(Place, Vec<Rule>),
+    Role(ObjectPlace, Vec<CompiledRule>),
     Binding(Binding),
 }
 
@@ -177,7 +177,7 @@ pub enum InvalidRbacObject {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Wire {
+struct WireObject {
     #[serde(deserialize_with = "null_is_default")]
     api_version: String,
     #[serde(deserialize_with = "null_is_default")]
@@ -185,7 +185,7 @@ struct Wire {
     #[serde(deserialize_with = "null_is_default")]
     metadata: WireMetadata,
     #[serde(deserialize_with = "rules")]
-    rules: Vec<Rule>,
+    rules: Vec<CompiledRule>,
     #[serde(deserialize_with = "null_is_default")]
     role_ref: WireName,
     #[serde(deserialize_with = "null_is_default")]
@@ -224,7 +224,8 @@ impl RbacObject {
     /// # Errors
     /// [`InvalidRbacObject`], for what no kube-apiserver would have stored.
     pub fn parse(kind: RbacKind, text: &[u8]) -> Result<Self, InvalidRbacObject> {
-        let wire: Wire = serde_json::from_slice(text).map_err(|source| InvalidRbacObject::Fields { kind, source })?;
+        let wire: WireObject =
+            serde_json::from_slice(text).map_err(|source| InvalidRbacObject::Fields { kind, source })?;
         let other = |own: &str, expected: &str| !own.is_empty() && own != expected;
         if other(&wire.kind, kind.as_str()) || other(&wire.api_version, "rbac.authorization.k8s.io/v1") {
             return Err(InvalidRbacObject::Kind { kind });
@@ -233,7 +234,7 @@ impl RbacObject {
         if name.is_empty() || namespace.is_empty() == kind.is_namespaced() {
             return Err(InvalidRbacObject::Place { kind });
         }
-        let place = Place::new(namespace, name);
+        let place = ObjectPlace::new(namespace, name);
         Ok(Self(match kind {
             RbacKind::Role | RbacKind::ClusterRole => Content::Role(place, wire.rules),
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
@@ -254,7 +255,7 @@ impl RbacObject {
     }
 
     /// Where it is.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &ObjectPlace {
         match &self.0 {
             Content::Role(place, _) => place,
             Content::Binding(binding) => &binding.place,
@@ -263,10 +264,10 @@ impl RbacObject {
 }
 
 /// Where a binding's role is. A ClusterRoleBinding of a Role names one in no namespace: there is none.
-fn role_of(reference: &WireName, namespace: &str) -> Option<Place> {
+fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
     match reference.kind.as_str() {
-        "ClusterRole" => Some(Place::new("", &reference.name)),
-        "Role" if !namespace.is_empty() => Some(Place::new(namespace, &reference.name)),
+        "ClusterRole" => Some(ObjectPlace::new("", &reference.name)),
+        "Role" if !namespace.is_empty() => Some(ObjectPlace::new(namespace, &reference.name)),
         _ => None,
     }
 }
@@ -328,7 +329,10 @@ mod tests {
         assert_eq!((binding.subjects, binding.role), ([Subject::User("u".into())].into(), None));
         let nothing = br#"{"metadata":{"name":"a"},"rules":null,"aggregationRule":{"clusterRoleSelectors":[{}]}}"#;
         let read = RbacObject::parse(RbacKind::ClusterRole, nothing).unwrap();
-        assert_eq!((read.kind(), read.0), (RbacKind::ClusterRole, Content::Role(Place::new("", "a"), Vec::new())));
+        assert_eq!(
+            (read.kind(), read.0),
+            (RbacKind::ClusterRole, Content::Role(ObjectPlace::new("", "a"), Vec::new()))
+        );
     }
 
     #[test]
@@ -340,7 +344,7 @@ mod tests {
         };
         let account = |namespace: &str| Subject::service_account(namespace, "s").unwrap();
         assert_eq!(*binding.subjects, [account("n"), account("m")]);
-        assert_eq!(binding.role, Some(Place::new("n", "r")));
+        assert_eq!(binding.role, Some(ObjectPlace::new("n", "r")));
         assert_eq!(account("m").to_string(), r#"ServiceAccount "s/m""#);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use tributary_apimachinery::json::null_is_default;
 
-use crate::rule::{Rule, rules};
+use crate::rule::{CompiledRule, rules};
 
 /// The status of a SelfSubjectRulesReview.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub struct RulesReview {
     incomplete: bool,
     evaluation_error: String,
     /// Resource rules and rules for paths apart, as the review has them.
-    rules: HashSet<Rule>,
+    rules: HashSet<CompiledRule>,
 }
 
 /// Why a review does not show that a cluster decides by RBAC.
@@ -35,7 +35,7 @@ pub enum Doubt {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire {
+struct WireReview {
     #[serde(deserialize_with = "null_is_default")]
     status: WireStatus,
 }
@@ -47,9 +47,9 @@ struct WireStatus {
     #[serde(deserialize_with = "null_is_default")]
     evaluation_error: String,
     #[serde(deserialize_with = "rules")]
-    resource_rules: Vec<Rule>,
+    resource_rules: Vec<CompiledRule>,
     #[serde(deserialize_with = "rules")]
-    non_resource_rules: Vec<Rule>,
+    non_resource_rules: Vec<CompiledRule>,
 }
 
 impl Default for WireStatus {
@@ -72,7 +72,7 @@ impl RulesReview {
     /// The decoder's, for what is no such object.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         let WireStatus { incomplete, evaluation_error, resource_rules, non_resource_rules } =
-            serde_json::from_slice::<Wire>(text)?.status;
+            serde_json::from_slice::<WireReview>(text)?.status;
         let rules = resource_rules.into_iter().chain(non_resource_rules).collect();
         Ok(Self { incomplete, evaluation_error, rules })
     }
@@ -85,15 +85,15 @@ impl RulesReview {
     ///
     /// # Errors
     /// [`Doubt`] says what is wrong with it.
-    pub fn bears_out<'a>(&self, mirrored: impl IntoIterator<Item = &'a Rule>) -> Result<(), Doubt> {
+    pub fn bears_out<'a>(&self, mirrored: impl IntoIterator<Item = &'a CompiledRule>) -> Result<(), Doubt> {
         if self.incomplete {
             return Err(Doubt::Incomplete);
         }
         if !self.evaluation_error.is_empty() {
             return Err(Doubt::EvaluationError);
         }
-        let mirrored: HashSet<Rule> =
-            mirrored.into_iter().flat_map(Rule::halves).filter(Rule::allows_something).collect();
+        let mirrored: HashSet<CompiledRule> =
+            mirrored.into_iter().flat_map(CompiledRule::halves).filter(CompiledRule::allows_something).collect();
         match (mirrored.is_subset(&self.rules), self.rules.is_subset(&mirrored)) {
             (false, _) => Err(Doubt::Missing),
             (true, false) => Err(Doubt::Further),
@@ -106,7 +106,7 @@ impl RulesReview {
 mod tests {
     use super::*;
 
-    fn rule(text: &str) -> Rule {
+    fn rule(text: &str) -> CompiledRule {
         serde_json::from_str(text).unwrap()
     }
 

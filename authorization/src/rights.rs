@@ -7,9 +7,9 @@ use imbl::HashMap as SharedMap;
 use tributary_apimachinery::{ClusterName, MASTERS_GROUP};
 
 use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
-use crate::attributes::{Attributes, ResourceAttributes, User};
+use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
 use crate::object::{Binding, Subject};
-use crate::rule::{Marks, Rule, Rules};
+use crate::rule::{CompiledRule, Marks, Rules};
 use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
@@ -26,7 +26,7 @@ pub(crate) type ClusterIndex = usize;
 /// persistent (copy-on-write), so whoever asks never waits for what changes.
 #[derive(Clone, Debug, Default)]
 pub struct FleetRights {
-    clusters: SharedMap<ClusterName, Joined>,
+    clusters: SharedMap<ClusterName, ServedCluster>,
     /// Above all indices that were ever given.
     next_index: ClusterIndex,
     /// Of how many subjects more is granted than is looked at, in the clusters that have such.
@@ -53,7 +53,7 @@ pub struct FleetRights {
 
 /// A cluster that is there.
 #[derive(Clone, Copy, Debug)]
-struct Joined {
+struct ServedCluster {
     index: ClusterIndex,
     /// The generation in which it came.
     since: u64,
@@ -98,14 +98,14 @@ pub(crate) enum Principal {
 }
 
 impl Principal {
-    pub(crate) fn of(subject: &Subject) -> Self {
+    pub(crate) fn from_subject(subject: &Subject) -> Self {
         match subject {
             Subject::User(name) | Subject::ServiceAccount { user: name, .. } => Self::User(Arc::clone(name)),
             Subject::Group(name) => Self::Group(Arc::clone(name)),
         }
     }
 
-    pub(crate) fn is(&self, user: User<'_>) -> bool {
+    pub(crate) fn is(&self, user: RbacUser<'_>) -> bool {
         match self {
             Self::User(name) => **name == *user.name,
             Self::Group(name) => user.groups.iter().any(|group| **group == **name),
@@ -173,13 +173,13 @@ impl FleetRights {
     /// Gives a cluster an index, in which nobody has anything.
     pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
         self.clusters_changed = self.touch();
-        self.clusters.insert(cluster.clone(), Joined { index, since: self.clusters_changed });
+        self.clusters.insert(cluster.clone(), ServedCluster { index, since: self.clusters_changed });
         self.next_index = self.next_index.max(index + 1);
     }
 
     /// Forgets which index a cluster had, and says which.
     pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<ClusterIndex> {
-        let Joined { index, .. } = self.clusters.remove(cluster)?;
+        let ServedCluster { index, .. } = self.clusters.remove(cluster)?;
         self.clusters_changed = self.touch();
         Some(index)
     }
@@ -276,7 +276,7 @@ impl FleetRights {
     /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what
     /// it grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject
     /// has so much, and a lookup for each group there.
-    pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
+    pub fn is_beyond(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
             // Those need no binding.
@@ -293,21 +293,21 @@ impl FleetRights {
 
     /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
     /// every answer. It never falls. Costs a lookup for each group.
-    pub fn generation_of(&self, user: User<'_>) -> u64 {
+    pub fn generation_of(&self, user: RbacUser<'_>) -> u64 {
         let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
         let rest = self.clusters_changed.max(forgotten);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
     /// The same of what this user may do in one cluster, whatever changes in others.
-    pub fn generation_in(&self, cluster: &ClusterName, user: User<'_>) -> u64 {
-        let Some(Joined { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
+    pub fn generation_in(&self, cluster: &ClusterName, user: RbacUser<'_>) -> u64 {
+        let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
         let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
     /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
-    pub fn allows(&self, cluster: &ClusterName, user: User<'_>, attributes: &Attributes<'_>) -> bool {
+    pub fn allows(&self, cluster: &ClusterName, user: RbacUser<'_>, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let asked = Marks::of_request(attributes);
         let mut shares = self.shares_of(user).filter_map(|shares| shares.get(index));
@@ -316,7 +316,7 @@ impl FleetRights {
 
     /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group,
     /// and for the clusters in which any of them has the same rules what it costs for one.
-    pub fn allowing(&self, user: User<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
+    pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
         let mut known: HashMap<*const Share, bool> = HashMap::new();
@@ -333,7 +333,14 @@ impl FleetRights {
 
     /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource.
     /// Costs what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
-    pub fn rights(&self, cluster: &ClusterName, user: User<'_>, verb: &str, group: &str, resource: &str) -> Visible {
+    pub fn rights(
+        &self,
+        cluster: &ClusterName,
+        user: RbacUser<'_>,
+        verb: &str,
+        group: &str,
+        resource: &str,
+    ) -> Visible {
         let Some(index) = self.index(cluster) else { return Visible::nothing() };
         if is_master(user) {
             return Visible::Whole;
@@ -349,7 +356,7 @@ impl FleetRights {
 
     /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
     /// itself lists in a SelfSubjectRulesReview.
-    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: User<'a>, namespace: &'a str) -> Vec<&'a Rule> {
+    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'a>, namespace: &'a str) -> Vec<&'a CompiledRule> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
         let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
@@ -361,7 +368,7 @@ impl FleetRights {
     pub fn allowed_by<'a>(
         &'a self,
         cluster: &ClusterName,
-        user: User<'_>,
+        user: RbacUser<'_>,
         attributes: &Attributes<'_>,
     ) -> Vec<AllowedBy<'a>> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
@@ -376,7 +383,7 @@ impl FleetRights {
             }
         }
         let allowed_by = |binding: &'a Binding| {
-            let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
+            let subject = binding.subjects.iter().find(|subject| Principal::from_subject(subject).is(user))?;
             Some(AllowedBy::Binding(UserBinding { binding, subject }))
         };
         let masters = is_master(user).then_some(AllowedBy::Masters);
@@ -385,14 +392,14 @@ impl FleetRights {
 
     /// The bindings of a user that name a role which is not there, in all namespaces, each once and in order. For
     /// people: it costs the whole of the user's grants.
-    pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: User<'_>) -> Vec<UserBinding<'a>> {
+    pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'_>) -> Vec<UserBinding<'a>> {
         let mut bindings = BTreeMap::new();
         for share in self.shares_without_role(cluster, user) {
             let without = share.looked_at().iter().filter(|grant| grant.rules.is_none());
             bindings.extend(without.map(|grant| (&grant.binding.place, &*grant.binding)));
         }
         let of_user = |binding: &'a Binding| {
-            let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
+            let subject = binding.subjects.iter().find(|subject| Principal::from_subject(subject).is(user))?;
             Some(UserBinding { binding, subject })
         };
         bindings.into_values().filter_map(of_user).collect()
@@ -401,7 +408,13 @@ impl FleetRights {
     /// Which roles are not there that bindings of a user name which count in a namespace, as kube-apiserver says it:
     /// each once, in the order of the bindings, and of no more than `most` roles. Costs a look at each of those
     /// bindings, and a text for each role that is told.
-    pub fn roles_not_found(&self, cluster: &ClusterName, user: User<'_>, namespace: &str, most: usize) -> Vec<String> {
+    pub fn roles_not_found(
+        &self,
+        cluster: &ClusterName,
+        user: RbacUser<'_>,
+        namespace: &str,
+        most: usize,
+    ) -> Vec<String> {
         let shares = self.shares_without_role(cluster, user);
         let grants = shares.flat_map(|share| share.within(namespace)).filter(|grant| grant.rules.is_none());
         let mut naming: Vec<&Binding> = Vec::new();
@@ -419,20 +432,20 @@ impl FleetRights {
     }
 
     /// What a user and their groups have in a cluster that has bindings whose role is not there.
-    fn shares_without_role(&self, cluster: &ClusterName, user: User<'_>) -> impl Iterator<Item = &Arc<Share>> {
+    fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
         // Most clusters have none.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
         let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
         index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())
     }
 
-    fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {
+    fn shares_of(&self, user: RbacUser<'_>) -> impl Iterator<Item = &Shares> {
         let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
         self.users.get(user.name).into_iter().chain(groups).map(|shares| &**shares)
     }
 }
 
-fn is_master(user: User<'_>) -> bool {
+fn is_master(user: RbacUser<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }
 
@@ -443,7 +456,7 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
     for Grant { binding, rules } in shares.iter().flat_map(|share| share.looked_at()) {
         let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(marks)) else { continue };
         // Many bindings give one role.
-        let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::of(rules, asked, marks));
+        let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::from_rules(rules, asked, marks));
         if !reach.add_to(&mut part, &binding.place.namespace) {
             return None;
         }
@@ -460,7 +473,7 @@ enum Reach {
 }
 
 impl Reach {
-    fn of(rules: &Rules, asked: &ResourceAttributes<'_>, marks: Marks) -> Self {
+    fn from_rules(rules: &Rules, asked: &ResourceAttributes<'_>, marks: Marks) -> Self {
         let mut named = BTreeSet::new();
         for rule in rules.candidates(marks).filter(|rule| rule.covers(asked)) {
             if rule.resource_names().len() == 0 {

@@ -15,7 +15,7 @@ const ALL: &str = "*";
 /// words there are, so that a rule is two texts, however many words it has.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "WireRule")]
-pub struct Rule {
+pub struct CompiledRule {
     marks: Marks,
     /// The words of all lists, one behind the other.
     text: Box<str>,
@@ -115,30 +115,30 @@ impl<'de> Deserialize<'de> for WireWords {
     }
 }
 
-impl From<WireRule> for Rule {
+impl From<WireRule> for CompiledRule {
     fn from(WireRule { verbs, api_groups, resources, resource_names, non_resource_urls }: WireRule) -> Self {
-        Self::of([verbs, api_groups, resources, resource_names, non_resource_urls])
+        Self::from_lists([verbs, api_groups, resources, resource_names, non_resource_urls])
     }
 }
 
 /// Reads the rules of a role. Those that can allow nothing are left out.
-pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
+pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<CompiledRule>, D::Error> {
     struct RulesVisitor;
 
     impl<'de> Visitor<'de> for RulesVisitor {
-        type Value = Vec<Rule>;
+        type Value = Vec<CompiledRule>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list of rules")
         }
 
-        fn visit_unit<E>(self) -> Result<Vec<Rule>, E> {
+        fn visit_unit<E>(self) -> Result<Vec<CompiledRule>, E> {
             Ok(Vec::new())
         }
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Rule>, A::Error> {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<CompiledRule>, A::Error> {
             let mut rules = Vec::new();
-            while let Some(rule) = list.next_element::<Rule>()? {
+            while let Some(rule) = list.next_element::<CompiledRule>()? {
                 if rule.allows_something() {
                     rules.push(rule);
                 }
@@ -150,14 +150,14 @@ pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Ru
     deserializer.deserialize_any(RulesVisitor)
 }
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for CompiledRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..LISTS).map(|list| self.list(list).collect::<Vec<_>>())).finish()
     }
 }
 
-impl Rule {
-    fn of(lists: [WireWords; LISTS]) -> Self {
+impl CompiledRule {
+    fn from_lists(lists: [WireWords; LISTS]) -> Self {
         let bytes = lists.iter().map(|words| words.text.len()).sum();
         let (mut text, mut count) = (String::with_capacity(bytes), 0);
         let mut ends = Vec::with_capacity(lists.iter().map(|words| words.ends.len()).sum());
@@ -214,8 +214,8 @@ impl Rule {
     /// What the rule says of resources, and what of paths, as a review lists them (`RBACAuthorizer.RulesFor`).
     pub(crate) fn halves(&self) -> impl Iterator<Item = Self> {
         let (none, words) = (WireWords::default, |list| self.list(list).collect());
-        let resources = || Self::of([words(0), words(1), words(2), words(3), none()]);
-        let paths = || Self::of([words(0), none(), none(), none(), words(4)]);
+        let resources = || Self::from_lists([words(0), words(1), words(2), words(3), none()]);
+        let paths = || Self::from_lists([words(0), none(), none(), none(), words(4)]);
         let resources = (self.resources().len() > 0).then(resources);
         resources.into_iter().chain((self.non_resource_urls().len() > 0).then(paths))
     }
@@ -275,7 +275,7 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
 /// The rules of a role, with what tells at once that none of them can match.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
-    rules: Box<[Rule]>,
+    rules: Box<[CompiledRule]>,
     marks: Marks,
     /// How many words there are in all of them, and one for each.
     words: usize,
@@ -292,7 +292,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    fn of_rule(rule: &Rule) -> Self {
+    fn of_rule(rule: &CompiledRule) -> Self {
         fn bits<'a>(texts: impl Iterator<Item = &'a str>, part: fn(&str) -> &str) -> u64 {
             let bits_of = |text: &str| if text.contains('*') { u64::MAX } else { bit_of(part(text)) };
             texts.fold(0, |bits, text| bits | bits_of(text))
@@ -333,8 +333,8 @@ fn bit_of(text: &str) -> u64 {
 }
 
 impl Rules {
-    pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        let join = |all: Marks, Rule { marks, .. }: &Rule| Marks {
+    pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
+        let join = |all: Marks, CompiledRule { marks, .. }: &CompiledRule| Marks {
             verbs: all.verbs | marks.verbs,
             things: all.things | marks.things,
         };
@@ -355,12 +355,12 @@ impl Rules {
     }
 
     /// Every rule.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CompiledRule> {
         self.rules.iter()
     }
 
     /// The rule of a place; `None` behind the last.
-    pub(crate) fn get(&self, place: usize) -> Option<&Rule> {
+    pub(crate) fn get(&self, place: usize) -> Option<&CompiledRule> {
         self.rules.get(place)
     }
 
@@ -375,7 +375,7 @@ impl Rules {
     }
 
     /// The rules that may match a request with these marks.
-    pub(crate) fn candidates(&self, asked: Marks) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn candidates(&self, asked: Marks) -> impl Iterator<Item = &CompiledRule> {
         let rules: &[_] = if self.may_match(asked) { &self.rules } else { &[] };
         rules.iter().filter(move |rule| rule.marks.may_match(asked))
     }
@@ -395,18 +395,24 @@ mod tests {
         text.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
     }
 
-    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
-        Rule::of([verbs, groups, resources, names, ""].map(words))
+    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> CompiledRule {
+        CompiledRule::from_lists([verbs, groups, resources, names, ""].map(words))
     }
 
-    fn paths(verbs: &str, paths: WireWords) -> Rule {
-        Rule::of([words(verbs), WireWords::default(), WireWords::default(), WireWords::default(), paths])
+    fn paths(verbs: &str, paths: WireWords) -> CompiledRule {
+        CompiledRule::from_lists([
+            words(verbs),
+            WireWords::default(),
+            WireWords::default(),
+            WireWords::default(),
+            paths,
+        ])
     }
 
     /// Asks the rule, and the rules of a role that has it alone.
-    fn allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
+    fn allows(rule: &CompiledRule, attributes: &Attributes<'_>) -> bool {
         let alone = rule.allows(attributes);
-        let role = Rules::new(vec![Rule::default(), rule.clone()]);
+        let role = Rules::new(vec![CompiledRule::default(), rule.clone()]);
         assert_eq!(role.allow(attributes, Marks::of_request(attributes)), alone, "{rule:?} {attributes:?}");
         alone
     }
@@ -497,14 +503,14 @@ mod tests {
     fn a_rule_has_the_words_of_its_text() {
         let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
             "resourceNames":[],"unknown":[{}]}"#;
-        let read: Rule = serde_json::from_str(text).unwrap();
+        let read: CompiledRule = serde_json::from_str(text).unwrap();
         let lists = [read.verbs().collect::<Vec<_>>(), read.api_groups().collect(), read.resources().collect()];
         assert_eq!(lists, [vec!["get", "\0", "ä"], vec![""], vec!["pods", "a/b"]]);
         assert_eq!((read.resource_names().len(), read.non_resource_urls().len()), (0, 0));
         assert_ne!(rule("ab", "''", "c", ""), rule("a b", "''", "c", ""));
         for bad in [r#"{"verbs":[null]}"#, r#"{"verbs":"get"}"#, r#"{"verbs":[1]}"#, r#"{"verbs":[],"verbs":[]}"#, "7"]
         {
-            assert!(serde_json::from_str::<Rule>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<CompiledRule>(bad).is_err(), "{bad}");
         }
     }
 
@@ -513,7 +519,7 @@ mod tests {
         #[derive(Deserialize)]
         struct Role {
             #[serde(deserialize_with = "super::rules")]
-            rules: Vec<Rule>,
+            rules: Vec<CompiledRule>,
         }
         let read = |text: &str| serde_json::from_str::<Role>(&format!(r#"{{"rules":{text}}}"#)).map(|role| role.rules);
         for (text, kept) in [

@@ -2,10 +2,10 @@
 
 use tributary_apimachinery::ClusterName;
 
-use crate::attributes::{Attributes, ResourceAttributes, User};
+use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
 use crate::fleet::Fleet;
 use crate::object::{Binding, Subject};
-use crate::rule::Rule;
+use crate::rule::CompiledRule;
 
 /// Something that a cluster's roles and bindings allow somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Sample {
 
 impl Sample {
     /// Who is allowed it.
-    pub fn user(&self) -> User<'_> {
-        User { name: &self.user, groups: &self.groups }
+    pub fn user(&self) -> RbacUser<'_> {
+        RbacUser { name: &self.user, groups: &self.groups }
     }
 
     /// What is allowed.
@@ -47,7 +47,7 @@ impl Sample {
         }
     }
 
-    fn of(binding: &Binding, subject: &Subject, rule: &Rule, turn: usize) -> Option<Self> {
+    fn from_binding(binding: &Binding, subject: &Subject, rule: &CompiledRule, turn: usize) -> Option<Self> {
         let (user, groups) = match subject {
             Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (name.to_string(), Vec::new()),
             Subject::Group(name) => (String::new(), vec![name.to_string()]),
@@ -84,7 +84,7 @@ impl Fleet {
             let rules = grant.rules.as_ref()?;
             let rule = rules.get(turn % rules.len().max(1))?;
             let subjects = &grant.binding.subjects;
-            let sample = Sample::of(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
+            let sample = Sample::from_binding(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
             // What it says must be what is answered here: a wildcard may stand for something else.
             self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
         });

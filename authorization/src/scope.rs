@@ -20,7 +20,7 @@ impl Scope {
     /// The scope of somebody who sees this much in each of these clusters: those that the token's vector names, so that
     /// a cluster that joins later makes no other scope, and one that was lost (`Visible::nothing`) does. Their order
     /// does not count; each is named once. Of no cluster it is everything.
-    pub fn of<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
+    pub fn from_visible<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
         let mut clusters: Vec<_> = clusters.into_iter().collect();
         if clusters.iter().all(|(_, visible)| **visible == Visible::Whole) {
             return Self::Everything;
@@ -88,25 +88,25 @@ mod tests {
         let name = part(|part| part.names = ["n".into()].into());
         let within = part(|part| part.names_within = [("n".into(), ["x".into()].into())].into());
         let all = [Visible::Whole, Visible::nothing(), namespace, name, within];
-        let mut scopes = vec![Scope::of([(&a, &all[1])])];
+        let mut scopes = vec![Scope::from_visible([(&a, &all[1])])];
         for of_a in &all {
             for of_b in &all {
-                scopes.push(Scope::of([(&a, of_a), (&b, of_b)]));
-                assert_eq!(scopes.last(), Some(&Scope::of([(&b, of_b), (&a, of_a)])), "the order");
+                scopes.push(Scope::from_visible([(&a, of_a), (&b, of_b)]));
+                assert_eq!(scopes.last(), Some(&Scope::from_visible([(&b, of_b), (&a, of_a)])), "the order");
             }
         }
         let distinct: std::collections::HashSet<_> = scopes.iter().collect();
         assert_eq!(distinct.len(), scopes.len());
-        assert_eq!(Scope::of([(&a, &all[0]), (&b, &all[0])]), Scope::Everything);
-        assert_eq!(Scope::of([(&a, &all[0])]), Scope::Everything);
-        assert_eq!(Scope::of([]), Scope::Everything);
+        assert_eq!(Scope::from_visible([(&a, &all[0]), (&b, &all[0])]), Scope::Everything);
+        assert_eq!(Scope::from_visible([(&a, &all[0])]), Scope::Everything);
+        assert_eq!(Scope::from_visible([]), Scope::Everything);
     }
 
     #[test]
     fn a_scope_is_the_same_in_every_version() {
         let eu = ClusterName::new("eu").unwrap();
         let shop = part(|part| part.namespaces = ["shop".into()].into());
-        let Scope::Part(hash) = Scope::of([(&eu, &shop)]) else { panic!("everything") };
+        let Scope::Part(hash) = Scope::from_visible([(&eu, &shop)]) else { panic!("everything") };
         let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "6ab5289699757d7e007ea1da8919981b");
     }

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::attributes::Attributes;
-use crate::object::{Binding, Place};
+use crate::object::{Binding, ObjectPlace};
 use crate::rule::{Marks, Rules};
 
 /// How much of one subject's grants in one cluster is looked at: so many words of rules, each role counted once, and so
@@ -40,7 +40,7 @@ impl Hash for Grant {
 impl Grant {
     /// What orders grants: those of a namespace come together, and in it those of a role.
     fn order(&self) -> (&str, Option<*const Rules>, &str) {
-        let Place { namespace, name } = &self.binding.place;
+        let ObjectPlace { namespace, name } = &self.binding.place;
         (namespace, self.rules.as_ref().map(Arc::as_ptr), name)
     }
 

@@ -18,7 +18,7 @@ const SWEEP_MIN: usize = 256;
 
 /// What is asked of some shares.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Asked {
+struct PartKey {
     /// The addresses of the shares.
     shares: Vec<usize>,
     verb: Box<str>,
@@ -28,7 +28,7 @@ struct Asked {
 
 /// What was found, for as long as somebody holds it.
 #[derive(Debug)]
-struct Found {
+struct WeakPart {
     part: Weak<Part>,
     /// No other share has their addresses while these are here.
     _shares: Vec<Weak<Share>>,
@@ -36,7 +36,7 @@ struct Found {
 
 #[derive(Debug, Default)]
 struct Parts {
-    found: HashMap<Asked, Found>,
+    found: HashMap<PartKey, WeakPart>,
     sweep_at: usize,
 }
 
@@ -53,7 +53,7 @@ impl SharedParts {
         make: impl FnOnce() -> Option<Part>,
     ) -> Option<Arc<Part>> {
         let addresses = shares.iter().map(|share| Arc::as_ptr(share).addr()).collect();
-        let asked = Asked { shares: addresses, verb: verb.into(), group: group.into(), resource: resource.into() };
+        let asked = PartKey { shares: addresses, verb: verb.into(), group: group.into(), resource: resource.into() };
         let known = |parts: &Parts| parts.found.get(&asked).and_then(|found| found.part.upgrade());
         if let Some(part) = known(&self.parts()) {
             return Some(part);
@@ -69,7 +69,7 @@ impl SharedParts {
             parts.sweep_at = (parts.found.len() * 2).max(SWEEP_MIN);
         }
         let _shares = shares.iter().map(|share| Arc::downgrade(share)).collect();
-        parts.found.insert(asked, Found { part: Arc::downgrade(&part), _shares });
+        parts.found.insert(asked, WeakPart { part: Arc::downgrade(&part), _shares });
         Some(part)
     }
 

@@ -6,13 +6,13 @@ use allocation_counter::measure;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{
-    Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, ResourceAttributes, User,
+    Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes,
 };
 
 /// What bindings may take for each byte of their text.
 const TIMES_TEXT: u64 = 4;
 
-const ANN: User<'_> = User { name: "ann", groups: &[] };
+const ANN: RbacUser<'_> = RbacUser { name: "ann", groups: &[] };
 
 fn name(cluster: &str) -> ClusterName {
     ClusterName::new(cluster).unwrap()
@@ -106,7 +106,7 @@ fn bindings_with_made_up_subjects_take_no_more_than_four_times_their_text() {
     }
 }
 
-fn lists(fleet: &Fleet, cluster: &ClusterName, user: User<'_>) -> bool {
+fn lists(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
     let asked = ResourceAttributes { verb: "list", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
     fleet.allows(cluster, user, &Attributes::Resource(asked))
 }
@@ -122,7 +122,7 @@ fn own() -> RbacObject {
 fn a_cluster_that_names_too_many_is_unknown_to_all_and_changes_nobodys_rights_elsewhere() {
     const EACH: usize = 10_000;
     let masters = ["system:masters".to_owned()];
-    let (master, nobody) = (User { name: "root", groups: &masters }, User { name: "nobody", groups: &[] });
+    let (master, nobody) = (RbacUser { name: "root", groups: &masters }, RbacUser { name: "nobody", groups: &[] });
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
     // With ann's as many as there may be.
@@ -152,14 +152,14 @@ fn a_cluster_that_names_too_many_is_unknown_to_all_and_changes_nobodys_rights_el
     assert!(!fleet.apply(&a, [gone(full)]));
     assert!(fleet.apply(&a, [gone(full + 1)]));
     assert!(!fleet.names_too_many(&a) && !fleet.is_beyond(&a, nobody) && lists(&fleet, &a, ANN));
-    assert!(lists(&fleet, &a, User { name: "0-1-7", groups: &[] }));
+    assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
 
     // So it is where all of it is listed anew, and the next in its place has nothing of it.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), own()]));
     assert!(!fleet.names_too_many(&a) && lists(&fleet, &a, ANN));
-    assert!(!lists(&fleet, &a, User { name: "0-1-7", groups: &[] }));
+    assert!(!lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
     fleet.upsert(&name("c"), own());
     assert!(!fleet.names_too_many(&name("c")) && !fleet.is_beyond(&name("c"), nobody));

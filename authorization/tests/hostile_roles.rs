@@ -7,7 +7,9 @@ use std::time::Duration;
 use allocation_counter::measure;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Attributes, Fleet, RbacChange, RbacKind, RbacObject, ResourceAttributes, User, Visible};
+use tributary_authorization::{
+    Attributes, Fleet, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Visible,
+};
 
 /// What roles may take for each byte of their text once they are compiled, and one of them while it is.
 const TIMES_TEXT: u64 = 4;
@@ -135,7 +137,7 @@ fn what_is_remembered_of_large_grants_is_remembered_once() {
     let mut held = Vec::new();
     let taken = measure(|| {
         for watch in 0..WATCHES {
-            let user = User { name: &users[watch % users.len()], groups: &groups };
+            let user = RbacUser { name: &users[watch % users.len()], groups: &groups };
             held.push(fleet.rights(&own, user, "list", "", "configmaps"));
         }
     });
@@ -144,7 +146,7 @@ fn what_is_remembered_of_large_grants_is_remembered_once() {
     assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
     // Another cluster's grants, and those of another time, are others.
     fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
-    let ann = User { name: "ann", groups: &groups };
+    let ann = RbacUser { name: "ann", groups: &groups };
     assert!(fleet.rights(&other, ann, "list", "", "configmaps").is_nothing());
     assert!(fleet.rights(&own, ann, "get", "", "configmaps").is_nothing());
     fleet.upsert(&own, read(RbacKind::ClusterRole, &role("r", &rules.replace("9c3f", "9c40"))));
@@ -161,7 +163,7 @@ fn what_everybody_is_given_costs_each_question_little() {
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
     let group = ["system:authenticated".to_owned()];
-    let ann = User { name: "ann", groups: &group };
+    let ann = RbacUser { name: "ann", groups: &group };
     let names = |from: usize| {
         let names: Vec<_> = (from..from + 100_000).map(|number| format!("\"{number:x}\"")).collect();
         format!(
@@ -215,7 +217,7 @@ fn of_roles_that_are_not_there_no_more_is_written_than_is_told() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];
-    let ann = User { name: "ann", groups: &group };
+    let ann = RbacUser { name: "ann", groups: &group };
     let binding = |number: usize, role: usize| {
         let text = json!({"metadata": {"namespace": "n", "name": format!("b{number:05}")},
             "subjects": [{"kind": "Group", "name": "system:authenticated"}],

@@ -9,28 +9,28 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{
-    Annotation, AuditAttributes, AuditedUser, Event, MicroTime, Policy, RequestFacts, Stage, source_ips,
+    Annotation, AuditAttributes, AuditPolicy, AuditedUser, Event, MicroTime, RequestFacts, Stage, source_ips,
 };
 
 const GROUPS: usize = 50;
 const RULES: usize = 30;
 const URI: &str = "/apis/apps/v1/namespaces/shop/deployments/web?fieldManager=kubectl&timeout=30s";
 
-fn policy() -> Policy {
+fn policy() -> AuditPolicy {
     let narrow = |number: usize| {
         json!({"level": "None", "verbs": ["get", "watch"], "userGroups": [format!("robots{number}")],
             "resources": [{"group": "", "resources": ["events", format!("things{number}/status")]}]})
     };
     let rules: Vec<_> = (1..RULES).map(narrow).chain([json!({"level": "Metadata"})]).collect();
     let text = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}).to_string();
-    Policy::parse(&text).unwrap_or_else(|error| panic!("{error}")).0
+    AuditPolicy::parse(&text).unwrap_or_else(|error| panic!("{error}")).0
 }
 
 /// One request from its arrival to the line of its end.
-fn line(policy: &Policy, groups: &[String]) -> Vec<u8> {
+fn line(policy: &AuditPolicy, groups: &[String]) -> Vec<u8> {
     let (path, query) = URI.split_once('?').unwrap_or((URI, ""));
     let info = RequestInfo::parse("GET", path, Some(query)).unwrap_or_else(|error| panic!("{error}"));
-    let attributes = AuditAttributes::of(&info, Some(("jane@example.com", groups)));
+    let attributes = AuditAttributes::from_request(&info, Some(("jane@example.com", groups)));
     let decision = policy.decide(&attributes);
     let peer = [10, 0, 0, 7].into();
     let facts = RequestFacts {
@@ -41,13 +41,13 @@ fn line(policy: &Policy, groups: &[String]) -> Vec<u8> {
         impersonated_user: None,
         source_ips: source_ips("", "", peer),
         user_agent: "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000",
-        received: MicroTime::of(SystemTime::now()),
+        received: MicroTime::from_system_time(SystemTime::now()),
     };
     let mut event = Event::received(decision, &attributes, &facts).unwrap_or_else(|| panic!("it is audited"));
     event.set_response_code(200);
     event.annotate(Annotation::Decision, "allow");
     event.annotate(Annotation::AnsweredBy, "memory");
-    event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()))
+    event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()))
 }
 
 fn audit(criterion: &mut Criterion) {

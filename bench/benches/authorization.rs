@@ -10,7 +10,9 @@ use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Attributes, Fleet, FleetRights, RbacKind, RbacObject, ResourceAttributes, Scope, User};
+use tributary_authorization::{
+    Attributes, Fleet, FleetRights, RbacKind, RbacObject, RbacUser, ResourceAttributes, Scope,
+};
 
 #[path = "../src/uniform_rbac.rs"]
 mod uniform_rbac;
@@ -71,7 +73,7 @@ fn all(criterion: &mut Criterion) {
     }
 
     let groups: Vec<String> = (0..GROUPS).map(|number| format!("group{number}")).collect();
-    let user = User { name: "ann", groups: &groups };
+    let user = RbacUser { name: "ann", groups: &groups };
     let cluster = &names[CLUSTERS / 2];
     let asked = |resource, namespace| {
         Attributes::Resource(ResourceAttributes { verb: "list", resource, namespace, ..ResourceAttributes::default() })
@@ -99,7 +101,7 @@ fn all(criterion: &mut Criterion) {
     group.bench_function("an object of a list", |bencher| bencher.iter(|| visible.lists(black_box("namespace48"))));
     let all = rights(&names);
     group.bench_function("scope of all clusters", |bencher| {
-        bencher.iter(|| Scope::of(names.iter().zip(black_box(&all))));
+        bencher.iter(|| Scope::from_visible(names.iter().zip(black_box(&all))));
     });
     group.finish();
 
@@ -140,7 +142,7 @@ fn a_role_of_many(_: &mut Criterion) {
     let (mut took, mut waited, mut before) = (Vec::new(), Vec::new(), Arc::default());
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let user = User { name: "user77", groups: &[] };
+            let user = RbacUser { name: "user77", groups: &[] };
             let pods =
                 ResourceAttributes { verb: "list", resource: "pods", namespace: "namespace77", ..Default::default() };
             let mut waited = Vec::new();

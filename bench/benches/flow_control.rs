@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, Queueing,
-    Resource, Schema, SchemaKind, TokenBucket, User,
+    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, GovernedSchema, Limited,
+    MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket,
 };
 
 const USERS: usize = 10_000;
@@ -29,15 +29,15 @@ fn control() -> FlowControl {
 
 fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
     Attributes {
-        user: User { verifier: "x509", name },
+        user: FlowUser { verifier: "x509", name },
         member: None,
         groups,
         client_address: None,
         verb: "get",
-        resource: Some(Resource { group: "apps", resource: "deployments", subresource: Some("scale") }),
+        resource: Some(FlowResource { group: "apps", resource: "deployments", subresource: Some("scale") }),
         is_long_running: false,
         width: 1,
-        flow: Flow::of(&name),
+        flow: Flow::from_identity(&name),
     }
 }
 

@@ -6,7 +6,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::RequestInfo;
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, PolicyList, PolicyScope, Rule, Verdict};
+use tributary_policy::{
+    DispatchAttributes, DispatchPolicies, Policy, PolicyList, PolicyScope, Rule, RulePlace, Verdict,
+};
 
 const GROUPS: usize = 50;
 const RULES: usize = 1_000;
@@ -44,7 +46,7 @@ fn by_group(number: usize) -> Rule {
 fn policy(criterion: &mut Criterion) {
     let groups: Vec<_> = (0..GROUPS).map(|number| format!("group-{number}")).collect();
     let info = RequestInfo::parse("GET", PATH, None).unwrap_or_else(|error| panic!("{error}"));
-    let last = Place { list: PolicyList::Dispatch, policy: RULES / 5 - 1, rule: 4 };
+    let last = RulePlace { list: PolicyList::Dispatch, policy: RULES / 5 - 1, rule: 4 };
     let is_last = |policies: &DispatchPolicies, asked: &DispatchAttributes<'_>| match policies.decide(asked).verdict {
         Verdict::Taken { place, .. } => place == last,
         Verdict::Ungoverned | Verdict::Unmatched => false,
@@ -54,11 +56,11 @@ fn policy(criterion: &mut Criterion) {
         ("by group and namespace", "ann", policies(by_group)),
         ("none matches", "team-x-ann", policies(workloads)),
     ] {
-        let asked = DispatchAttributes::of(&info, user, &groups, AGENT);
+        let asked = DispatchAttributes::from_request(&info, user, &groups, AGENT);
         assert_eq!(is_last(&policies, &asked), name != "none matches", "{name}");
         criterion.bench_function(&format!("policy: 1,000 rules, {name}"), |bencher| {
             bencher.iter(|| {
-                let asked = DispatchAttributes::of(black_box(&info), black_box(user), &groups, AGENT);
+                let asked = DispatchAttributes::from_request(black_box(&info), black_box(user), &groups, AGENT);
                 black_box(policies.decide(&asked).verdict == Verdict::Unmatched)
             });
         });

@@ -106,9 +106,9 @@ pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
         pods: PODS,
         ready_seconds,
         synced_seconds,
-        livez: Percentiles::of(&livez),
+        livez: Percentiles::from_times(&livez),
         livez_longest: livez.iter().max().map_or(0.0, |longest| longest.as_secs_f64() * 1000.0),
-        page: Percentiles::of(&pages),
+        page: Percentiles::from_times(&pages),
         idle_cores: used.as_secs_f64() / begun.elapsed().as_secs_f64(),
         resident_bytes: processes.resident().context("the process's memory cannot be read")?,
     })

@@ -100,7 +100,7 @@ pub(crate) struct GatewayFigures {
 }
 
 /// The sides, and what was started for them.
-struct Sides {
+struct GatewaySides {
     member: Side,
     haproxy: Side,
     tributary: Side,
@@ -138,7 +138,7 @@ pub(crate) async fn run(
     Ok(Some(GatewayFigures { reads, events, memory }))
 }
 
-async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<PassedRead>> {
+async fn read(sides: &GatewaySides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<PassedRead>> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let mut reads = Vec::new();
     for (name, path, workers, seconds) in
@@ -163,7 +163,7 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
     Ok(reads)
 }
 
-async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<PassedEvents> {
+async fn watch(sides: &GatewaySides, admin: &Contestant, pods: usize) -> anyhow::Result<PassedEvents> {
     eprintln!("measuring {NAME} {WATCH} …");
     let both = [(&sides.haproxy, WATCHERS), (&sides.tributary, WATCHERS)];
     let [haproxy, tributary] = shared::watched(&both, CHANGES, admin, pods).await?[..] else {
@@ -199,7 +199,7 @@ async fn memory(member: &TestCluster) -> anyhow::Result<GatewayMemory> {
     Ok(GatewayMemory { start, busy, idle_connection })
 }
 
-async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Sides> {
+async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<GatewaySides> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-gateway-").tempdir().context("make a folder")?;
     let (proxy, file) = start_haproxy(member, folder.path()).await?;
     let haproxy = Side {
@@ -216,7 +216,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Sides
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
     // Rights are known a moment after the start.
     shared::listed(&many_side.target, 0).await?;
-    Ok(Sides {
+    Ok(GatewaySides {
         member: Side {
             target: Contestant::from_kubeconfig("member", &member.kubeconfig(), None).await?,
             processes: ServerProcesses { server: member.apiserver_pid().await, storage: member.etcd_pid().await },

@@ -93,7 +93,7 @@ impl Storm {
     /// When the connections cannot be opened, or it is not over in [`PATIENCE`].
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Weathered> {
         let other = side.target.connect().await?;
-        let (get_alone, list_alone) = others(&other, || true, Some(ALONE)).await?;
+        let (get_alone, list_alone) = measure_other_client(&other, || true, Some(ALONE)).await?;
         let mut connections = Vec::new();
         for _ in 0..self.connections {
             connections.push(side.target.connect().await?);
@@ -109,7 +109,8 @@ impl Storm {
             over.store(true, Ordering::SeqCst);
             answered
         };
-        let (answered, during) = tokio::join!(rage, others(&other, || !over.load(Ordering::SeqCst), None));
+        let (answered, during) =
+            tokio::join!(rage, measure_other_client(&other, || !over.load(Ordering::SeqCst), None));
         let (answered, (get_during, list_during)) = (answered??, during?);
         Ok(Weathered {
             name: self.name.to_owned(),
@@ -177,7 +178,7 @@ async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow
 }
 
 /// Gets and lists of a lone client, in turns, for a time or while something goes on.
-async fn others(
+async fn measure_other_client(
     connection: &ContestantConnection,
     go_on: impl Fn() -> bool,
     time: Option<Duration>,
@@ -197,7 +198,7 @@ async fn others(
         }
         sleep(Duration::from_millis(5)).await;
     }
-    Ok((Percentiles::of(&gets), Percentiles::of(&lists)))
+    Ok((Percentiles::from_times(&gets), Percentiles::from_times(&lists)))
 }
 
 async fn peak(processes: crate::usage::ServerProcesses, over: Arc<AtomicBool>) -> u64 {

@@ -152,7 +152,7 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
     server.kubeconfig_of(&path, &people.user(OBSERVER, &[])?, &[])?;
     let target = Contestant::from_kubeconfig("tributary", &path, None).await?;
     let processes = ServerProcesses { server: Some(server.pid()), storage: None };
-    while known(&target).await? < CLUSTERS {
+    while count_known_clusters(&target).await? < CLUSTERS {
         if begun.elapsed() > KNOWN_WITHIN {
             bail!("not all rights were known within {} s:\n{}", KNOWN_WITHIN.as_secs(), server.log_tail(20));
         }
@@ -167,7 +167,7 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
 }
 
 /// In how many clusters rights are known. Nobody is told while none is.
-async fn known(target: &Contestant) -> anyhow::Result<usize> {
+async fn count_known_clusters(target: &Contestant) -> anyhow::Result<usize> {
     let answer = target.connect().await?.send(Method::GET, STATUS, JSON, "", Bytes::new()).await?;
     let is_told = answer.status() == 200;
     let body = answer.into_body().collect().await.context("read the report")?.to_bytes();

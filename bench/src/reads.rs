@@ -208,8 +208,8 @@ impl Tally {
         ReadMeasurement {
             requests: count,
             bytes: self.answers.last().map_or(0, |answer| answer.bytes),
-            latency: Percentiles::of(&latencies),
-            first_byte: Percentiles::of(&first_bytes),
+            latency: Percentiles::from_times(&latencies),
+            first_byte: Percentiles::from_times(&first_bytes),
             per_second: count as f64 / self.elapsed.as_secs_f64(),
             cpu_ms: each(self.cpu),
             storage_cpu_ms: each(self.storage_cpu),

@@ -58,9 +58,9 @@ pub(crate) struct RevokedFigures {
 }
 
 impl Outlived {
-    fn of(times: &[Duration]) -> Self {
+    fn from_times(times: &[Duration]) -> Self {
         let longest = times.iter().max().map_or(0.0, |longest| longest.as_secs_f64() * 1000.0);
-        Self { watches: times.len(), times: Percentiles::of(times), longest }
+        Self { watches: times.len(), times: Percentiles::from_times(times), longest }
     }
 }
 
@@ -105,7 +105,11 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
         at_once.extend(try_join_all(lost).await?.into_iter().flatten());
     }
     server.stop().await.context("stop tributary")?;
-    Ok(RevokedFigures { users: USERS, one_by_one: Outlived::of(&one_by_one), at_once: Outlived::of(&at_once) })
+    Ok(RevokedFigures {
+        users: USERS,
+        one_by_one: Outlived::from_times(&one_by_one),
+        at_once: Outlived::from_times(&at_once),
+    })
 }
 
 fn user(number: usize) -> String {

@@ -122,7 +122,7 @@ pub(crate) struct SharedFigures {
 }
 
 /// The sides, and what was started for them.
-struct Sides {
+struct SharedSides {
     personal: Side,
     all: Side,
     unaudited: Side,
@@ -165,7 +165,7 @@ pub(crate) async fn run(
     Ok(Some(SharedFigures { reads, watch }))
 }
 
-async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<SharedRead>> {
+async fn read(sides: &SharedSides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<SharedRead>> {
     let namespace = load::namespace(0);
     let of_one = format!("/api/v1/namespaces/{namespace}/pods");
     let get = format!("{of_one}/{}?resourceVersion=0", load::pod_name(7));
@@ -197,9 +197,9 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
 
 /// All at the same time, because a change costs a third more in one minute than in another, and ten are read for each
 /// that who may see a tenth is sent.
-async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
+async fn watch(sides: &SharedSides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
-    let Sides { personal, all, part_unaudited, unwatched, .. } = sides;
+    let SharedSides { personal, all, part_unaudited, unwatched, .. } = sides;
     let watching = [(personal, WATCHERS), (all, WATCHERS), (part_unaudited, WATCHERS), (unwatched, 0)];
     let measured = watched(&watching, CHANGES, admin, pods).await?;
     let [personal, all, part, unwatched] = measured[..] else { bail!("four sides were measured") };
@@ -207,7 +207,7 @@ async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result
     Ok(SharedWatch { personal, all, part, change_us: unwatched.cpu.as_secs_f64() * 1e6 / CHANGES as f64 })
 }
 
-async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
+async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<SharedSides> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-shared-").tempdir().context("make a folder")?;
     let people = PeopleAuthority::new("the people's authority")?;
     let client_ca = folder.path().join("clients.crt");
@@ -243,7 +243,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     }
     eprintln!("bytes of a list: {whole} for one person, {} for all rights, {} for a tenth", shown[0], shown[1]);
     let servers = [one, many, quiet, idle];
-    Ok(Sides { personal, all, unaudited, part, part_unaudited, unwatched, _servers: servers, _folder: folder })
+    Ok(SharedSides { personal, all, unaudited, part, part_unaudited, unwatched, _servers: servers, _folder: folder })
 }
 
 /// Has a server write an audit log at Metadata, in this folder.

@@ -26,7 +26,7 @@ impl Percentiles {
     }
 
     /// Of durations.
-    pub(crate) fn of(times: &[Duration]) -> Self {
+    pub(crate) fn from_times(times: &[Duration]) -> Self {
         Self::of_seconds(times.iter().map(Duration::as_secs_f64).collect())
     }
 }
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn percentiles_are_nearest_ranks() {
         let times: Vec<_> = (1..=200).rev().map(Duration::from_millis).collect();
-        let found = Percentiles::of(&times);
+        let found = Percentiles::from_times(&times);
         assert_eq!((found.p50, found.p99), (100.0, 198.0));
-        assert_eq!(Percentiles::of(&[]).p99, 0.0);
-        assert_eq!(Percentiles::of(&[Duration::from_millis(7)]).p50, 7.0);
+        assert_eq!(Percentiles::from_times(&[]).p99, 0.0);
+        assert_eq!(Percentiles::from_times(&[Duration::from_millis(7)]).p50, 7.0);
     }
 }

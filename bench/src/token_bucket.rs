@@ -226,7 +226,7 @@ async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, 
             let (path, counts) = (Arc::clone(&path), Arc::clone(&counts));
             tokio::spawn(async move {
                 let _place = place;
-                counts.of(get(&connection, &path).await).fetch_add(1, Ordering::Relaxed);
+                counts.counter_for(get(&connection, &path).await).fetch_add(1, Ordering::Relaxed);
             });
         }
         sent = due;
@@ -235,7 +235,7 @@ async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, 
 
 impl Counts {
     /// What counts answers of this status.
-    fn of(&self, answered: anyhow::Result<u16>) -> &AtomicU64 {
+    fn counter_for(&self, answered: anyhow::Result<u16>) -> &AtomicU64 {
         match answered {
             Ok(200) => &self.admitted,
             Ok(429) => &self.refused,

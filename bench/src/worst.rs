@@ -185,5 +185,5 @@ async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Perc
         peak = peak.max(side.processes.resident().unwrap_or_default());
         sleep(PAUSE).await;
     }
-    Ok((Percentiles::of(&times), peak))
+    Ok((Percentiles::from_times(&times), peak))
 }

@@ -60,7 +60,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 /// What members send, taken apart as it arrives. Public for those who test it with bytes of their own.
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
-    pub use crate::list_stream::{ListError, ListMeta, ListParser, Part};
+    pub use crate::list_stream::{ListError, ListMeta, ListParser, ListPart};
     pub use crate::watch_event::{FrameError, MemberEvent};
 }
 

@@ -26,7 +26,7 @@ impl Default for ListPlaces {
 
 impl ListPlaces {
     /// A place, once there is one; those who wait take turns. Cancelling gives up the turn.
-    pub(crate) async fn take(&self) -> Option<ListPlace> {
+    pub(crate) async fn acquire(&self) -> Option<ListPlace> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.0).acquire_owned().await.ok()?;
         Some(ListPlace { _permit: permit, until: Instant::now() + HELD_FOR })

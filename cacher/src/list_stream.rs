@@ -100,7 +100,7 @@ enum ListField {
 
 /// A complete part of a list, or of a Table, as its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum ListPart<'a> {
     /// One of a list's items.
     Item(&'a [u8]),
     /// One of a Table's rows.
@@ -142,7 +142,7 @@ impl ListParser {
     /// [`ListError`], after which nothing more can be read.
     pub fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
         self.push_parts(chunk, |part| {
-            if let Part::Item(text) = part {
+            if let ListPart::Item(text) = part {
                 item(text);
             }
         })
@@ -152,7 +152,7 @@ impl ListParser {
     ///
     /// # Errors
     /// [`ListError`], after which nothing more can be read.
-    pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(Part<'_>)) -> Result<(), ListError> {
+    pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(ListPart<'_>)) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
             let within = matches!(self.place, ListParserState::Name | ListParserState::Member | ListParserState::Item);
@@ -230,7 +230,7 @@ impl ListParser {
     }
 
     /// Takes the part of the current key or value that lies in the chunk from `at`, and gives the place after it.
-    fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(Part<'_>)) -> Result<usize, ListError> {
+    fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(ListPart<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
@@ -266,7 +266,7 @@ impl ListParser {
     }
 
     /// A key or value is complete.
-    fn complete(&mut self, text: &[u8], give: &mut impl FnMut(Part<'_>)) {
+    fn complete(&mut self, text: &[u8], give: &mut impl FnMut(ListPart<'_>)) {
         self.place = match self.place {
             ListParserState::Name => {
                 self.name = match text {
@@ -279,13 +279,13 @@ impl ListParser {
                 ListParserState::Colon
             }
             ListParserState::Item => {
-                give(if self.name == ListField::Rows { Part::Row(text) } else { Part::Item(text) });
+                give(if self.name == ListField::Rows { ListPart::Row(text) } else { ListPart::Item(text) });
                 ListParserState::Items
             }
             _ => {
                 match self.name {
                     ListField::Metadata => self.metadata = text.to_vec(),
-                    ListField::Columns => give(Part::Columns(text)),
+                    ListField::Columns => give(ListPart::Columns(text)),
                     ListField::Items | ListField::Rows | ListField::Other => {}
                 }
                 ListParserState::Key
@@ -391,10 +391,10 @@ mod tests {
             for chunk in [&text[..cut], &text[cut..]] {
                 parser.push_parts(chunk, |part| parts.push(format!("{part:?}"))).unwrap();
             }
-            let expected: [Part<'_>; 3] = [
-                Part::Columns(br#"[{"name":"Name"}]"#),
-                Part::Row(br#"{"cells":["a"]}"#),
-                Part::Row(br#"{"cells":["b"]}"#),
+            let expected: [ListPart<'_>; 3] = [
+                ListPart::Columns(br#"[{"name":"Name"}]"#),
+                ListPart::Row(br#"{"cells":["a"]}"#),
+                ListPart::Row(br#"{"cells":["b"]}"#),
             ];
             assert_eq!(parts, expected.map(|part| format!("{part:?}")), "cut at {cut}");
             assert_eq!(parser.finish_any().unwrap(), (None, Some("t".to_owned())));

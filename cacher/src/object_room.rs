@@ -49,7 +49,7 @@ const LITTLE_GROWTH: u64 = 8;
 const RESERVED_FOR: Duration = Duration::from_secs(600);
 
 /// Is told how much is occupied, whenever that changes.
-type Told = Box<dyn Fn(u64) + Send + Sync>;
+type UsageCallback = Box<dyn Fn(u64) + Send + Sync>;
 
 /// What the objects of all collections may occupy together, in bytes of text and places. One per process; clones share
 /// it.
@@ -63,7 +63,7 @@ pub struct ObjectRoom {
 struct SharedRoom {
     max: u64,
     usage: Mutex<RoomUsage>,
-    told: Told,
+    told: UsageCallback,
 }
 
 /// What all collections have together, in bytes.

@@ -14,13 +14,13 @@ pub struct Precedence(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    first: watch::Sender<First>,
+    first: watch::Sender<FirstCollections>,
     wanted: Notify,
 }
 
 /// What comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum First {
+enum FirstCollections {
     #[default]
     Nothing,
     /// Collections that are known as of this moment at least, or as of some moment before contact was lost.
@@ -30,32 +30,32 @@ enum First {
 impl Precedence {
     /// Nothing comes first, and nobody waits any longer.
     pub fn nothing(&self) {
-        self.set(|_| First::Nothing);
+        self.set(|_| FirstCollections::Nothing);
     }
 
     /// There are collections that come first. Whoever has waited for them already is not concerned.
     pub fn begin(&self) {
         self.set(|first| match first {
-            First::Nothing => First::Collections(None),
-            First::Collections(_) => first,
+            FirstCollections::Nothing => FirstCollections::Collections(None),
+            FirstCollections::Collections(_) => first,
         });
     }
 
     /// Contact was lost with a collection that comes first.
     pub fn lost(&self) {
-        self.set(|_| First::Collections(None));
+        self.set(|_| FirstCollections::Collections(None));
     }
 
     /// All that come first are known as of this moment, or later. Does nothing where nothing comes first.
-    pub fn known(&self, as_of: Instant) {
+    pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
-            First::Nothing => first,
-            First::Collections(_) => First::Collections(Some(as_of)),
+            FirstCollections::Nothing => first,
+            FirstCollections::Collections(_) => FirstCollections::Collections(Some(as_of)),
         });
     }
 
     /// Ends when somebody waits for them to be known anew. Cancelling loses nothing.
-    pub async fn wanted(&self) {
+    pub async fn until_wanted(&self) {
         self.0.wanted.notified().await;
     }
 
@@ -64,9 +64,9 @@ impl Precedence {
         let mut first = self.0.first.subscribe();
         loop {
             match *first.borrow_and_update() {
-                First::Nothing => return,
-                First::Collections(Some(as_of)) if as_of >= moment => return,
-                First::Collections(_) => self.0.wanted.notify_one(),
+                FirstCollections::Nothing => return,
+                FirstCollections::Collections(Some(as_of)) if as_of >= moment => return,
+                FirstCollections::Collections(_) => self.0.wanted.notify_one(),
             }
             if first.changed().await.is_err() {
                 return;
@@ -74,7 +74,7 @@ impl Precedence {
         }
     }
 
-    fn set(&self, next: impl FnOnce(First) -> First) {
+    fn set(&self, next: impl FnOnce(FirstCollections) -> FirstCollections) {
         self.0.first.send_if_modified(|first| {
             let next = next(*first);
             std::mem::replace(first, next) != next
@@ -93,17 +93,17 @@ mod tests {
         let precedence = Precedence::default();
         let (before, now) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         precedence.known_since(now).await;
-        precedence.known(now);
+        precedence.mark_known(now);
         precedence.begin();
         let waiting = precedence.known_since(now);
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending(), "what is said while nothing comes first is of no account");
-        precedence.wanted().await;
-        precedence.known(before);
+        precedence.until_wanted().await;
+        precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
         // It is said again that somebody waits.
-        precedence.wanted().await;
-        precedence.known(now);
+        precedence.until_wanted().await;
+        precedence.mark_known(now);
         precedence.begin();
         waiting.await;
         precedence.lost();

@@ -74,7 +74,7 @@ pub(crate) enum Call {
 
 /// What an answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ProgressVerdict {
     /// The member's latest version is below what was held: revisions went back.
     WentBack,
     /// A version that is waited for exists: a short watch will tell.
@@ -143,7 +143,7 @@ impl ProgressRequests {
     }
 
     /// Puts a question.
-    pub(crate) fn ask(&mut self, number: u64, held: CollectionVersion, latest: Latest) {
+    pub(crate) fn put_question(&mut self, number: u64, held: CollectionVersion, latest: Latest) {
         self.asked = Some(PendingLatest { number, held, latest });
     }
 
@@ -155,12 +155,16 @@ impl ProgressRequests {
 
 /// What the answer `latest` means, where `held` was the version when the question was put and `next` is the lowest
 /// version above the present one that is waited for.
-pub(crate) fn verdict(held: CollectionVersion, latest: ResourceVersion, next: Option<CollectionVersion>) -> Verdict {
+pub(crate) fn verdict(
+    held: CollectionVersion,
+    latest: ResourceVersion,
+    next: Option<CollectionVersion>,
+) -> ProgressVerdict {
     match next {
-        _ if held > latest => Verdict::WentBack,
-        None => Verdict::Idle,
-        Some(next) if next <= latest => Verdict::Reachable,
-        Some(_) => Verdict::NotYet,
+        _ if held > latest => ProgressVerdict::WentBack,
+        None => ProgressVerdict::Idle,
+        Some(next) if next <= latest => ProgressVerdict::Reachable,
+        Some(_) => ProgressVerdict::NotYet,
     }
 }
 
@@ -172,16 +176,16 @@ mod tests {
     fn an_answer_is_compared_with_what_was_held_when_it_was_asked_for() {
         let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
-            ("10", 10, None, Verdict::Idle),
-            ("10", 12, None, Verdict::Idle),
-            ("10", 12, Some("12"), Verdict::Reachable),
-            ("10", 12, Some("11"), Verdict::Reachable),
-            ("10", 12, Some("13"), Verdict::NotYet),
-            ("10", 9, Some("11"), Verdict::WentBack),
-            ("10", 9, None, Verdict::WentBack),
-            ("10-1", 10, None, Verdict::Idle),
-            ("10-1", 10, Some("10"), Verdict::Reachable),
-            ("10-1", 9, None, Verdict::WentBack),
+            ("10", 10, None, ProgressVerdict::Idle),
+            ("10", 12, None, ProgressVerdict::Idle),
+            ("10", 12, Some("12"), ProgressVerdict::Reachable),
+            ("10", 12, Some("11"), ProgressVerdict::Reachable),
+            ("10", 12, Some("13"), ProgressVerdict::NotYet),
+            ("10", 9, Some("11"), ProgressVerdict::WentBack),
+            ("10", 9, None, ProgressVerdict::WentBack),
+            ("10-1", 10, None, ProgressVerdict::Idle),
+            ("10-1", 10, Some("10"), ProgressVerdict::Reachable),
+            ("10-1", 9, None, ProgressVerdict::WentBack),
         ];
         for (held, latest, next, expected) in cases {
             assert_eq!(verdict(version(held), ResourceVersion(latest), next.map(version)), expected);

@@ -61,7 +61,7 @@ impl Store {
             self.advance(CollectionVersion::begun(version));
             return None;
         }
-        self.advance(self.version().after(&change));
+        self.advance(self.version().with_change(&change));
         if change_type == ChangeType::Deleted {
             return Some(Change { previous: self.remove(object.key().as_str()), ..change });
         }

@@ -12,13 +12,13 @@ use tributary_apimachinery::{Object, ResourceVersion};
 /// and among a hundred thousand objects chance finds two once in four billion collections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToldObjects {
-    by_key: HashMap<u64, Told>,
+    by_key: HashMap<u64, PublishedObject>,
     hasher: RandomState,
 }
 
 /// What is known of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct PublishedObject {
     version: ResourceVersion,
     /// A hash of its uid. Half of one: it is compared for an object of the same key and version alone.
     uid: u32,
@@ -46,7 +46,7 @@ impl ToldObjects {
     /// Puts an object in.
     pub(crate) fn put(&mut self, object: &Object) {
         let size = u32::try_from(object.size()).unwrap_or(u32::MAX);
-        let told = Told { version: object.resource_version(), uid: self.uid_of(object), size };
+        let told = PublishedObject { version: object.resource_version(), uid: self.uid_of(object), size };
         self.by_key.insert(self.hasher.hash_one(object.key().as_str()), told);
     }
 
@@ -64,7 +64,7 @@ impl ToldObjects {
         self.by_key.reserve(objects);
     }
 
-    fn told_of(&self, key: &str) -> Option<&Told> {
+    fn told_of(&self, key: &str) -> Option<&PublishedObject> {
         if self.by_key.is_empty() {
             return None;
         }

@@ -83,7 +83,7 @@ impl VersionWaiters {
     }
 
     /// Tells the waiters what the member answered.
-    pub(crate) fn answered(&self, question: u64, latest: ResourceVersion) {
+    pub(crate) fn resolve_question(&self, question: u64, latest: ResourceVersion) {
         self.answer.send_replace(LatestVersion { question, latest });
     }
 
@@ -166,11 +166,11 @@ mod tests {
         let beyond = waiting.beyond();
         tokio::pin!(beyond);
         assert!(futures::poll!(&mut beyond).is_pending());
-        wanted.answered(early, ResourceVersion(4));
+        wanted.resolve_question(early, ResourceVersion(4));
         assert!(futures::poll!(&mut beyond).is_pending(), "it may have been answered before version 5 was made");
-        wanted.answered(wanted.next_question(), ResourceVersion(5));
+        wanted.resolve_question(wanted.next_question(), ResourceVersion(5));
         assert!(futures::poll!(&mut beyond).is_pending(), "the version exists");
-        wanted.answered(wanted.next_question(), ResourceVersion(4));
+        wanted.resolve_question(wanted.next_question(), ResourceVersion(4));
         assert_eq!(beyond.await, ResourceVersion(4));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Wakes {
 
 /// A wake that is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wake {
+pub(crate) struct PlannedWake {
     /// How long after it is said that the member is well.
     pub(crate) after: Duration,
     /// Whether it is believed: then failures before it say nothing of the member as it is now.
@@ -36,19 +36,19 @@ pub(crate) struct Wake {
 
 impl Wakes {
     /// How the next one is met. `longest` bounds the delay; `chance` lies in 0.0 to 1.0.
-    pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> Wake {
+    pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWake {
         let is_remembered = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
         match self.in_vain {
             in_vain if in_vain > 0 && is_remembered => {
                 let after = backoff::delay(AFTER_ONE_IN_VAIN, longest, in_vain, None, chance);
-                Wake { after, is_believed: false }
+                PlannedWake { after, is_believed: false }
             }
-            _ => Wake { after: WITHIN.mul_f64(chance), is_believed: true },
+            _ => PlannedWake { after: WITHIN.mul_f64(chance), is_believed: true },
         }
     }
 
     /// A wait was ended by one, which is in vain until a watch proves itself.
-    pub(crate) fn woken(&mut self, now: Instant, wake: Wake) {
+    pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWake) {
         self.in_vain = if wake.is_believed { 1 } else { self.in_vain.saturating_add(1) };
         self.last = Some(now);
     }
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(delays, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         assert!(wakes.next(now + REMEMBERED_FOR, longest, 1.0).is_believed, "what was long ago is forgotten");
         wakes.proved();
-        assert_eq!(wakes.next(now, longest, 0.5), Wake { after: WITHIN / 2, is_believed: true });
+        assert_eq!(wakes.next(now, longest, 0.5), PlannedWake { after: WITHIN / 2, is_believed: true });
     }
 }

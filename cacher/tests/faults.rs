@@ -126,9 +126,9 @@ async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well()
     let states = cacher.states();
     for _ in 0..2 {
         member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-        precedence.wanted().await;
+        precedence.until_wanted().await;
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        precedence.known(Instant::now());
+        precedence.mark_known(Instant::now());
         let short = member.expect(&["watch=1", "resourceVersion=5&", "timeoutSeconds=3"]).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let short = short.stream();
@@ -144,8 +144,8 @@ async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well()
     // The next one brings nothing.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
-    precedence.wanted().await;
-    precedence.known(Instant::now());
+    precedence.until_wanted().await;
+    precedence.mark_known(Instant::now());
     feeds.push(member.expect(&["watch=1", "timeoutSeconds=3"]).await.stream());
     state(&cacher, |state| matches!(state, CacherState::Stale { .. })).await;
     let after = silent.elapsed();

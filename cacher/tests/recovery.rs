@@ -228,8 +228,8 @@ async fn resumed_once_known(cacher: &Cacher, member: &mut Member, precedence: &P
     sleep(Duration::from_secs(20)).await;
     assert!(!member.is_asked(), "what was known before contact was lost is not enough");
     assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
-    precedence.wanted().await;
-    precedence.known(Instant::now());
+    precedence.until_wanted().await;
+    precedence.mark_known(Instant::now());
     let feed = member.expect(&["watch=1"]).await.stream();
     feed.send(event("ADDED", &pod("a", 6)));
     feed
@@ -244,7 +244,7 @@ async fn what_comes_first_is_known_before_events_are_read_on() {
     let (cacher, mut member, mut updates) = start_of_config(config);
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
-    precedence.known(Instant::now());
+    precedence.mark_known(Instant::now());
     sleep(Duration::from_secs(1)).await;
     feed.cut();
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
@@ -265,7 +265,7 @@ async fn what_comes_first_is_known_before_a_silent_watch_is_resumed() {
     let _silent = member.sync(&[], 5).await;
     updates.synced().await;
     sleep(Duration::from_secs(60)).await;
-    precedence.known(Instant::now());
+    precedence.mark_known(Instant::now());
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let _feed = resumed_once_known(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));

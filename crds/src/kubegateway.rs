@@ -17,7 +17,7 @@ use crate::{
     Credentials, Deny, Dispatch, DispatchPolicy, DispatchRule, EndpointProbe, Exempt, FlowControl, FlowControlSchema,
     LogMode, Logging, MaxRequestsInflight, SecretText, TokenBucket, UpstreamCluster, UpstreamClusterSpec,
 };
-use manifest::{ClientConfig, Manifest, Policy, Schema, SecureServing, Spec};
+use manifest::{ClientConfig, GatewayManifest, GatewayPolicy, GatewaySchema, GatewaySecureServing, Spec};
 
 /// What `apiVersion` says in KubeGateway's manifests.
 pub const API_VERSION: &str = "proxy.kubegateway.io/v1alpha1";
@@ -70,7 +70,7 @@ pub fn convert(document: Value) -> Result<Converted, ConversionError> {
         let text_of = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         return Err(ConversionError::Kind { api_version: text_of("apiVersion"), kind: text_of("kind") });
     }
-    let manifest: Manifest = serde_json::from_value(document).map_err(ConversionError::Field)?;
+    let manifest: GatewayManifest = serde_json::from_value(document).map_err(ConversionError::Field)?;
     Ok(Conversion::default().cluster(manifest))
 }
 
@@ -91,8 +91,8 @@ impl Conversion {
         }
     }
 
-    fn cluster(mut self, manifest: Manifest) -> Converted {
-        let Manifest { metadata, spec, .. } = manifest;
+    fn cluster(mut self, manifest: GatewayManifest) -> Converted {
+        let GatewayManifest { metadata, spec, .. } = manifest;
         let name = self.name(&metadata.name);
         let mut annotations = metadata.annotations;
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -187,7 +187,7 @@ impl Conversion {
 
     /// The hosts at which clients reach the cluster: its name, where that is one, and those that are named beside; and
     /// how TLS is spoken there.
-    fn hosts(&mut self, name: &str, serving: SecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
+    fn hosts(&mut self, name: &str, serving: GatewaySecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);
         let mut hosts: Vec<String> = Vec::new();
@@ -293,7 +293,7 @@ impl Conversion {
         text.map(|text| SecretText::new(text.trim()))
     }
 
-    fn flow_control(&mut self, control: manifest::FlowControl) -> FlowControl {
+    fn flow_control(&mut self, control: manifest::GatewayFlowControl) -> FlowControl {
         self.unknown("spec.flowControl", &control.rest);
         let schemas = control.flow_control_schemas.into_iter().enumerate();
         let converted = schemas
@@ -302,7 +302,7 @@ impl Conversion {
         FlowControl { flow_control_schemas: converted }
     }
 
-    fn schema(&mut self, schema: Schema, path: &str) -> FlowControlSchema {
+    fn schema(&mut self, schema: GatewaySchema, path: &str) -> FlowControlSchema {
         self.unknown(path, &schema.rest);
         let is_global = !matches!(schema.strategy.as_str(), "" | "local");
         if is_global || schema.global_max_requests_inflight.is_some() || schema.global_token_bucket.is_some() {
@@ -361,7 +361,7 @@ impl Conversion {
     }
 
     /// A policy; none where no request could ever match its rules.
-    fn policy(&mut self, policy: Policy, path: &str, endpoints: &[String]) -> Option<DispatchPolicy> {
+    fn policy(&mut self, policy: GatewayPolicy, path: &str, endpoints: &[String]) -> Option<DispatchPolicy> {
         self.unknown(path, &policy.rest);
         if !matches!(policy.strategy.as_str(), "" | "RoundRobin") {
             self.differs(&format!("{path}.strategy"), format!("{:?} is not known here; left out", policy.strategy));

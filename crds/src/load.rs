@@ -163,7 +163,8 @@ fn is_configuration(path: &Path) -> bool {
 
 fn read_documents(text: &str, file: &Path, configuration: &mut ConfigurationObjects, errors: &mut Vec<LoadError>) {
     for (origin, document) in documents(text, file) {
-        let read = document.map_err(|error| vec![error]).and_then(|document| take(document, &origin, configuration));
+        let read =
+            document.map_err(|error| vec![error]).and_then(|document| add_document(document, &origin, configuration));
         if let Err(mut found) = read {
             errors.append(&mut found);
         }
@@ -213,7 +214,11 @@ fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
         .map_err(|source| LoadError::Yaml { origin: origin.clone(), source: Box::new(source) })
 }
 
-fn take(document: Value, origin: &Origin, configuration: &mut ConfigurationObjects) -> Result<(), Vec<LoadError>> {
+fn add_document(
+    document: Value,
+    origin: &Origin,
+    configuration: &mut ConfigurationObjects,
+) -> Result<(), Vec<LoadError>> {
     let text_of = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
     let object = object_of(&document, &kind);

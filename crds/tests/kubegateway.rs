@@ -264,7 +264,7 @@ fn a_cluster_that_is_sent_nothing_there_is_sent_nothing_here() {
         let compiled = tributary_policy::DispatchPolicies::new(policies);
         for (method, path) in [("GET", "/api/v1/pods"), ("POST", "/apis/apps/v1/deployments"), ("GET", "/version")] {
             let info = tributary_apimachinery::RequestInfo::parse(method, path, None).unwrap();
-            let asked = tributary_policy::DispatchAttributes::of(&info, "ann", &[], "");
+            let asked = tributary_policy::DispatchAttributes::from_request(&info, "ann", &[], "");
             let tributary_policy::Verdict::Taken { outcome, .. } = compiled.decide(&asked).verdict else {
                 panic!("{method} {path}")
             };

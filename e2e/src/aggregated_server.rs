@@ -204,7 +204,7 @@ async fn serve(listener: TcpListener, acceptor: Acceptor, behavior: Arc<Mutex<Be
                     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
                     let delay = lock(&behavior).delay;
                     tokio::time::sleep(delay).await;
-                    Ok::<_, Infallible>(lock(&behavior).answer(&head, &body))
+                    Ok::<_, Infallible>(lock(&behavior).answer_request(&head, &body))
                 }
             });
             let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
@@ -214,7 +214,7 @@ async fn serve(listener: TcpListener, acceptor: Acceptor, behavior: Arc<Mutex<Be
 }
 
 impl Behavior {
-    fn answer(&mut self, head: &Parts, body: &Bytes) -> Response<Full<Bytes>> {
+    fn answer_request(&mut self, head: &Parts, body: &Bytes) -> Response<Full<Bytes>> {
         self.requests += 1;
         let path = head.uri.path();
         if let Some(server) = self.redirect.as_ref().filter(|_| path.trim_matches('/').split('/').count() > 3) {

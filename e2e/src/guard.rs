@@ -54,7 +54,7 @@ fn guard() -> Option<&'static Guard> {
         .as_ref()
 }
 
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let Some(guard) = guard() else { return };
     if let Ok(mut input) = guard.input.lock() {
         let _guard_gone = input.write_all(line.as_bytes());
@@ -63,19 +63,19 @@ fn tell(line: &str) {
 
 /// Puts a process group under guard.
 pub(crate) fn add_group(group: u32) {
-    tell(&format!("add {group}\n"));
+    print_line(&format!("add {group}\n"));
 }
 
 /// Takes a process group, which has ended, out of the guard's hands, so that a reused number is never killed.
 pub(crate) fn remove_group(group: u32) {
-    tell(&format!("del {group}\n"));
+    print_line(&format!("del {group}\n"));
 }
 
 /// Has a temporary folder removed at the end of this process, if it is still there. Folders with blanks are refused
 /// silently: the script splits at them.
 pub fn remove_folder_at_exit(folder: &Path) {
     if let Some(folder) = folder.to_str().filter(|folder| !folder.contains(char::is_whitespace)) {
-        tell(&format!("dir {folder}\n"));
+        print_line(&format!("dir {folder}\n"));
     }
 }
 

@@ -22,8 +22,8 @@ pub struct Access {
 impl Access {
     /// The cluster, user and context entries of a kubeconfig, changed by a test if it wants a broken one.
     #[must_use]
-    pub fn entries(&self) -> Entries {
-        Entries {
+    pub fn entries(&self) -> ContextParts {
+        ContextParts {
             cluster: json!({
                 "server": self.server,
                 "certificate-authority-data": STANDARD.encode(&self.certificate_authority),
@@ -36,7 +36,7 @@ impl Access {
 
 /// The parts of one context, as JSON, so that a test may break them.
 #[derive(Clone, Debug)]
-pub struct Entries {
+pub struct ContextParts {
     /// Name of the context, the cluster and the user.
     pub name: String,
     /// The `cluster` object.
@@ -50,7 +50,7 @@ pub struct Entries {
 /// # Errors
 /// When the file cannot be written.
 pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
-    let entries: Vec<Entries> = members.iter().map(|member| member.entries()).collect();
+    let entries: Vec<ContextParts> = members.iter().map(|member| member.entries()).collect();
     write_entries(path, &entries)
 }
 
@@ -58,8 +58,8 @@ pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write_entries(path: &Path, entries: &[Entries]) -> anyhow::Result<()> {
-    let named = |key: &str, value: fn(&Entries) -> Value| -> Vec<Value> {
+pub fn write_entries(path: &Path, entries: &[ContextParts]) -> anyhow::Result<()> {
+    let named = |key: &str, value: fn(&ContextParts) -> Value| -> Vec<Value> {
         entries.iter().map(|entry| json!({"name": entry.name, key: value(entry)})).collect()
     };
     let document = json!({

@@ -67,7 +67,7 @@ impl Kubectl {
     /// # Errors
     /// When no temporary folder can be made.
     pub fn new(tools: &Tools, kubeconfig: &Path) -> anyhow::Result<Self> {
-        Self::of("kubectl", tools.server("kubectl"), kubeconfig)
+        Self::with_kubeconfig("kubectl", tools.server("kubectl"), kubeconfig)
     }
 
     /// Helm of a major version that uses `kubeconfig`: it is run as kubectl is.
@@ -75,10 +75,10 @@ impl Kubectl {
     /// # Errors
     /// When no temporary folder can be made.
     pub fn helm(tools: &Tools, version: u8, kubeconfig: &Path) -> anyhow::Result<Self> {
-        Self::of("helm", tools.helm(version), kubeconfig)
+        Self::with_kubeconfig("helm", tools.helm(version), kubeconfig)
     }
 
-    fn of(name: &'static str, program: PathBuf, kubeconfig: &Path) -> anyhow::Result<Self> {
+    fn with_kubeconfig(name: &'static str, program: PathBuf, kubeconfig: &Path) -> anyhow::Result<Self> {
         let (kubeconfig, home) = (kubeconfig.to_owned(), guard::temporary_folder(name)?);
         Ok(Self { name, program, kubeconfig, home, runs: AtomicUsize::new(0) })
     }

@@ -69,14 +69,14 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = service_fn(|_request| async { Ok::<_, Infallible>(answer()) });
+            let service = service_fn(|_request| async { Ok::<_, Infallible>(empty_answer()) });
             let _ended =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-fn answer() -> Response<Full<Bytes>> {
+fn empty_answer() -> Response<Full<Bytes>> {
     // A kubelet's own words (`InstallAuthFilter` in its `server.go`).
     let mut response = Response::new(Full::from("Unauthorized"));
     *response.status_mut() = StatusCode::UNAUTHORIZED;

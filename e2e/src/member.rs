@@ -270,7 +270,7 @@ impl TestCluster {
     /// When the certificate cannot be made, or the file not be written.
     pub fn write_kubeconfig_of(&self, path: &Path, name: &str, groups: &[&str]) -> anyhow::Result<()> {
         let user = self.people.user(name, groups)?;
-        kubeconfig::write_entries(path, &[kubeconfig::Entries { user, ..self.access.entries() }])
+        kubeconfig::write_entries(path, &[kubeconfig::ContextParts { user, ..self.access.entries() }])
     }
 
     /// A kube client of its kube-apiserver.

@@ -33,7 +33,7 @@ impl MetricsServer {
         server.set_resources(GROUP_VERSION, &resources());
         let figures = Arc::<Mutex<Figures>>::default();
         let known = Arc::clone(&figures);
-        server.respond(Box::new(move |head| answer(head, &lock(&known))));
+        server.respond(Box::new(move |head| answer_request(head, &lock(&known))));
         Ok(Self { server, figures })
     }
 
@@ -85,7 +85,7 @@ fn set(list: &mut Vec<Value>, new: Value) {
     list.push(new);
 }
 
-fn answer(head: &Parts, figures: &Figures) -> Option<Value> {
+fn answer_request(head: &Parts, figures: &Figures) -> Option<Value> {
     let path: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
     let table = head
         .headers

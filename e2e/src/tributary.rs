@@ -1,6 +1,6 @@
 //! The `tributary` binary, run as a user runs it.
 
-use crate::kubeconfig::Entries;
+use crate::kubeconfig::ContextParts;
 use crate::{HttpClient, Kubectl, Process, Tools, built, guard, kubectl::KubectlOutput};
 use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -240,7 +240,7 @@ impl Tributary {
     /// When its serving certificate's authority cannot be read, or the file cannot be written.
     pub fn kubeconfig_of(&self, path: &Path, user: &Value, clusters: &[&str]) -> anyhow::Result<()> {
         let authority = std::fs::read(self.folder.join("data/ca.crt")).context("read the serving authority")?;
-        let entries = |name: &str, path: String| Entries {
+        let entries = |name: &str, path: String| ContextParts {
             name: name.to_owned(),
             cluster: json!({
                 "server": format!("{}{path}", self.url),

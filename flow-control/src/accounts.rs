@@ -24,7 +24,7 @@ const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// One key's account.
 #[derive(Debug)]
-pub(crate) struct Account<A, W> {
+pub(crate) struct KeyAccount<A, W> {
     pub(crate) allowance: A,
     /// Who waits; `None` where nobody does. A box: most accounts have none.
     pub(crate) queues: Option<Box<FairQueues<W>>>,
@@ -43,21 +43,21 @@ pub(crate) enum AccountId {
 #[derive(Debug)]
 pub(crate) struct Accounts<A, W> {
     max: usize,
-    own: HashMap<Key, Account<A, W>>,
-    rest: Account<A, W>,
+    own: HashMap<Key, KeyAccount<A, W>>,
+    rest: KeyAccount<A, W>,
     /// How many there are when those are looked for next that have used nothing.
     sweep_at: usize,
     /// And when.
     sweep_from: Option<Instant>,
 }
 
-impl<A: Allowance, W> Default for Account<A, W> {
+impl<A: Allowance, W> Default for KeyAccount<A, W> {
     fn default() -> Self {
         Self { allowance: A::default(), queues: None }
     }
 }
 
-impl<A: Allowance, W> Account<A, W> {
+impl<A: Allowance, W> KeyAccount<A, W> {
     /// Whether nothing is used, and nobody waits.
     pub(crate) fn is_at_rest(&self, limit: A::Limit, now: Instant) -> bool {
         self.queues.is_none() && self.allowance.is_at_rest(limit, now)
@@ -67,7 +67,7 @@ impl<A: Allowance, W> Account<A, W> {
 impl<A: Allowance, W> Accounts<A, W> {
     /// Accounts of so many keys at most.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, own: HashMap::new(), rest: Account::default(), sweep_at: SWEPT_FROM.min(max), sweep_from: None }
+        Self { max, own: HashMap::new(), rest: KeyAccount::default(), sweep_at: SWEPT_FROM.min(max), sweep_from: None }
     }
 
     /// The account that a key is counted in.
@@ -78,7 +78,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         if !self.has_place(limit, now) {
             return AccountId::Rest;
         }
-        self.own.insert(key, Account::default());
+        self.own.insert(key, KeyAccount::default());
         AccountId::Own(key)
     }
 
@@ -92,7 +92,7 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// An account; `None` if it was forgotten.
-    pub(crate) fn get(&self, id: AccountId) -> Option<&Account<A, W>> {
+    pub(crate) fn get(&self, id: AccountId) -> Option<&KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get(&key),
             AccountId::Rest => Some(&self.rest),
@@ -100,7 +100,7 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// The same, to be changed.
-    pub(crate) fn get_mut(&mut self, id: AccountId) -> Option<&mut Account<A, W>> {
+    pub(crate) fn get_mut(&mut self, id: AccountId) -> Option<&mut KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get_mut(&key),
             AccountId::Rest => Some(&mut self.rest),
@@ -108,7 +108,7 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// All accounts.
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (AccountId, &mut Account<A, W>)> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (AccountId, &mut KeyAccount<A, W>)> {
         let own = self.own.iter_mut().map(|(key, account)| (AccountId::Own(*key), account));
         own.chain([(AccountId::Rest, &mut self.rest)])
     }

@@ -18,13 +18,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn of(&self, is_apart: bool) -> &AtomicUsize {
+    fn counter_for(&self, is_apart: bool) -> &AtomicUsize {
         if is_apart { &self.long_running } else { &self.short }
     }
 
     /// How many requests are under way, of those that are counted apart or of the others.
     pub(crate) fn under_way(&self, is_apart: bool) -> usize {
-        self.of(is_apart).load(Ordering::Relaxed)
+        self.counter_for(is_apart).load(Ordering::Relaxed)
     }
 
     /// One more was let in.
@@ -60,14 +60,14 @@ pub struct AdmittedRequest {
 impl AdmittedRequest {
     /// One more is under way, with what it holds, and is counted apart or not.
     pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
-        usage.of(is_apart).fetch_add(1, Ordering::Relaxed);
+        usage.counter_for(is_apart).fetch_add(1, Ordering::Relaxed);
         Self { usage: Arc::clone(usage), is_apart, _slot: slot }
     }
 }
 
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
-        self.usage.of(self.is_apart).fetch_sub(1, Ordering::Relaxed);
+        self.usage.counter_for(self.is_apart).fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     fn seats(limit: Self::Limit, width: u32) -> Option<u32>;
 
     /// Takes so much, if it is there.
-    fn take(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
+    fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
     /// Gives back so much of what was taken at that time, without what time has brought back of it meanwhile.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
@@ -50,7 +50,7 @@ impl Allowance for Slots {
         (limit.max > 0).then(|| width.clamp(1, limit.max))
     }
 
-    fn take(&mut self, limit: Self::Limit, seats: u32, _: Instant) -> bool {
+    fn try_spend(&mut self, limit: Self::Limit, seats: u32, _: Instant) -> bool {
         let taken = self.taken.saturating_add(seats);
         let fits = taken <= limit.max;
         if fits {
@@ -115,7 +115,7 @@ impl Allowance for Tokens {
         Some(width.clamp(1, limit.burst.get()))
     }
 
-    fn take(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool {
+    fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool {
         let spent = self.spent(limit, now) + parts(seats);
         let fits = spent <= parts(limit.burst.get());
         if fits {

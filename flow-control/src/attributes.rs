@@ -14,7 +14,7 @@ const SYSTEM_GROUPS: &str = "system:";
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     /// Who asks.
-    pub user: User<'a>,
+    pub user: FlowUser<'a>,
     /// The member that alone vouches for the user, so that the groups are its word; `None` for whom the configuration
     /// knows. What a member calls a group is no team of another's.
     pub member: Option<&'a str>,
@@ -25,7 +25,7 @@ pub struct Attributes<'a> {
     /// The verb, in the words of RBAC.
     pub verb: &'a str,
     /// What is asked for; `None` for a path that is no resource.
-    pub resource: Option<Resource<'a>>,
+    pub resource: Option<FlowResource<'a>>,
     /// Whether it lasts: a watch, exec, attach, port-forward, a followed log, what is proxied to a workload.
     pub is_long_running: bool,
     /// How many slots, or tokens, it takes: 1, or more for what is known to be expensive.
@@ -37,7 +37,7 @@ pub struct Attributes<'a> {
 
 /// Who asks. Users of one name whom different verifiers know are different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct User<'a> {
+pub struct FlowUser<'a> {
     /// What knows the user.
     pub verifier: &'a str,
     /// The name there.
@@ -46,7 +46,7 @@ pub struct User<'a> {
 
 /// What is asked for. A subresource is another resource than its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Resource<'a> {
+pub struct FlowResource<'a> {
     /// The API group, empty for the core group. The version makes no difference.
     pub group: &'a str,
     /// The resource, in the plural.
@@ -67,7 +67,7 @@ pub struct Flow {
 
 impl Flow {
     /// The flow of whoever is told apart by this.
-    pub fn of(who: &impl Hash) -> Self {
+    pub fn from_identity(who: &impl Hash) -> Self {
         Self::numbered(HASHES.hash_one(who))
     }
 
@@ -139,7 +139,7 @@ pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
     /// The account of a request, by the dimensions of its schema. Cost: a hash of what is looked at; no allocation.
-    pub(crate) fn of(by: &[Dimension], attributes: &Attributes<'_>) -> Self {
+    pub(crate) fn from_attributes(by: &[Dimension], attributes: &Attributes<'_>) -> Self {
         let mut hasher = HASHES.build_hasher();
         for dimension in by {
             dimension.hash(&mut hasher);
@@ -175,33 +175,33 @@ mod tests {
 
     fn attributes<'a>() -> Attributes<'a> {
         Attributes {
-            user: User { verifier: "x509", name: "ann" },
+            user: FlowUser { verifier: "x509", name: "ann" },
             member: None,
             groups: &[],
             client_address: None,
             verb: "list",
-            resource: Some(Resource { group: "apps", resource: "deployments", subresource: None }),
+            resource: Some(FlowResource { group: "apps", resource: "deployments", subresource: None }),
             is_long_running: false,
             width: 1,
-            flow: Flow::of(&"ann"),
+            flow: Flow::from_identity(&"ann"),
         }
     }
 
     /// Whether two requests are counted together by this dimension.
     fn together(by: Dimension, one: &Attributes<'_>, other: &Attributes<'_>) -> bool {
-        Key::of(&[by], one) == Key::of(&[by], other)
+        Key::from_attributes(&[by], one) == Key::from_attributes(&[by], other)
     }
 
     #[test]
     fn each_dimension_tells_apart_what_it_says_and_nothing_else() {
         let ann = attributes();
         let others = [
-            (Dimension::User, Attributes { user: User { verifier: "oidc", name: "ann" }, ..ann }),
+            (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
             (Dimension::Verb, Attributes { verb: "get", ..ann }),
             (
                 Dimension::Resource,
                 Attributes {
-                    resource: Some(Resource { group: "apps", resource: "deployments", subresource: Some("scale") }),
+                    resource: Some(FlowResource { group: "apps", resource: "deployments", subresource: Some("scale") }),
                     ..ann
                 },
             ),
@@ -211,7 +211,7 @@ mod tests {
             for (by, _) in &others {
                 assert_eq!(together(*by, &ann, other), by != told, "by {by:?}, another {told:?}");
             }
-            assert_eq!(Key::of(&[], &ann), Key::of(&[], other), "all are counted together");
+            assert_eq!(Key::from_attributes(&[], &ann), Key::from_attributes(&[], other), "all are counted together");
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
         assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.all() == bob.all());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
-        let alone = Flow::of(&"ann");
+        let alone = Flow::from_identity(&"ann");
         assert!(!alone.is_shared() && alone.all() == alone && !alone.takes_turn_of(ann));
     }
 

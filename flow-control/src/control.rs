@@ -91,7 +91,7 @@ impl FlowControl {
             }
         }
         let schemas = by_name.into_iter().map(|(name, schema)| {
-            let governed = GovernedSchema::next(self.known(&name), schema);
+            let governed = GovernedSchema::next(self.schemas_named(&name), schema);
             (name, governed)
         });
         let schemas: HashMap<_, _> = schemas.collect();
@@ -104,7 +104,7 @@ impl FlowControl {
     }
 
     /// All of this name that there are, were in the configuration before, or are still in use.
-    fn known<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
+    fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
@@ -136,12 +136,12 @@ impl GovernedSchema {
             SchemaKind::MaxRequestsInflight(rule) => {
                 let before =
                     known.find_map(|before| if let Governed::Slots(own) = &*before.kind { Some(own) } else { None });
-                Governed::Slots(Ruled::after(before, rule))
+                Governed::Slots(Ruled::with_rule(before, rule))
             }
             SchemaKind::TokenBucket(rule) => {
                 let before =
                     known.find_map(|before| if let Governed::Tokens(own) = &*before.kind { Some(own) } else { None });
-                Governed::Tokens(Ruled::after(before, rule))
+                Governed::Tokens(Ruled::with_rule(before, rule))
             }
         };
         Self { name, kind: Arc::new(kind), usage }
@@ -231,7 +231,7 @@ where
     ReachedLimit: From<A::Limit>,
 {
     /// The state of the one before under another rule; where there was none, nothing is used.
-    fn after(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
+    fn with_rule(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
         let Some(before) = before else {
             let gate = Gate::new(rule.limit, rule.queueing);
             return Self { rule, gate };
@@ -242,7 +242,7 @@ where
 
     async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {
         let Limited { by, queueing, .. } = &self.rule;
-        let who = (Key::of(by, attributes), attributes.flow);
+        let who = (Key::from_attributes(by, attributes), attributes.flow);
         let admitted = self.gate.admit(who, attributes.width, *queueing).await;
         admitted.map_err(|cause| self.refused(name, cause, attributes))
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::accounts::{AccountId, KEYS_MAX};
 use crate::allowance::{Allowance, Tokens};
 use crate::attributes::{Flow, Key};
-use crate::limiter::{Decision, Granted, Limiter, Place, Ticket};
+use crate::limiter::{Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
@@ -27,7 +27,7 @@ pub(crate) struct Gate<A: Allowance> {
 #[derive(Debug)]
 pub(crate) struct Held<A: Allowance> {
     gate: Arc<Gate<A>>,
-    place: Option<Place>,
+    place: Option<LimiterPermit>,
 }
 
 /// One that waits. Dropped, it waits no longer.
@@ -63,17 +63,17 @@ impl<A: Allowance> Gate<A> {
         };
         let decision = self.with(|limiter, now, granted| limiter.admit(who, width, now, waker, granted));
         match (decision, turn) {
-            (Decision::Admitted(place), _) => Ok(self.held(place)),
-            (Decision::Waits { ticket, is_first }, Some(turn)) => {
+            (LimiterDecision::Admitted(place), _) => Ok(self.hold_permit(place)),
+            (LimiterDecision::Waits { ticket, is_first }, Some(turn)) => {
                 if is_first {
                     self.follow_time(ticket.account, ticket.generation);
                 }
                 let wait_max = queueing.unwrap_or_default().wait_max;
                 Waiting { gate: self, ticket, turn }.within(wait_max).await
             }
-            (Decision::Closed, _) => Err(RefusalCause::Closed),
-            (Decision::QueueFull, _) => Err(RefusalCause::QueueFull),
-            (Decision::Exceeded | Decision::Waits { .. }, _) => Err(RefusalCause::Exceeded),
+            (LimiterDecision::Closed, _) => Err(RefusalCause::Closed),
+            (LimiterDecision::QueueFull, _) => Err(RefusalCause::QueueFull),
+            (LimiterDecision::Exceeded | LimiterDecision::Waits { .. }, _) => Err(RefusalCause::Exceeded),
         }
     }
 
@@ -108,12 +108,12 @@ impl<A: Allowance> Gate<A> {
         let mut granted = Vec::new();
         let done = change(&mut self.limiter.lock(), Instant::now(), &mut granted);
         for (give, place) in granted {
-            drop(give.send(self.held(place)));
+            drop(give.send(self.hold_permit(place)));
         }
         done
     }
 
-    fn held(self: &Arc<Self>, place: Place) -> Held<A> {
+    fn hold_permit(self: &Arc<Self>, place: LimiterPermit) -> Held<A> {
         Held { gate: Arc::clone(self), place: Some(place) }
     }
 

@@ -27,7 +27,7 @@ mod schema;
 mod waiting_places;
 
 pub use admitted::AdmittedRequest;
-pub use attributes::{Attributes, Dimension, Flow, Resource, User};
+pub use attributes::{Attributes, Dimension, Flow, FlowResource, FlowUser};
 pub use control::{DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};

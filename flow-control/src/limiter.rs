@@ -13,7 +13,7 @@
 
 use tokio::time::Instant;
 
-use crate::accounts::{Account, AccountId, Accounts};
+use crate::accounts::{AccountId, Accounts, KeyAccount};
 use crate::allowance::Allowance;
 use crate::attributes::{Flow, Key};
 use crate::fair_queues::FairQueues;
@@ -34,7 +34,7 @@ pub(crate) struct Limiter<A: Allowance, W> {
 
 /// What a request holds that was let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
     /// When it was taken.
@@ -62,9 +62,9 @@ pub(crate) struct Ticket {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum LimiterDecision {
     /// It is let in.
-    Admitted(Place),
+    Admitted(LimiterPermit),
     /// It waits. `is_first`: nobody did so in this account, so that nobody comes back for it yet.
     Waits {
         /// By what it is found.
@@ -81,7 +81,7 @@ pub(crate) enum Decision {
 }
 
 /// Turns that are given: whom to tell, and what they hold from now on.
-pub(crate) type Granted<W> = Vec<(W, Place)>;
+pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
     /// A schema of which nothing is used, for so many keys at most.
@@ -118,17 +118,17 @@ impl<A: Allowance, W> Limiter<A, W> {
         now: Instant,
         waker: impl FnOnce() -> W,
         granted: &mut Granted<W>,
-    ) -> Decision {
-        let Some(seats) = A::seats(self.limit, width) else { return Decision::Closed };
-        let id = match self.take(key, seats, now, granted) {
-            Ok(place) => return Decision::Admitted(place),
+    ) -> LimiterDecision {
+        let Some(seats) = A::seats(self.limit, width) else { return LimiterDecision::Closed };
+        let id = match self.try_admit(key, seats, now, granted) {
+            Ok(place) => return LimiterDecision::Admitted(place),
             Err(id) => id,
         };
         let (Some(queueing), Some(account)) = (self.queueing, self.accounts.get_mut(id)) else {
-            return Decision::Exceeded;
+            return LimiterDecision::Exceeded;
         };
         if !self.waiting.have_room(queueing.waiting_max(), flow) {
-            return Decision::QueueFull;
+            return LimiterDecision::QueueFull;
         }
         self.last += 1;
         let number = self.last;
@@ -136,31 +136,40 @@ impl<A: Allowance, W> Limiter<A, W> {
         let queues = account.queues.get_or_insert_with(|| Box::new(FairQueues::new(number, queueing.deck, now)));
         let queue = queues.choose(flow);
         if queues.length_for(queue, flow) >= usize::from(queueing.length.get()) {
-            return Decision::QueueFull;
+            return LimiterDecision::QueueFull;
         }
         queues.push(queue, Waiter { ticket: number, flow, seats, waker: waker() }, now);
-        self.waiting.take(flow);
-        Decision::Waits { ticket: Ticket { account: id, generation: queues.generation, queue, number }, is_first }
+        self.waiting.add_waiter(flow);
+        LimiterDecision::Waits {
+            ticket: Ticket { account: id, generation: queues.generation, queue, number },
+            is_first,
+        }
     }
 
     /// Takes so much of a key's account, if it is there and nobody waits for it.
     ///
     /// # Errors
     /// The account that has not so much.
-    fn take(&mut self, key: Key, seats: u32, now: Instant, granted: &mut Granted<W>) -> Result<Place, AccountId> {
+    fn try_admit(
+        &mut self,
+        key: Key,
+        seats: u32,
+        now: Instant,
+        granted: &mut Granted<W>,
+    ) -> Result<LimiterPermit, AccountId> {
         let id = self.accounts.open(key, self.limit, now);
         // What time has brought is theirs who wait.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
-        match account.is_some_and(|account| account.allowance.take(self.limit, seats, now)) {
-            true => Ok(Place { account: id, seats, since: now, turn: None }),
+        match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
+            true => Ok(LimiterPermit { account: id, seats, since: now, turn: None }),
             false => Err(id),
         }
     }
 
     /// Takes back what a request held that is over, or what was not used of a turn.
-    pub(crate) fn give_back(&mut self, place: Place, now: Instant, granted: &mut Granted<W>) {
-        let Place { account: id, seats, since, turn } = place;
+    pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
+        let LimiterPermit { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
         account.allowance.give_back(self.limit, seats, since, now);
         if let (Some(turn), Some(queues)) = (turn, &mut account.queues)
@@ -221,7 +230,7 @@ impl<A: Allowance, W> Limiter<A, W> {
     }
 }
 
-impl<A: Allowance, W> Account<A, W> {
+impl<A: Allowance, W> KeyAccount<A, W> {
     /// Gives turns to those for whom there is room, who are among those that wait no longer.
     fn give_turns(
         &mut self,
@@ -236,7 +245,7 @@ impl<A: Allowance, W> Account<A, W> {
         // first.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
-            && self.allowance.take(limit, seats, now)
+            && self.allowance.try_spend(limit, seats, now)
             && let Some(waiter) = queues.pop(queue)
         {
             match A::HELD {
@@ -245,7 +254,7 @@ impl<A: Allowance, W> Account<A, W> {
             }
             let turn = Turn { generation: queues.generation, queue };
             waiting.give_back(waiter.flow);
-            granted.push((waiter.waker, Place { account: id, seats, since: now, turn: Some(turn) }));
+            granted.push((waiter.waker, LimiterPermit { account: id, seats, since: now, turn: Some(turn) }));
         }
         if queues.waiting() == 0 {
             self.queues = None;

@@ -164,19 +164,19 @@ mod tests {
     #[test]
     fn one_flow_is_served_as_it_came() {
         let mut queue = Queue::default();
-        push(&mut queue, Flow::of(&"ann"), 0..5);
+        push(&mut queue, Flow::from_identity(&"ann"), 0..5);
         assert_eq!(queue.remove(2).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((2, false)));
         assert_eq!(queue.remove(0).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((0, true)));
         assert!(queue.remove(2).is_none());
-        push(&mut queue, Flow::of(&"ann"), 5..6);
+        push(&mut queue, Flow::from_identity(&"ann"), 5..6);
         assert_eq!(order(&mut queue), [1, 3, 4, 5]);
     }
 
     #[test]
     fn flows_that_share_a_queue_take_turns() {
         let mut queue = Queue::default();
-        push(&mut queue, Flow::of(&"eve"), 0..5);
-        push(&mut queue, Flow::of(&"ann"), 5..7);
+        push(&mut queue, Flow::from_identity(&"eve"), 0..5);
+        push(&mut queue, Flow::from_identity(&"ann"), 5..7);
         assert_eq!(order(&mut queue), [0, 5, 1, 6, 2, 3, 4]);
     }
 
@@ -188,14 +188,14 @@ mod tests {
         push(&mut queue, of_eu("storm"), 0..6);
         push(&mut queue, of_eu("robot"), 6..8);
         push(&mut queue, of_eu("other"), 8..9);
-        push(&mut queue, Flow::of(&"ann"), 9..11);
+        push(&mut queue, Flow::from_identity(&"ann"), 9..11);
         assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
         assert!(queue.next_within.is_empty());
         // However many there are of a member, they are one turn of two.
         for who in 0..100_u64 {
             push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
         }
-        push(&mut queue, Flow::of(&"ann"), 100..103);
+        push(&mut queue, Flow::from_identity(&"ann"), 100..103);
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn whoever_comes_again_and_again_keeps_nobody_out() {
         for (eve, ann) in [
-            (Flow::of(&"eve"), Flow::of(&"ann")),
+            (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
             (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
         ] {
             let bob = Flow::of_one_among(&"eu", &"bob");
@@ -228,12 +228,12 @@ mod tests {
     fn of_a_flow_that_many_share_each_counts_its_own() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
-        push(&mut queue, Flow::of(&"ann"), 50..53);
+        push(&mut queue, Flow::from_identity(&"ann"), 50..53);
         let lengths = [
             queue.length_for(Flow::of_one_among(&"eu", &"storm")),
             queue.length_for(Flow::of_one_among(&"eu", &"robot")),
-            queue.length_for(Flow::of(&"ann")),
-            queue.length_for(Flow::of(&"bob")),
+            queue.length_for(Flow::from_identity(&"ann")),
+            queue.length_for(Flow::from_identity(&"bob")),
         ];
         assert_eq!((lengths, queue.len()), ([53, 3, 3, 3], 53));
     }

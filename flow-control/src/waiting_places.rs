@@ -31,17 +31,17 @@ impl WaitingPlaces {
 
     /// Whether one more of a flow may wait, where so many may in all.
     pub(crate) fn have_room(&self, max: usize, flow: Flow) -> bool {
-        let of_all = self.held(flow.all());
+        let of_all = self.waiters_of(flow.all());
         if !may_have_more(max, self.taken, of_all) {
             return false;
         }
         // What the flow may hold in all, where others hold what they do.
         let part = max.saturating_sub(self.taken - of_all).div_ceil(2);
-        !flow.is_shared() || may_have_more(part, of_all, self.held(flow))
+        !flow.is_shared() || may_have_more(part, of_all, self.waiters_of(flow))
     }
 
     /// One more waits.
-    pub(crate) fn take(&mut self, flow: Flow) {
+    pub(crate) fn add_waiter(&mut self, flow: Flow) {
         self.taken += 1;
         *self.by_flow.entry(flow.all()).or_default() += 1;
         if flow.is_shared() {
@@ -58,7 +58,7 @@ impl WaitingPlaces {
         }
     }
 
-    fn held(&self, flow: Flow) -> usize {
+    fn waiters_of(&self, flow: Flow) -> usize {
         self.by_flow.get(&flow).copied().unwrap_or(0)
     }
 
@@ -80,7 +80,7 @@ mod tests {
     fn fill(places: &mut WaitingPlaces, max: usize, flow: Flow) -> usize {
         let mut taken = 0;
         while places.have_room(max, flow) {
-            places.take(flow);
+            places.add_waiter(flow);
             taken += 1;
         }
         taken
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_flow_holds_as_many_as_it_leaves_and_the_last_is_for_who_has_none() {
         let mut places = WaitingPlaces::default();
-        let flow = |who: u64| Flow::of(&who);
+        let flow = |who: u64| Flow::from_identity(&who);
         assert_eq!([1, 2, 3, 4].map(|who| fill(&mut places, 200, flow(who))), [100, 50, 25, 12]);
         let last: usize = (5..100).map(|who| fill(&mut places, 200, flow(who))).sum();
         assert_eq!((last, places.taken()), (13, 200));
@@ -102,7 +102,7 @@ mod tests {
             (0..held).for_each(|_| places.give_back(flow(who)));
         }
         (5..100).for_each(|who| {
-            while places.held(flow(who)) > 0 {
+            while places.waiters_of(flow(who)) > 0 {
                 places.give_back(flow(who));
             }
         });
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn of_one_place_there_is_one() {
         for (max, alone) in [(1, 1), (2, 1), (3, 1), (4, 2)] {
-            assert_eq!(fill(&mut WaitingPlaces::default(), max, Flow::of(&"ann")), alone, "{max}");
+            assert_eq!(fill(&mut WaitingPlaces::default(), max, Flow::from_identity(&"ann")), alone, "{max}");
         }
     }
 
@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(fill(&mut places, 200, of_eu(0)), 50, "it leaves as much to others of its member");
         let others: usize = (1..100).map(|who| fill(&mut places, 200, of_eu(who))).sum();
         assert_eq!(others, 50);
-        assert_eq!(fill(&mut places, 200, Flow::of(&"ann")), 50);
+        assert_eq!(fill(&mut places, 200, Flow::from_identity(&"ann")), 50);
     }
 }

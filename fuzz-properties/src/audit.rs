@@ -1,23 +1,24 @@
 //! The policy file of the audit log.
 
 use tributary_apimachinery::RequestInfo;
-use tributary_audit::{AuditAttributes, Level, Policy, PolicyRule, Stage};
+use tributary_audit::{AuditAttributes, AuditPolicy, Level, PolicyRule, Stage};
 
 /// A policy's file, and, before its first NUL byte if there is one, the path of a request: what is taken for a policy
 /// decides the same of a request each time, as one of its rules does, and omits no less than the policy as a whole.
 pub fn audit_policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));
-    let Ok((policy, _)) = Policy::parse(text) else { return };
+    let Ok((policy, _)) = AuditPolicy::parse(text) else { return };
     assert!(!policy.rules.is_empty());
     for method in ["GET", "POST", "OPTIONS"] {
         let Ok(info) = RequestInfo::parse(method, path, None) else { return };
         let groups = ["system:authenticated".to_owned()];
         for user in [None, Some(("ann", groups.as_slice()))] {
-            let attributes = AuditAttributes::of(&info, user);
+            let attributes = AuditAttributes::from_request(&info, user);
             let decision = policy.decide(&attributes);
             assert_eq!(decision, policy.decide(&attributes));
-            let alone = |rule: &PolicyRule| Policy { rules: vec![rule.clone()], ..policy.clone() }.decide(&attributes);
+            let alone =
+                |rule: &PolicyRule| AuditPolicy { rules: vec![rule.clone()], ..policy.clone() }.decide(&attributes);
             assert!(
                 decision.level == Level::None || policy.rules.iter().any(|rule| alone(rule) == decision),
                 "one rule decides"

@@ -2,8 +2,8 @@
 
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
-    Action, DispatchAttributes, DispatchPolicies, Field, Mode, Outcome, Place, Policy, PolicyScope, Rule, Verdict,
-    can_match, examine,
+    Action, DispatchAttributes, DispatchPolicies, Mode, Outcome, Policy, PolicyScope, Rule, RuleField, RulePlace,
+    Verdict, can_match, examine,
 };
 
 /// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
@@ -20,7 +20,7 @@ pub fn dispatch_policies(data: &[u8]) {
     for (method, user) in [("GET", "ann"), ("POST", "system:serviceaccount:n:a"), ("OPTIONS", ""), ("DELETE", "user-1")]
     {
         let Ok(info) = RequestInfo::parse(method, path, None) else { return };
-        let asked = DispatchAttributes::of(&info, user, &groups, "kubectl/v1.36");
+        let asked = DispatchAttributes::from_request(&info, user, &groups, "kubectl/v1.36");
         let decision = compiled.decide(&asked);
         let taken = match decision.verdict {
             Verdict::Taken { place, outcome } => {
@@ -30,7 +30,7 @@ pub fn dispatch_policies(data: &[u8]) {
             Verdict::Ungoverned | Verdict::Unmatched => None,
         };
         let matching = compiled.explain(&asked).rules.into_iter().filter(|(_, verdict)| verdict.matches());
-        let matching: Vec<Place> = matching.map(|(place, _)| place).collect();
+        let matching: Vec<RulePlace> = matching.map(|(place, _)| place).collect();
         let of = |mode: Mode| matching.iter().copied().find(|place| policies[place.policy].mode == mode);
         assert_eq!(taken, of(Mode::Enforce));
         assert_eq!(decision.audited, of(Mode::Audit));
@@ -43,7 +43,7 @@ pub fn dispatch_policies(data: &[u8]) {
         }
     }
     for rule in policies.iter().flat_map(|policy| &policy.rules) {
-        for field in Field::ALL {
+        for field in RuleField::ALL {
             for entry in rule.entries(field) {
                 can_match(field, entry);
             }

@@ -245,7 +245,7 @@ pub fn accept(data: &[u8]) {
         let form = |text: &str| -> Option<Option<AnswerForm>> {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(text).ok()?);
-            let preferences = Preferences::of(&headers, None);
+            let preferences = Preferences::from_headers(&headers, None);
             // An error always has a form.
             let _ = preferences.error_form();
             let form = preferences.fits_route(answer, &services).and_then(|()| preferences.form(answer));

@@ -20,7 +20,7 @@ impl CompositeResourceVersion {
     }
 
     /// The vector of a set of snapshots: each cluster at its snapshot's version.
-    pub fn of(snapshots: &[(ClusterName, Snapshot)]) -> Self {
+    pub fn from_snapshots(snapshots: &[(ClusterName, Snapshot)]) -> Self {
         snapshots.iter().map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version())).collect()
     }
 

@@ -50,7 +50,7 @@ const MARKED_AGAIN_AFTER: u64 = 5;
 /// Serialize it into the data directory after each [`update`](Epochs::update) and versions survive a restart. Cheap to
 /// share in an `Arc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Kept", into = "Kept")]
+#[serde(from = "EpochsFile", into = "EpochsFile")]
 pub struct Epochs {
     /// Newest first.
     lists: VecDeque<Arc<Epoch>>,
@@ -61,21 +61,21 @@ pub struct Epochs {
 /// The file in the data directory. Without replaced clusters it has the form of earlier releases: the bare lists.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Kept {
+enum EpochsFile {
     Lists(VecDeque<Arc<Epoch>>),
     All { lists: VecDeque<Arc<Epoch>>, replaced: BTreeMap<ClusterName, u64> },
 }
 
-impl From<Kept> for Epochs {
-    fn from(kept: Kept) -> Self {
+impl From<EpochsFile> for Epochs {
+    fn from(kept: EpochsFile) -> Self {
         match kept {
-            Kept::Lists(lists) => Self { lists, replaced: BTreeMap::new() },
-            Kept::All { lists, replaced } => Self { lists, replaced },
+            EpochsFile::Lists(lists) => Self { lists, replaced: BTreeMap::new() },
+            EpochsFile::All { lists, replaced } => Self { lists, replaced },
         }
     }
 }
 
-impl From<Epochs> for Kept {
+impl From<Epochs> for EpochsFile {
     fn from(Epochs { lists, replaced }: Epochs) -> Self {
         match replaced.is_empty() {
             true => Self::Lists(lists),

@@ -64,7 +64,7 @@ impl Visited {
 }
 
 impl SnapshotPosition {
-    fn of(start: &Position, snapshots: &Heads) -> Self {
+    fn at_start(start: &Position, snapshots: &Heads) -> Self {
         let at = snapshots.partition_point(|(cluster, _)| *cluster < start.cluster);
         let is_there = snapshots.get(at).is_some_and(|(cluster, _)| *cluster == start.cluster);
         Self { at, after: is_there.then(|| start.after.clone()) }
@@ -114,14 +114,14 @@ impl SnapshotPosition {
 /// Which objects a filter wants, of those that a walk over its scope finds. Where it wants all of a namespace the walk
 /// finds just these, and it is asked about each cluster once: to ask about 100 objects took 34,000 instructions of the
 /// 3.9 million of their list, and 45,000 where not all clusters may be told of.
-struct Wanted<'a, F> {
+struct FilterExtent<'a, F> {
     filter: &'a F,
     is_whole: bool,
     /// The last cluster of which all is wanted.
     cluster: Option<&'a ClusterName>,
 }
 
-impl<'a, F: ObjectFilter> Wanted<'a, F> {
+impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
     fn by(filter: &'a F) -> Self {
         Self { filter, is_whole: filter.is_whole_namespace(), cluster: None }
     }
@@ -164,7 +164,7 @@ impl<F: ObjectFilter> OpeningList<F> {
     ///
     /// A cluster that left since the token was made is skipped; the list goes on in the next one.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
-        let place = page.start.as_ref().map(|start| SnapshotPosition::of(start, &snapshots)).unwrap_or_default();
+        let place = page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
         let left = if page.limit > 0 { page.limit } else { usize::MAX };
         let cursor = ListCursor { snapshots, filter, place: place.clone(), left, continue_at: None, remaining: None };
         let sought = Sought::Last { left: page.limit.saturating_sub(1) };
@@ -292,7 +292,7 @@ impl<F: ObjectFilter> ListCursor<F> {
             return None;
         }
         let mut left = bytes;
-        Some(self.rest().take(self.left).any(|(_, object)| {
+        Some(self.remaining_objects().take(self.left).any(|(_, object)| {
             let exceeds = object.json().len() > left;
             left = left.saturating_sub(object.json().len());
             exceeds
@@ -304,7 +304,7 @@ impl<F: ObjectFilter> ListCursor<F> {
     /// What asking the filter costs counts too, so that a chunk of a sparse list is short as well.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
         let Self { snapshots, filter, place, left, .. } = self;
-        let (mut bytes, mut wanted) = (0, Wanted::by(filter));
+        let (mut bytes, mut wanted) = (0, FilterExtent::by(filter));
         let walked = place.walk(snapshots, &filter.scope(), |cluster, object| {
             bytes += filter.cost(object);
             if wanted.has(cluster, object) {
@@ -319,7 +319,7 @@ impl<F: ObjectFilter> ListCursor<F> {
         walked.is_break() && *left > 0
     }
 
-    fn rest(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
+    fn remaining_objects(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
         let SnapshotPosition { at: first, after } = &self.place;
         self.snapshots.iter().enumerate().skip(*first).flat_map(move |(at, (cluster, snapshot))| {
             let after = after.as_deref().filter(|_| at == *first);

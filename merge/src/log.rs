@@ -174,7 +174,7 @@ impl Log {
 
     /// The vector of the head: of everything that happened.
     pub fn resource_version(&self) -> CompositeResourceVersion {
-        CompositeResourceVersion::of(&self.head)
+        CompositeResourceVersion::from_snapshots(&self.head)
     }
 
     /// How many entries are kept.
@@ -344,8 +344,8 @@ impl Log {
             return self.join(cluster, snapshot, now);
         };
         for change in changes {
-            component = component.after(&change);
-            let others = self.others(cluster, std::slice::from_ref(&change));
+            component = component.with_change(&change);
+            let others = self.same_names_elsewhere(cluster, std::slice::from_ref(&change));
             self.index(cluster, &change);
             let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Change(change), others };
             self.push(entry, Some(component), now);
@@ -417,7 +417,7 @@ impl Log {
         let same = if kind == BoundaryKind::Reset { difference::same_text } else { difference::same_version };
         let empty = Snapshot::default();
         let differences = difference::differences(&before, after.as_ref().unwrap_or(&empty), same);
-        let others = self.others(cluster, differences.early());
+        let others = self.same_names_elsewhere(cluster, differences.early());
         for change in differences.all() {
             self.index(cluster, change);
         }
@@ -474,11 +474,11 @@ impl Log {
     /// Whether exactly one other cluster has an object of the key. Cost: as of two of them, however many there are.
     fn one_other_has(&self, cluster: &ClusterName, key: &str) -> bool {
         let has = |other: &&ClusterName| self.snapshot(other).is_some_and(|snapshot| snapshot.get(key).is_some());
-        self.names.others(cluster, key).filter(has).take(2).count() == 1
+        self.names.clusters_with_key(cluster, key).filter(has).take(2).count() == 1
     }
 
     /// The other clusters' objects of the names that may go away with these changes.
-    fn others(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
+    fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
         let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
         let objects = leaving.flat_map(|change| {
             let found = self.find(change.object.key().as_str()).into_iter().filter(move |(other, _)| other != cluster);

@@ -120,7 +120,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
         let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
         let is_told_again = |(seq, entry): (u64, &LogEntry)| {
-            entry.others.of(key).any(|(_, other, object)| object.upgrade().is_some_and(|it| is_named(other, &it)))
+            entry.others.with_key(key).any(|(_, other, object)| object.upgrade().is_some_and(|it| is_named(other, &it)))
                 && watcher.told_with(log, seq, entry, key).is_some_and(|(other, object)| is_named(&other, &object))
         };
         (!log.entries_from(seq + 1).any(is_told_again) && !watcher.lags(log)).then_some(watcher)
@@ -240,7 +240,7 @@ impl<F: ObjectFilter> Watcher<F> {
             if turn.is_over() {
                 return Progress::More;
             }
-            turn.asked(Filter::LOOK_COST);
+            turn.add_filter_cost(Filter::LOOK_COST);
             if !self.pending.skips(&entry.cluster, seq) {
                 self.pending.meet(entry);
                 if let Some(progress) = self.next_parts(log, seq, entry, turn) {
@@ -264,7 +264,7 @@ impl<F: ObjectFilter> Watcher<F> {
                 return Some(Progress::More);
             }
             // Of the state before and the one after.
-            turn.asked(2 * self.filter.cost(&change.object));
+            turn.add_filter_cost(2 * self.filter.cost(&change.object));
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.tells(self.part, change_type)
             {
@@ -343,7 +343,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// whoever still reads here came after that, and would never be told that the object is gone.
     fn other(&self, log: &Log, at: &At<'_>) -> Other {
         let key = at.change.object.key().as_str();
-        let mut here = at.entry.others.of(key).filter_map(|(index, cluster, object)| {
+        let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
             let is_here = !self.pending.skips(cluster, at.seq) && log.component_before(cluster, at.seq).is_some();
             let object = if is_here { object.upgrade() } else { None };
             object.filter(|object| self.filter.matches(cluster, object)).map(|object| (index, cluster, object))

@@ -45,7 +45,7 @@ pub enum DispatchTarget<'a> {
 
 impl<'a> DispatchAttributes<'a> {
     /// What a policy looks at in a request that was read. Allocates only for a path with escapes.
-    pub fn of(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
+    pub fn from_request(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
         let user_agent = self::user_agent(user_agent);
         let (verb, target) = match &info.target {
             // `RequestInfo::parse` has refused what is not UTF-8.
@@ -54,7 +54,7 @@ impl<'a> DispatchAttributes<'a> {
                 (info.verb.as_str(), DispatchTarget::NonResource(path))
             }
             RequestTarget::Resource(request) => {
-                let resource = RequestedResource::of(request);
+                let resource = RequestedResource::from_request(request);
                 (dispatched_verb(&resource, info.requested_verb()), DispatchTarget::Resource(resource))
             }
         };
@@ -92,12 +92,12 @@ mod tests {
         ];
         for (method, path, [verb, group, resource, subresource, namespace, name]) in rows {
             let info = RequestInfo::parse(method, path, None).unwrap();
-            let seen = DispatchAttributes::of(&info, "ann", &[], "");
+            let seen = DispatchAttributes::from_request(&info, "ann", &[], "");
             let expected = RequestedResource { group, resource, subresource, namespace, name };
             assert_eq!((seen.verb, seen.target), (verb, DispatchTarget::Resource(expected)), "{method} {path}");
         }
         let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();
-        let seen = DispatchAttributes::of(&info, "ann", &[], "");
+        let seen = DispatchAttributes::from_request(&info, "ann", &[], "");
         assert_eq!((seen.verb, seen.target), ("get", DispatchTarget::NonResource("/healthz/a".into())));
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
         let long = format!("{}é{}", "a".repeat(USER_AGENT_BYTES - 1), "b".repeat(200_000));
         for (header, seen) in [("kubectl/v1", "kubectl/v1"), (&*long, &long[..USER_AGENT_BYTES - 1])] {
-            assert_eq!(DispatchAttributes::of(&info, "ann", &[], header).user_agent, seen);
+            assert_eq!(DispatchAttributes::from_request(&info, "ann", &[], header).user_agent, seen);
         }
     }
 

@@ -5,8 +5,8 @@
 
 use tributary_apimachinery::Verb;
 
-use crate::entries::{Empty, Entries};
-use crate::pattern::{Pattern, Resource, Word};
+use crate::entries::{Empty, FieldEntries};
+use crate::pattern::{Pattern, ResourcePattern, Word};
 
 /// The subresources.
 const CONNECTING: [&str; 3] = ["attach", "exec", "portforward"];
@@ -30,14 +30,14 @@ pub enum MissedConnections {
 
 impl MissedConnections {
     /// Of a rule with these entries.
-    pub fn of(verbs: &[String], resources: &[String]) -> Self {
-        let verbs = Entries::<Word>::parse(verbs, Empty::Nothing);
+    pub fn from_rule(verbs: &[String], resources: &[String]) -> Self {
+        let verbs = FieldEntries::<Word>::parse(verbs, Empty::Nothing);
         if verbs.verdict(std::iter::once(Verb::Create.as_str())).accepts() {
             return Self::Nothing;
         }
-        match Entries::<Resource>::parse(resources, Empty::Nothing) {
-            Entries::Any(_) => Self::Some,
-            Entries::Only(entries) => {
+        match FieldEntries::<ResourcePattern>::parse(resources, Empty::Nothing) {
+            FieldEntries::Any(_) => Self::Some,
+            FieldEntries::Only(entries) => {
                 let connecting = entries.iter().filter(|entry| connects(&entry.pattern.subresource)).count();
                 match connecting {
                     0 => Self::Nothing,
@@ -45,8 +45,8 @@ impl MissedConnections {
                     _ => Self::Some,
                 }
             }
-            Entries::AllBut(entries) => {
-                let every = |subresource: &str| Resource { resource: None, subresource: subresource.into() };
+            FieldEntries::AllBut(entries) => {
+                let every = |subresource: &str| ResourcePattern { resource: None, subresource: subresource.into() };
                 let is_excluded =
                     |subresource: &str| entries.iter().any(|entry| entry.pattern.covers(&every(subresource)));
                 if CONNECTING.into_iter().all(is_excluded) { Self::Nothing } else { Self::Some }
@@ -78,7 +78,11 @@ mod tests {
             ("get", "pods pods/log", Nothing),
             ("get", "", Nothing),
         ] {
-            assert_eq!(MissedConnections::of(&entries(verbs), &entries(resources)), expected, "{verbs}: {resources}");
+            assert_eq!(
+                MissedConnections::from_rule(&entries(verbs), &entries(resources)),
+                expected,
+                "{verbs}: {resources}"
+            );
         }
     }
 }

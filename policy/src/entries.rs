@@ -2,11 +2,11 @@
 
 use crate::explanation::Reason;
 use crate::names::{Name, is_of_spelling};
-use crate::pattern::{Pattern, Text};
+use crate::pattern::{Pattern, TextPattern};
 
 /// What one field of a rule accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entries<P> {
+pub(crate) enum FieldEntries<P> {
     /// Whatever is asked: by the `*` at this place, or because the field is empty.
     Any(Option<usize>),
     /// What one of the entries matches; nothing if there are none.
@@ -40,7 +40,7 @@ pub(crate) enum Values {
     Several,
 }
 
-impl<P: Pattern> Entries<P> {
+impl<P: Pattern> FieldEntries<P> {
     /// Reads a field. A `*` makes it match everything; entries without `-` make those with it void.
     pub(crate) fn parse(texts: &[String], empty: Empty) -> Self {
         if let Some(place) = texts.iter().position(|text| text == "*") {
@@ -100,10 +100,10 @@ impl<P: Pattern> Entries<P> {
     }
 }
 
-impl Entries<Text> {
+impl FieldEntries<TextPattern> {
     /// As [`verdict`](Self::verdict), of the names of objects, in a policy that denies or in another one.
     pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
-        let (wide, narrow) = (|entry: &Text| name.is_wide(entry), |entry: &Text| name.is_narrow(entry));
+        let (wide, narrow) = (|entry: &TextPattern| name.is_wide(entry), |entry: &TextPattern| name.is_narrow(entry));
         match denies {
             true => self.verdict_by(wide, narrow),
             false => self.verdict_by(narrow, wide),

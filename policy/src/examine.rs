@@ -7,10 +7,10 @@ mod unknown_names;
 use tributary_apimachinery::{METHODS, Verb};
 
 use crate::connections::MissedConnections;
-use crate::explanation::Field;
+use crate::explanation::RuleField;
 use crate::hidden::{Denials, Hidden, hidden, take_everything};
 use crate::outcome::Action;
-use crate::place::{Place, PolicyList};
+use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
@@ -83,7 +83,7 @@ impl Findings {
 }
 
 /// Whether some request may be what an entry names, whosever policies they are; the entry without its `-`, and not `*`.
-pub fn can_match(field: Field, entry: &str) -> bool {
+pub fn can_match(field: RuleField, entry: &str) -> bool {
     fields::problem(field, entry).is_none()
 }
 
@@ -96,14 +96,14 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
         findings.error(list.path(), message);
         return findings.0;
     }
-    let (mut hidden, denials) = (hidden(policies, list), Denials::of(policies));
+    let (mut hidden, denials) = (hidden(policies, list), Denials::from_policies(policies));
     for (number, policy) in policies.iter().enumerate() {
         if policy.rules.is_empty() {
             let message = "is empty, so the policy takes no request; give at least one rule";
             findings.error(format!("{}.rules", list.policy_path(number)), message);
         }
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = Place { list, policy: number, rule };
+            let place = RulePlace { list, policy: number, rule };
             fields::examine(written, (place, scope), &mut findings);
             whole_rule(written, place, &mut findings);
             unknown_names::examine(written, place, &mut findings);
@@ -139,19 +139,19 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
 }
 
 /// What keeps a rule, or the half of it that is about resources or paths, from ever matching.
-fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
+fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
-    let path = |field: Field| format!("{place}.{}", field.as_str());
+    let path = |field: RuleField| format!("{place}.{}", field.as_str());
     if rule.verbs.is_empty() {
-        findings.error(path(Field::Verbs), "is empty, so the rule never matches; give verbs, or \"*\" for all");
+        findings.error(path(RuleField::Verbs), "is empty, so the rule never matches; give verbs, or \"*\" for all");
     }
     match (rule.api_groups.is_empty(), rule.resources.is_empty()) {
         (true, false) => findings.error(
-            path(Field::ApiGroups),
+            path(RuleField::ApiGroups),
             "is empty, so the rule's resources never match; give \"\" for the core group, or \"*\" for all",
         ),
         (false, true) => findings.error(
-            path(Field::Resources),
+            path(RuleField::Resources),
             "is empty, so the rule's apiGroups never match; give resources, or \"*\" for all",
         ),
         (true, true) if rule.non_resource_urls.is_empty() => findings.error(
@@ -159,7 +159,7 @@ fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
             "names neither apiGroups and resources nor nonResourceURLs, so it never matches; give one of them",
         ),
         (true, true) => {
-            for field in [Field::ResourceNames, Field::Namespaces] {
+            for field in [RuleField::ResourceNames, RuleField::Namespaces] {
                 if !rule.entries(field).is_empty() {
                     findings.warning(path(field), "has no effect, since the rule names no resources; remove it");
                 }
@@ -176,26 +176,26 @@ fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
             "has no verb of requests for resources, so the rule's resources never match; add one of {}",
             resource_verbs().join(", ")
         );
-        findings.error(path(Field::Verbs), message);
+        findings.error(path(RuleField::Verbs), message);
     } else if matcher.takes_resources()
         && !is_told
-        && MissedConnections::of(&rule.verbs, &rule.resources) == MissedConnections::All
+        && MissedConnections::from_rule(&rule.verbs, &rule.resources) == MissedConnections::All
     {
         let message = "has no \"create\", which exec, attach and portforward are by whatever method, so the rule's \
                        resources never match; add it";
-        findings.error(path(Field::Verbs), message);
+        findings.error(path(RuleField::Verbs), message);
     }
     if matcher.takes_paths() && !has_verb(&path_verbs()) {
         let message = format!(
             "has no verb of requests for no resource, so the rule's nonResourceURLs never match; add one of {}",
             path_verbs().join(", ")
         );
-        findings.error(path(Field::Verbs), message);
+        findings.error(path(RuleField::Verbs), message);
     }
 }
 
 /// A request for many objects names no object, and for all namespaces none: who denies some lets it pass.
-fn what_passes_a_denial(rule: &Rule, place: Place, findings: &mut Findings) {
+fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();
     let Some(verb) = ["list", "watch", "deletecollection"].iter().find(accepts).filter(|_| matcher.takes_resources())
@@ -203,8 +203,8 @@ fn what_passes_a_denial(rule: &Rule, place: Place, findings: &mut Findings) {
         return;
     };
     for (field, entries, what) in [
-        (Field::Namespaces, &matcher.namespaces, "of all namespaces together has none"),
-        (Field::ResourceNames, &matcher.resource_names, "of many objects names none"),
+        (RuleField::Namespaces, &matcher.namespaces, "of all namespaces together has none"),
+        (RuleField::ResourceNames, &matcher.resource_names, "of many objects names none"),
     ] {
         if !entries.verdict(std::iter::once("")).accepts() {
             findings.warning(

@@ -1,10 +1,10 @@
 //! Why a rule matches a request, or does not.
 
-use crate::place::Place;
+use crate::place::RulePlace;
 
 /// A field of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
+pub enum RuleField {
     /// `verbs`
     Verbs,
     /// `users`
@@ -27,7 +27,7 @@ pub enum Field {
     NonResourceUrls,
 }
 
-impl Field {
+impl RuleField {
     /// All fields.
     pub const ALL: [Self; 10] = [
         Self::Verbs,
@@ -85,7 +85,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldVerdict {
     /// The field. Of `users` and `serviceAccounts` the one that accepts, or `users`.
-    pub field: Field,
+    pub field: RuleField,
     /// Whether it accepts the request, and why.
     pub reason: Reason,
 }
@@ -113,5 +113,5 @@ impl RuleVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// What each rule says, in their order.
-    pub rules: Vec<(Place, RuleVerdict)>,
+    pub rules: Vec<(RulePlace, RuleVerdict)>,
 }

@@ -2,33 +2,33 @@
 
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
-use crate::entries::{Entries, Entry, Values};
-use crate::pattern::{Account, Text};
-use crate::place::{Place, PolicyList};
+use crate::entries::{Entry, FieldEntries, Values};
+use crate::pattern::{ServiceAccountPattern, TextPattern};
+use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
 /// A rule that is surely hidden, and the first one that hides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
-    pub(crate) rule: Place,
-    pub(crate) by: Place,
+    pub(crate) rule: RulePlace,
+    pub(crate) by: RulePlace,
 }
 
 /// The rules that can match something and are surely hidden. A rule that only several others together hide is not
 /// found. Costs a comparison of each pair of rules.
 pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
-    let mut earlier: Vec<(Place, Mode, Compared)> = Vec::new();
+    let mut earlier: Vec<(RulePlace, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
     for (number, policy) in policies.iter().enumerate() {
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = Place { list, policy: number, rule };
-            let own = Compared::of(written, policy);
+            let place = RulePlace { list, policy: number, rule };
+            let own = Compared::from_rule(written, policy);
             if !matches_something(&own.matcher) {
                 continue;
             }
             // What is only told takes nothing from what acts.
-            let hides = |(_, mode, by): &&(Place, Mode, Compared)| {
+            let hides = |(_, mode, by): &&(RulePlace, Mode, Compared)| {
                 (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &own)
             };
             if let Some((by, ..)) = earlier.iter().find(hides) {
@@ -47,7 +47,8 @@ pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
     let paths = Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() };
     let acting = policies.iter().filter(|policy| policy.mode == Mode::Enforce);
-    let rules: Vec<_> = acting.flat_map(|policy| policy.rules.iter().map(|rule| Compared::of(rule, policy))).collect();
+    let rules: Vec<_> =
+        acting.flat_map(|policy| policy.rules.iter().map(|rule| Compared::from_rule(rule, policy))).collect();
     [resources, paths].iter().all(|rest| {
         let rest = Compared { matcher: Matcher::new(rest), denies: false };
         rules.iter().any(|rule| covers(rule, &rest))
@@ -59,9 +60,9 @@ pub(crate) struct Denials(Vec<(Mode, Compared)>);
 
 impl Denials {
     /// Those of some policies.
-    pub(crate) fn of(policies: &[Policy]) -> Self {
+    pub(crate) fn from_policies(policies: &[Policy]) -> Self {
         let rules = policies.iter().filter(|policy| policy.denies()).flat_map(|policy| {
-            let compared = move |rule| (policy.mode, Compared::of(rule, policy));
+            let compared = move |rule| (policy.mode, Compared::from_rule(rule, policy));
             policy.rules.iter().map(compared)
         });
         Self(rules.collect())
@@ -85,7 +86,7 @@ struct Compared {
 
 impl Compared {
     /// A rule of this policy.
-    fn of(rule: &Rule, policy: &Policy) -> Self {
+    fn from_rule(rule: &Rule, policy: &Policy) -> Self {
         Self { matcher: Matcher::new(rule), denies: policy.denies() }
     }
 }
@@ -113,7 +114,7 @@ fn covers(hiding: &Compared, hidden: &Compared) -> bool {
 /// takes more of them than it names, and one that does not takes fewer; where both do the same, entries about the
 /// spelling may still differ.
 fn covers_spellings(by: &Compared, rule: &Compared) -> bool {
-    let names_nothing = matches!(by.matcher.resource_names, Entries::Any(_));
+    let names_nothing = matches!(by.matcher.resource_names, FieldEntries::Any(_));
     let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();
     names_nothing
         || !rule.matcher.takes_proxied()
@@ -139,17 +140,19 @@ fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
 }
 
 /// ServiceAccounts by their users' names; of inverted entries all that there may be.
-fn as_users(accounts: &Entries<Account>) -> Entries<Text> {
+fn as_users(accounts: &FieldEntries<ServiceAccountPattern>) -> FieldEntries<TextPattern> {
     let of = |text: &str| format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{text}").into_boxed_str();
-    let user = |Account(text): &Account| match text {
-        Text::Exact(text) => Text::Exact(of(text)),
-        Text::Prefix(prefix) => Text::Prefix(of(prefix)),
+    let user = |ServiceAccountPattern(text): &ServiceAccountPattern| match text {
+        TextPattern::Exact(text) => TextPattern::Exact(of(text)),
+        TextPattern::Prefix(prefix) => TextPattern::Prefix(of(prefix)),
     };
     match accounts {
-        Entries::Only(entries) => {
+        FieldEntries::Only(entries) => {
             let entries = entries.iter().map(|entry| Entry { place: entry.place, pattern: user(&entry.pattern) });
-            Entries::Only(entries.collect())
+            FieldEntries::Only(entries.collect())
         }
-        Entries::Any(_) | Entries::AllBut(_) => Entries::Only(vec![Entry { place: 0, pattern: Text::Prefix(of("")) }]),
+        FieldEntries::Any(_) | FieldEntries::AllBut(_) => {
+            FieldEntries::Only(vec![Entry { place: 0, pattern: TextPattern::Prefix(of("")) }])
+        }
     }
 }

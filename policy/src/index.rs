@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
-use crate::entries::Entries;
+use crate::entries::FieldEntries;
 use crate::names::{Name, is_of_spelling};
-use crate::pattern::{Account, Resource, Text, Word};
+use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 use crate::policy::Mode;
 use crate::rule::Matcher;
 
@@ -24,7 +24,7 @@ type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 
 /// The rules, by what they name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct RuleIndex {
     /// The rules of policies that act.
     enforced: Vec<u64>,
     /// Those of policies that deny.
@@ -43,19 +43,19 @@ pub(crate) struct Index {
 
 /// The first rules that match, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct First {
+pub(crate) struct FirstRules {
     /// Of the policies that act.
     pub(crate) enforced: Option<usize>,
     /// Of those that are only told, if it stands before.
     pub(crate) audited: Option<usize>,
 }
 
-impl Index {
+impl RuleIndex {
     /// Of rules in their order, with the mode of their policy, and whether it denies.
     pub(crate) fn new(rules: &[(Matcher, Mode, bool)]) -> Self {
         let mut index = Self::default();
         for (number, (rule, mode, denies)) in rules.iter().enumerate() {
-            let rule_bit = Bit::of(number);
+            let rule_bit = Bit::for_rule(number);
             for (bits, is_one) in [(&mut index.enforced, *mode == Mode::Enforce), (&mut index.denying, *denies)] {
                 bits.resize(rule_bit.block + 1, 0);
                 if is_one {
@@ -64,7 +64,7 @@ impl Index {
             }
             index.verbs.add(&rule.verbs, rule_bit, |Word(word)| (word, Extent::Whole));
             index.users.add(&rule.users, rule_bit, extent);
-            index.service_accounts.add(&rule.service_accounts, rule_bit, |Account(text)| extent(text));
+            index.service_accounts.add(&rule.service_accounts, rule_bit, |ServiceAccountPattern(text)| extent(text));
             index.user_groups.add(&rule.user_groups, rule_bit, extent);
             index.user_agents.add(&rule.user_agents, rule_bit, extent);
             index.api_groups.add(&rule.api_groups, rule_bit, |Word(word)| (word, Extent::Whole));
@@ -77,22 +77,24 @@ impl Index {
     }
 
     /// The first rules that match a request.
-    pub(crate) fn first(&self, asked: &DispatchAttributes<'_>) -> First {
-        let verb = self.verbs.asked([asked.verb]);
-        let user = self.users.asked([asked.user]);
-        let account = asked.service_account().map(|account| self.service_accounts.asked([account]));
-        let groups = self.user_groups.asked(asked.groups.iter().map(String::as_str));
-        let agent = self.user_agents.asked([asked.user_agent]);
+    pub(crate) fn first(&self, asked: &DispatchAttributes<'_>) -> FirstRules {
+        let verb = self.verbs.match_values([asked.verb]);
+        let user = self.users.match_values([asked.user]);
+        let account = asked.service_account().map(|account| self.service_accounts.match_values([account]));
+        let groups = self.user_groups.match_values(asked.groups.iter().map(String::as_str));
+        let agent = self.user_agents.match_values([asked.user_agent]);
         let (target, name) = match &asked.target {
             DispatchTarget::Resource(resource) => {
                 let target = [
-                    self.api_groups.asked([resource.group]),
-                    self.resources.asked(resource.resource, resource.subresource),
-                    self.namespaces.asked([resource.namespace]),
+                    self.api_groups.match_values([resource.group]),
+                    self.resources.match_resource(resource.resource, resource.subresource),
+                    self.namespaces.match_values([resource.namespace]),
                 ];
-                (SmallVec::<[Asked<'_>; 3]>::from(target), Some(self.asked_name(Name::of(resource))))
+                (SmallVec::<[FieldMatches<'_>; 3]>::from(target), Some(self.asked_name(Name::from_resource(resource))))
             }
-            DispatchTarget::NonResource(path) => (SmallVec::from_iter([self.non_resource_urls.asked([&**path])]), None),
+            DispatchTarget::NonResource(path) => {
+                (SmallVec::from_iter([self.non_resource_urls.match_values([&**path])]), None)
+            }
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
@@ -101,7 +103,7 @@ impl Index {
             let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
             if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
         };
-        let mut first = First::default();
+        let mut first = FirstRules::default();
         for (block, enforced) in self.enforced.iter().enumerate() {
             let left = matching(block);
             let (acting, told) = (left & enforced, left & !enforced);
@@ -119,11 +121,11 @@ impl Index {
     /// What rules say of a request with this name.
     fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
         let Some(own) = name.own else {
-            return AskedName { wide: self.resource_names.asked([name.written]), narrow: None };
+            return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
-        let wide = self.resource_names.asked([name.written, own]);
+        let wide = self.resource_names.match_values([name.written, own]);
         // What is written whole has a colon; of beginnings the object's own name has to have them, too.
-        let mut narrow = self.resource_names.asked([]);
+        let mut narrow = self.resource_names.match_values([]);
         let is_meant = |text: &str| is_of_spelling(text) || own.starts_with(text);
         narrow.hits.extend(self.resource_names.hits(name.written, is_meant));
         AskedName { wide, narrow: Some((narrow, &self.denying[..])) }
@@ -143,7 +145,7 @@ struct Bit {
 }
 
 impl Bit {
-    fn of(rule: usize) -> Self {
+    fn for_rule(rule: usize) -> Self {
         Self { block: rule / BLOCK, mask: 1 << (rule % BLOCK) }
     }
 }
@@ -198,19 +200,19 @@ enum Extent {
     Beginning,
 }
 
-fn extent(text: &Text) -> (&str, Extent) {
+fn extent(text: &TextPattern) -> (&str, Extent) {
     match text {
-        Text::Exact(text) => (text, Extent::Whole),
-        Text::Prefix(prefix) => (prefix, Extent::Beginning),
+        TextPattern::Exact(text) => (text, Extent::Whole),
+        TextPattern::Prefix(prefix) => (prefix, Extent::Beginning),
     }
 }
 
 /// A field's entries: what names it, and what the rules do that accept all but what they name.
-fn mentions<P>(entries: &Entries<P>) -> (bool, impl Iterator<Item = (&P, Mention)>) {
+fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Mention)>) {
     let (by_default, entries, mention) = match entries {
-        Entries::Any(_) => (true, &[][..], Mention::Only),
-        Entries::Only(entries) => (false, &entries[..], Mention::Only),
-        Entries::AllBut(entries) => (true, &entries[..], Mention::But),
+        FieldEntries::Any(_) => (true, &[][..], Mention::Only),
+        FieldEntries::Only(entries) => (false, &entries[..], Mention::Only),
+        FieldEntries::AllBut(entries) => (true, &entries[..], Mention::But),
     };
     (by_default, entries.iter().map(move |entry| (&entry.pattern, mention)))
 }
@@ -239,7 +241,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn add<P>(&mut self, entries: &Entries<P>, rule: Bit, text_of: impl Fn(&P) -> (&str, Extent)) {
+    fn add<P>(&mut self, entries: &FieldEntries<P>, rule: Bit, text_of: impl Fn(&P) -> (&str, Extent)) {
         let (accepts, mentioned) = mentions(entries);
         self.by_default.add(rule, accepts);
         for (pattern, mention) in mentioned {
@@ -258,12 +260,12 @@ impl Texts {
     }
 
     /// What rules say of a request with these values.
-    fn asked<'a, 'b>(&'a self, values: impl IntoIterator<Item = &'b str>) -> Asked<'a> {
+    fn match_values<'a, 'b>(&'a self, values: impl IntoIterator<Item = &'b str>) -> FieldMatches<'a> {
         let mut hits = Hits::new();
         for value in values {
             hits.extend(self.hits(value, |_| true));
         }
-        Asked { by_default: &self.by_default, hits }
+        FieldMatches { by_default: &self.by_default, hits }
     }
 
     /// What a value is named by: by itself, and by what it begins with, as far as these texts are meant.
@@ -287,7 +289,7 @@ struct Resources {
 }
 
 impl Resources {
-    fn add(&mut self, entries: &Entries<Resource>, rule: Bit) {
+    fn add(&mut self, entries: &FieldEntries<ResourcePattern>, rule: Bit) {
         let (accepts, mentioned) = mentions(entries);
         self.by_default.add(rule, accepts);
         for (pattern, mention) in mentioned {
@@ -299,20 +301,20 @@ impl Resources {
         }
     }
 
-    fn asked(&self, resource: &str, subresource: &str) -> Asked<'_> {
+    fn match_resource(&self, resource: &str, subresource: &str) -> FieldMatches<'_> {
         let named = self.named.get(resource).and_then(|subresources| subresources.get(subresource));
         let hits = named.into_iter().chain(self.of_all.get(subresource)).collect();
-        Asked { by_default: &self.by_default, hits }
+        FieldMatches { by_default: &self.by_default, hits }
     }
 }
 
 /// What the rules say of a request in one field.
-struct Asked<'a> {
+struct FieldMatches<'a> {
     by_default: &'a ByDefault,
     hits: Hits<'a>,
 }
 
-impl Asked<'_> {
+impl FieldMatches<'_> {
     /// The rules of a block that accept the request.
     fn block(&self, block: usize) -> u64 {
         let MentionedIn { only, but, .. } = self.in_block(block);
@@ -334,9 +336,9 @@ impl Asked<'_> {
 /// What the rules say of a request in the field of names, of which it may have several spellings.
 struct AskedName<'a> {
     /// By all spellings.
-    wide: Asked<'a>,
+    wide: FieldMatches<'a>,
     /// By what is surely meant where there are several, and the rules of policies that deny.
-    narrow: Option<(Asked<'a>, &'a [u64])>,
+    narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 
 impl AskedName<'_> {

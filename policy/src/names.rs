@@ -13,7 +13,7 @@
 use tributary_apimachinery::RequestedResource;
 use tributary_apimachinery::request_info::requested_resource::proxied_name;
 
-use crate::pattern::{Pattern, Text};
+use crate::pattern::{Pattern, TextPattern};
 
 /// What stands in an entry that is about the path's own spelling.
 const COLON: char = ':';
@@ -35,7 +35,7 @@ pub(crate) struct Name<'a> {
 
 impl<'a> Name<'a> {
     /// That of a request.
-    pub(crate) fn of(resource: &RequestedResource<'a>) -> Self {
+    pub(crate) fn from_resource(resource: &RequestedResource<'a>) -> Self {
         let written = resource.name;
         let is_proxied =
             resource.subresource == PROXY && resource.group.is_empty() && PROXIED.contains(&resource.resource);
@@ -44,13 +44,13 @@ impl<'a> Name<'a> {
     }
 
     /// Whether an entry matches some spelling.
-    pub(crate) fn is_wide(self, entry: &Text) -> bool {
+    pub(crate) fn is_wide(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) || self.own.is_some_and(|own| entry.matches(own))
     }
 
     /// Whether an entry matches as the path has it, and the object's own name unless it is about the spelling: `http*`
     /// is not about `http:web:80`.
-    pub(crate) fn is_narrow(self, entry: &Text) -> bool {
+    pub(crate) fn is_narrow(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) && self.own.is_none_or(|own| is_of_spelling(entry.text()) || entry.matches(own))
     }
 }
@@ -84,7 +84,11 @@ mod tests {
             ("rbac.authorization.k8s.io", "clusterroles", "", "system:node", None),
         ] {
             let asked = RequestedResource { group, resource, subresource, namespace: "n", name: written };
-            assert_eq!(Name::of(&asked), Name { written, own }, "{group}/{resource}/{subresource} {written}");
+            assert_eq!(
+                Name::from_resource(&asked),
+                Name { written, own },
+                "{group}/{resource}/{subresource} {written}"
+            );
         }
     }
 
@@ -100,12 +104,12 @@ mod tests {
             ("web:80", false, false),
             ("other", false, false),
         ] {
-            let entry = Text::parse(entry);
+            let entry = TextPattern::parse(entry);
             assert_eq!((name.is_wide(&entry), name.is_narrow(&entry)), (wide, narrow), "{entry:?}");
         }
         let name = Name { written: "web:80", own: Some("web") };
-        assert!(name.is_narrow(&Text::parse("we*")) && !name.is_narrow(&Text::parse("web")));
+        assert!(name.is_narrow(&TextPattern::parse("we*")) && !name.is_narrow(&TextPattern::parse("web")));
         let plain = Name { written: "web", own: None };
-        assert!(plain.is_narrow(&Text::parse("web")) && plain.is_wide(&Text::parse("w*")));
+        assert!(plain.is_narrow(&TextPattern::parse("web")) && plain.is_wide(&TextPattern::parse("w*")));
     }
 }

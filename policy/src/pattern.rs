@@ -40,14 +40,14 @@ impl Pattern for Word {
 
 /// A text, or with `*` at its end what it begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum TextPattern {
     /// The whole text.
     Exact(Box<str>),
     /// What it begins with.
     Prefix(Box<str>),
 }
 
-impl Text {
+impl TextPattern {
     /// The text, without the `*` at its end.
     pub(crate) fn text(&self) -> &str {
         match self {
@@ -56,7 +56,7 @@ impl Text {
     }
 }
 
-impl Pattern for Text {
+impl Pattern for TextPattern {
     type Asked<'a> = &'a str;
 
     fn parse(text: &str) -> Self {
@@ -88,13 +88,13 @@ impl Pattern for Text {
 
 /// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`, as what its user's name says: `NAMESPACE:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Account(pub(crate) Text);
+pub(crate) struct ServiceAccountPattern(pub(crate) TextPattern);
 
-impl Pattern for Account {
+impl Pattern for ServiceAccountPattern {
     type Asked<'a> = &'a str;
 
     fn parse(text: &str) -> Self {
-        Self(Text::parse(&text.replacen('/', ":", 1)))
+        Self(TextPattern::parse(&text.replacen('/', ":", 1)))
     }
 
     fn matches(&self, asked: &str) -> bool {
@@ -112,14 +112,14 @@ impl Pattern for Account {
 
 /// `pods`, `pods/status` or `*/status`. A subresource is another thing than its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub(crate) struct ResourcePattern {
     /// The resource; `None` for all.
     pub(crate) resource: Option<Box<str>>,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: Box<str>,
 }
 
-impl Pattern for Resource {
+impl Pattern for ResourcePattern {
     /// The resource and the subresource.
     type Asked<'a> = (&'a str, &'a str);
 

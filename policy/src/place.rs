@@ -29,7 +29,7 @@ impl PolicyList {
 
 /// A rule, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct RulePlace {
     /// The list of its policy.
     pub list: PolicyList,
     /// The policy's place in the list.
@@ -38,7 +38,7 @@ pub struct Place {
     pub rule: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RulePlace {
     /// The path of the rule in the object that has the policies: `spec.dispatchPolicies[2].rules[0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.rules[{}]", self.list.policy_path(self.policy), self.rule)

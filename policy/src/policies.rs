@@ -2,19 +2,19 @@
 
 use crate::attributes::DispatchAttributes;
 use crate::explanation::Explanation;
-use crate::index::Index;
+use crate::index::RuleIndex;
 use crate::outcome::Outcome;
-use crate::place::{Place, PolicyList};
+use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
 /// What the policies say of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision<'a> {
+pub struct PolicyDecision<'a> {
     /// What happens.
     pub verdict: Verdict<'a>,
     /// The rule of a policy in [`Mode::Audit`] that would have taken the request if the policy acted: to be counted.
-    pub audited: Option<Place>,
+    pub audited: Option<RulePlace>,
 }
 
 /// What happens to a request.
@@ -25,7 +25,7 @@ pub enum Verdict<'a> {
     /// A rule takes it.
     Taken {
         /// The rule.
-        place: Place,
+        place: RulePlace,
         /// What its policy gives.
         outcome: &'a Outcome,
     },
@@ -43,8 +43,8 @@ pub struct DispatchPolicies {
     /// The list that has the policies.
     list: PolicyList,
     /// The places of all rules, in order.
-    places: Vec<Place>,
-    index: Index,
+    places: Vec<RulePlace>,
+    index: RuleIndex,
     /// Whether a policy acts.
     is_governed: bool,
 }
@@ -66,12 +66,12 @@ impl DispatchPolicies {
         let mut rules = Vec::new();
         for (number, policy) in policies.iter().enumerate() {
             for (rule, written) in policy.rules.iter().enumerate() {
-                places.push(Place { list, policy: number, rule });
+                places.push(RulePlace { list, policy: number, rule });
                 rules.push((Matcher::new(written), policy.mode, policy.denies()));
             }
         }
         let is_governed = policies.iter().any(|policy| policy.mode == Mode::Enforce);
-        Self { index: Index::new(&rules), policies, list, places, is_governed }
+        Self { index: RuleIndex::new(&rules), policies, list, places, is_governed }
     }
 
     /// The policies as they were given.
@@ -85,7 +85,7 @@ impl DispatchPolicies {
     }
 
     /// What the policies say of a request.
-    pub fn decide(&self, asked: &DispatchAttributes<'_>) -> Decision<'_> {
+    pub fn decide(&self, asked: &DispatchAttributes<'_>) -> PolicyDecision<'_> {
         let first = self.index.first(asked);
         let audited = first.audited.map(|rule| self.places[rule]);
         let verdict = match first.enforced.map(|rule| self.places[rule]) {
@@ -93,7 +93,7 @@ impl DispatchPolicies {
             None if self.is_governed && self.list == PolicyList::Dispatch => Verdict::Unmatched,
             None => Verdict::Ungoverned,
         };
-        Decision { verdict, audited }
+        PolicyDecision { verdict, audited }
     }
 
     /// Rule by rule why a request is decided upon as it is: for people. Costs a comparison with each entry.

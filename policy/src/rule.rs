@@ -1,10 +1,10 @@
 //! A rule as it is written, and what it accepts.
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
-use crate::entries::{Empty, Entries};
-use crate::explanation::{Field, FieldVerdict, Reason, RuleVerdict};
+use crate::entries::{Empty, FieldEntries};
+use crate::explanation::{FieldVerdict, Reason, RuleField, RuleVerdict};
 use crate::names::{Name, PROXIED, PROXY};
-use crate::pattern::{Account, Resource, Text, Word};
+use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 
 /// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about
 /// resources and `non_resource_urls` those that are about its kind.
@@ -42,18 +42,18 @@ pub struct Rule {
 
 impl Rule {
     /// The entries of a field.
-    pub fn entries(&self, field: Field) -> &[String] {
+    pub fn entries(&self, field: RuleField) -> &[String] {
         match field {
-            Field::Verbs => &self.verbs,
-            Field::ApiGroups => &self.api_groups,
-            Field::Resources => &self.resources,
-            Field::ResourceNames => &self.resource_names,
-            Field::Namespaces => &self.namespaces,
-            Field::Users => &self.users,
-            Field::ServiceAccounts => &self.service_accounts,
-            Field::UserGroups => &self.user_groups,
-            Field::NonResourceUrls => &self.non_resource_urls,
-            Field::UserAgents => &self.user_agents,
+            RuleField::Verbs => &self.verbs,
+            RuleField::ApiGroups => &self.api_groups,
+            RuleField::Resources => &self.resources,
+            RuleField::ResourceNames => &self.resource_names,
+            RuleField::Namespaces => &self.namespaces,
+            RuleField::Users => &self.users,
+            RuleField::ServiceAccounts => &self.service_accounts,
+            RuleField::UserGroups => &self.user_groups,
+            RuleField::NonResourceUrls => &self.non_resource_urls,
+            RuleField::UserAgents => &self.user_agents,
         }
     }
 }
@@ -61,16 +61,16 @@ impl Rule {
 /// What a rule accepts, field by field.
 #[derive(Clone, Debug)]
 pub(crate) struct Matcher {
-    pub(crate) verbs: Entries<Word>,
-    pub(crate) users: Entries<Text>,
-    pub(crate) service_accounts: Entries<Account>,
-    pub(crate) user_groups: Entries<Text>,
-    pub(crate) user_agents: Entries<Text>,
-    pub(crate) api_groups: Entries<Word>,
-    pub(crate) resources: Entries<Resource>,
-    pub(crate) resource_names: Entries<Text>,
-    pub(crate) namespaces: Entries<Text>,
-    pub(crate) non_resource_urls: Entries<Text>,
+    pub(crate) verbs: FieldEntries<Word>,
+    pub(crate) users: FieldEntries<TextPattern>,
+    pub(crate) service_accounts: FieldEntries<ServiceAccountPattern>,
+    pub(crate) user_groups: FieldEntries<TextPattern>,
+    pub(crate) user_agents: FieldEntries<TextPattern>,
+    pub(crate) api_groups: FieldEntries<Word>,
+    pub(crate) resources: FieldEntries<ResourcePattern>,
+    pub(crate) resource_names: FieldEntries<TextPattern>,
+    pub(crate) namespaces: FieldEntries<TextPattern>,
+    pub(crate) non_resource_urls: FieldEntries<TextPattern>,
 }
 
 impl Matcher {
@@ -78,16 +78,16 @@ impl Matcher {
         // Users and ServiceAccounts together are one choice, and only both empty are everybody.
         let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
         Self {
-            verbs: Entries::parse(&rule.verbs, Empty::Nothing),
-            users: Entries::parse(&rule.users, no_users),
-            service_accounts: Entries::parse(&rule.service_accounts, Empty::Nothing),
-            user_groups: Entries::parse(&rule.user_groups, Empty::Any),
-            user_agents: Entries::parse(&rule.user_agents, Empty::Any),
-            api_groups: Entries::parse(&rule.api_groups, Empty::Nothing),
-            resources: Entries::parse(&rule.resources, Empty::Nothing),
-            resource_names: Entries::parse(&rule.resource_names, Empty::Any),
-            namespaces: Entries::parse(&rule.namespaces, Empty::Any),
-            non_resource_urls: Entries::parse(&rule.non_resource_urls, Empty::Nothing),
+            verbs: FieldEntries::parse(&rule.verbs, Empty::Nothing),
+            users: FieldEntries::parse(&rule.users, no_users),
+            service_accounts: FieldEntries::parse(&rule.service_accounts, Empty::Nothing),
+            user_groups: FieldEntries::parse(&rule.user_groups, Empty::Any),
+            user_agents: FieldEntries::parse(&rule.user_agents, Empty::Any),
+            api_groups: FieldEntries::parse(&rule.api_groups, Empty::Nothing),
+            resources: FieldEntries::parse(&rule.resources, Empty::Nothing),
+            resource_names: FieldEntries::parse(&rule.resource_names, Empty::Any),
+            namespaces: FieldEntries::parse(&rule.namespaces, Empty::Any),
+            non_resource_urls: FieldEntries::parse(&rule.non_resource_urls, Empty::Nothing),
         }
     }
 
@@ -113,30 +113,36 @@ impl Matcher {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
-        let mut fields = vec![FieldVerdict { field: Field::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
+        let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
         // One of the two is enough, and is what is shown.
         fields.push(match account.accepts() && !user.accepts() {
-            true => FieldVerdict { field: Field::ServiceAccounts, reason: account },
-            false => FieldVerdict { field: Field::Users, reason: user },
+            true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
+            false => FieldVerdict { field: RuleField::Users, reason: user },
         });
         let groups = asked.groups.iter().map(String::as_str);
-        fields.push(FieldVerdict { field: Field::UserGroups, reason: self.user_groups.verdict(groups) });
-        fields.push(FieldVerdict { field: Field::UserAgents, reason: self.user_agents.verdict(one(asked.user_agent)) });
+        fields.push(FieldVerdict { field: RuleField::UserGroups, reason: self.user_groups.verdict(groups) });
+        fields.push(FieldVerdict {
+            field: RuleField::UserAgents,
+            reason: self.user_agents.verdict(one(asked.user_agent)),
+        });
         match &asked.target {
             DispatchTarget::Resource(resource) => {
                 let asked_resource = (resource.resource, resource.subresource);
                 fields.extend(
                     [
-                        (Field::ApiGroups, self.api_groups.verdict(one(resource.group))),
-                        (Field::Resources, self.resources.verdict(one(asked_resource))),
-                        (Field::ResourceNames, self.resource_names.verdict_of_name(Name::of(resource), denies)),
-                        (Field::Namespaces, self.namespaces.verdict(one(resource.namespace))),
+                        (RuleField::ApiGroups, self.api_groups.verdict(one(resource.group))),
+                        (RuleField::Resources, self.resources.verdict(one(asked_resource))),
+                        (
+                            RuleField::ResourceNames,
+                            self.resource_names.verdict_of_name(Name::from_resource(resource), denies),
+                        ),
+                        (RuleField::Namespaces, self.namespaces.verdict(one(resource.namespace))),
                     ]
                     .map(|(field, reason)| FieldVerdict { field, reason }),
                 );
             }
             DispatchTarget::NonResource(path) => fields.push(FieldVerdict {
-                field: Field::NonResourceUrls,
+                field: RuleField::NonResourceUrls,
                 reason: self.non_resource_urls.verdict(one(path.as_ref())),
             }),
         }

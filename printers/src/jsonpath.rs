@@ -160,7 +160,7 @@ impl<'a> JsonPathParser<'a> {
     }
 
     /// Takes `length` bytes off the text.
-    fn take(&mut self, length: usize) -> &'a str {
+    fn take_bytes(&mut self, length: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(length);
         self.rest = rest;
         taken
@@ -181,13 +181,13 @@ impl<'a> JsonPathParser<'a> {
                 name.push(character);
             }
         }
-        self.take(length);
+        self.take_bytes(length);
         if name == "*" { JsonPathNode::Wildcard } else { JsonPathNode::Field(name) }
     }
 
     fn word(&mut self) -> JsonPathNode {
         let length = self.rest.find(ends_name).unwrap_or(self.rest.len());
-        match self.take(length) {
+        match self.take_bytes(length) {
             "true" => JsonPathNode::Literal(Value::Bool(true)),
             "false" => JsonPathNode::Literal(Value::Bool(false)),
             _ => JsonPathNode::Identifier,
@@ -197,7 +197,7 @@ impl<'a> JsonPathParser<'a> {
     fn number(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let signs = usize::from(self.rest.starts_with(['+', '-']));
         let digits = self.rest[signs..].find(|c: char| c != '.' && !c.is_ascii_digit());
-        let text = self.take(digits.map_or(self.rest.len(), |digits| signs + digits));
+        let text = self.take_bytes(digits.map_or(self.rest.len(), |digits| signs + digits));
         let number = match text.parse::<i64>() {
             Ok(integer) => Some(integer.into()),
             Err(_) => text.parse().ok().and_then(serde_json::Number::from_f64),
@@ -212,7 +212,7 @@ impl<'a> JsonPathParser<'a> {
         let mut characters = self.rest.char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
             if character == quote {
-                self.take(at + 1);
+                self.take_bytes(at + 1);
                 return Ok(JsonPathNode::Literal(Value::String(text)));
             }
             match character {
@@ -233,7 +233,7 @@ impl<'a> JsonPathParser<'a> {
     fn brackets(&mut self, nodes: &mut Vec<JsonPathNode>) -> Result<(), JsonPathError> {
         let end = self.rest.find([']', '\n']).filter(|&end| self.rest[end..].starts_with(']'));
         let end = end.ok_or(JsonPathError::Unterminated("array"))?;
-        let text = &self.take(end + 1)[1..end];
+        let text = &self.take_bytes(end + 1)[1..end];
         if text.contains(',') {
             let lists =
                 text.split(',').map(|part| JsonPathParser { rest: &format!("[{}]", part.trim_matches(' ')) }.nodes());
@@ -253,7 +253,7 @@ impl<'a> JsonPathParser<'a> {
     /// The filter whose `[?(` has been taken.
     fn filter(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let unterminated = JsonPathError::Unterminated("filter");
-        let text = self.take(filter_end(self.rest).ok_or(unterminated.clone())?);
+        let text = self.take_bytes(filter_end(self.rest).ok_or(unterminated.clone())?);
         self.rest = self.rest.strip_prefix(")]").ok_or(unterminated)?;
         let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
         let comparison = text.find(is_operator).filter(|&start| start > 0).and_then(|start| {

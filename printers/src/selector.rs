@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use crate::value::{Joined, Labels, List, Text};
+use crate::value::{JoinedTexts, Labels, ListValue, TextValue};
 
 /// A `metav1.LabelSelector`.
 #[derive(Debug, Default, Deserialize)]
@@ -12,7 +12,7 @@ use crate::value::{Joined, Labels, List, Text};
 pub(crate) struct StructuredLabelSelector<'a> {
     #[serde(borrow)]
     pub(crate) match_labels: Labels<'a>,
-    pub(crate) match_expressions: List<Requirement<'a>>,
+    pub(crate) match_expressions: ListValue<Requirement<'a>>,
 }
 
 /// One of a selector's `matchExpressions`.
@@ -20,9 +20,9 @@ pub(crate) struct StructuredLabelSelector<'a> {
 #[serde(default)]
 pub(crate) struct Requirement<'a> {
     #[serde(borrow)]
-    pub(crate) key: Text<'a>,
-    pub(crate) operator: Text<'a>,
-    pub(crate) values: List<Text<'a>>,
+    pub(crate) key: TextValue<'a>,
+    pub(crate) operator: TextValue<'a>,
+    pub(crate) values: ListValue<TextValue<'a>>,
 }
 
 /// Labels as `a=b,c=d`, or `<none>`.
@@ -57,8 +57,8 @@ pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> O
         values.sort_unstable();
         values.dedup();
         let text = match (&*requirement.operator, values.is_empty()) {
-            ("In", false) => format!("{key} in ({})", Joined(",", values)),
-            ("NotIn", false) => format!("{key} notin ({})", Joined(",", values)),
+            ("In", false) => format!("{key} in ({})", JoinedTexts(",", values)),
+            ("NotIn", false) => format!("{key} notin ({})", JoinedTexts(",", values)),
             ("Exists", true) => key.to_owned(),
             ("DoesNotExist", true) => format!("!{key}"),
             _ => return None,
@@ -66,7 +66,7 @@ pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> O
         parts.push((key, text));
     }
     parts.sort_by_key(|(key, _)| *key);
-    Some(Joined(",", parts.iter().map(|(_, text)| text)).to_string())
+    Some(JoinedTexts(",", parts.iter().map(|(_, text)| text)).to_string())
 }
 
 /// A selector as `metav1.FormatLabelSelector` writes it: `<none>` for an empty one, `<error>` for an invalid one.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
 use crate::duration::HumanDuration;
-use crate::value::Text;
+use crate::value::TextValue;
 
 /// A `metav1.Time` or `metav1.MicroTime`; `None` for `null`, the empty text and Go's zero time, which all mean unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ impl Time {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&Text::deserialize(deserializer)?).map_err(D::Error::custom)
+        Self::parse(&TextValue::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 

@@ -12,9 +12,9 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 /// A string, borrowed where it has no escapes. `null` is the empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+pub(crate) struct TextValue<'a>(pub(crate) Cow<'a, str>);
 
-impl Deref for Text<'_> {
+impl Deref for TextValue<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -22,7 +22,7 @@ impl Deref for Text<'_> {
     }
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for TextValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -31,26 +31,26 @@ impl fmt::Display for Text<'_> {
 struct TextVisitor<'a>(PhantomData<&'a ()>);
 
 impl<'de: 'a, 'a> Visitor<'de> for TextVisitor<'a> {
-    type Value = Text<'a>;
+    type Value = TextValue<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
     }
 
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'a>, E> {
-        Ok(Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<TextValue<'a>, E> {
+        Ok(TextValue(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Text<'a>, E> {
-        Ok(Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E: Error>(self, text: &str) -> Result<TextValue<'a>, E> {
+        Ok(TextValue(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Text<'a>, E> {
-        Ok(Text::default())
+    fn visit_unit<E: Error>(self) -> Result<TextValue<'a>, E> {
+        Ok(TextValue::default())
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for TextValue<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TextVisitor(PhantomData))
     }
@@ -58,7 +58,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 /// A string or a whole number, as ports, percentages and quantities may be; printed as the text that it is.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TextOrNumber<'a>(Text<'a>);
+pub(crate) struct TextOrNumber<'a>(TextValue<'a>);
 
 impl fmt::Display for TextOrNumber<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,15 +116,15 @@ impl fmt::Display for Quantity<'_> {
 
 /// A list; `null` is the empty list.
 #[derive(Debug, Clone)]
-pub(crate) struct List<T>(Vec<T>);
+pub(crate) struct ListValue<T>(Vec<T>);
 
-impl<T> Default for List<T> {
+impl<T> Default for ListValue<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Deref for List<T> {
+impl<T> Deref for ListValue<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -132,7 +132,7 @@ impl<T> Deref for List<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ListValue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Option::<Vec<T>>::deserialize(deserializer).map(|list| Self(list.unwrap_or_default()))
     }
@@ -140,10 +140,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
 
 /// A map in the order of its keys; `null` is the empty map.
 #[derive(Debug, Clone)]
-pub(crate) struct Map<'a, V>(BTreeMap<Text<'a>, V>);
+pub(crate) struct Map<'a, V>(BTreeMap<TextValue<'a>, V>);
 
 /// Labels, annotations and label selectors of the simple form.
-pub(crate) type Labels<'a> = Map<'a, Text<'a>>;
+pub(crate) type Labels<'a> = Map<'a, TextValue<'a>>;
 
 impl<V> Default for Map<'_, V> {
     fn default() -> Self {
@@ -201,9 +201,9 @@ macro_rules! parts {
 pub(crate) use parts;
 
 /// Texts or other things with a separator between them.
-pub(crate) struct Joined<'a, I>(pub(crate) &'a str, pub(crate) I);
+pub(crate) struct JoinedTexts<'a, I>(pub(crate) &'a str, pub(crate) I);
 
-impl<I> fmt::Display for Joined<'_, I>
+impl<I> fmt::Display for JoinedTexts<'_, I>
 where
     I: IntoIterator + Clone,
     I::Item: fmt::Display,
@@ -221,7 +221,7 @@ where
 
 /// The first items of a list with commas between them, then how many more there are.
 pub(crate) fn first_and_more<T: fmt::Display>(items: &[T], limit: usize, separator: &str, empty: &str) -> String {
-    let shown = Joined(separator, items.iter().take(limit)).to_string();
+    let shown = JoinedTexts(separator, items.iter().take(limit)).to_string();
     if items.len() > limit {
         format!("{shown} + {} more...", items.len() - limit)
     } else if shown.is_empty() {
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn null_is_empty_and_escapes_are_resolved() {
-        assert_eq!(&*serde_json::from_str::<Text<'_>>("null").unwrap(), "");
-        assert_eq!(&*serde_json::from_str::<Text<'_>>(r#""a\nb""#).unwrap(), "a\nb");
-        assert!(matches!(serde_json::from_str::<Text<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));
-        assert!(serde_json::from_str::<Text<'_>>("1").is_err());
-        assert!(serde_json::from_str::<List<Text<'_>>>("null").unwrap().is_empty());
+        assert_eq!(&*serde_json::from_str::<TextValue<'_>>("null").unwrap(), "");
+        assert_eq!(&*serde_json::from_str::<TextValue<'_>>(r#""a\nb""#).unwrap(), "a\nb");
+        assert!(matches!(serde_json::from_str::<TextValue<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));
+        assert!(serde_json::from_str::<TextValue<'_>>("1").is_err());
+        assert!(serde_json::from_str::<ListValue<TextValue<'_>>>("null").unwrap().is_empty());
         assert_eq!(serde_json::from_str::<Labels<'_>>("null").unwrap().len(), 0);
         assert_eq!(serde_json::from_str::<TextOrNumber<'_>>("25").unwrap().to_string(), "25");
         assert_eq!(serde_json::from_str::<TextOrNumber<'_>>("\"25%\"").unwrap().to_string(), "25%");

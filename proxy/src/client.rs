@@ -12,7 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
-use crate::cluster_uid::{Changes, ClusterUid, KnownCluster, Successor, UidMatch};
+use crate::cluster_uid::{ClusterChanges, ClusterUid, KnownCluster, Successor, UidMatch};
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
@@ -321,7 +321,7 @@ impl ClusterClient {
     }
 
     /// Notified when another cluster answers at the member's addresses.
-    pub fn cluster_changes(&self) -> Option<Changes> {
+    pub fn cluster_changes(&self) -> Option<ClusterChanges> {
         self.member.known.as_ref().map(|known| known.changes())
     }
 
@@ -462,7 +462,7 @@ impl ClusterClient {
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    pub async fn ask(
+    pub async fn send_question(
         &self,
         mut request: Request<Body>,
         identity: RequestIdentity,
@@ -618,16 +618,16 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        two.answered();
+        two.note_answer();
         one.observer.unreachable("refused".to_owned());
         settled().await;
         assert!(!is_lost());
-        one.answered();
+        one.note_answer();
         two.observer.unreachable("refused".to_owned());
         one.observer.unreachable("refused".to_owned());
         settled().await;
         assert!(is_lost(), "nothing is left");
-        one.answered();
+        one.note_answer();
         settled().await;
         assert!(!is_lost());
     }
@@ -644,7 +644,7 @@ mod tests {
         let all = endpoints.all();
         let say = |ready: [bool; 2]| {
             for (endpoint, ready) in all.iter().zip(ready) {
-                endpoint.answered();
+                endpoint.note_answer();
                 endpoint.ready(ready);
                 endpoints.note_ready(&client.member.observer);
             }

@@ -49,10 +49,10 @@ pub enum UidMatch {
 
 /// The cluster that a client knows; shared by all connections of the client.
 #[derive(Debug, Default)]
-pub(crate) struct KnownCluster(watch::Sender<Known>);
+pub(crate) struct KnownCluster(watch::Sender<UidState>);
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct UidState {
     /// Whether connections ask for the uid. A client does not until its caller wants it.
     is_asked: bool,
     /// Whether every connection is refused: the name is about to mean another cluster.
@@ -72,7 +72,7 @@ impl KnownCluster {
     pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
         self.0.send_modify(|known| {
             let generation = known.generation;
-            *known = Known { is_asked: true, uid, generation, ..Known::default() };
+            *known = UidState { is_asked: true, uid, generation, ..UidState::default() };
         });
     }
 
@@ -159,16 +159,16 @@ impl KnownCluster {
     }
 
     /// Notified when another cluster answers at the addresses.
-    pub(crate) fn changes(&self) -> Changes {
-        Changes(self.0.subscribe())
+    pub(crate) fn changes(&self) -> ClusterChanges {
+        ClusterChanges(self.0.subscribe())
     }
 }
 
 /// Notified when another cluster answers at a client's addresses.
 #[derive(Debug)]
-pub struct Changes(watch::Receiver<Known>);
+pub struct ClusterChanges(watch::Receiver<UidState>);
 
-impl Changes {
+impl ClusterChanges {
     /// Waits until another cluster answers at the addresses. Pends for ever once the client is gone. Cancel: nothing is
     /// lost.
     pub async fn succeeded(&mut self) {

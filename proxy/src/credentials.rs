@@ -322,7 +322,7 @@ impl UserCredentials {
         last.error = fetched.as_ref().err().cloned();
         let fetched = fetched?;
         if why == Why::Rejected && fetched.run.is_some() && current.as_ref().map(|old| old.run) != Some(fetched.run) {
-            last.rejections.note(self.retry_interval);
+            last.rejections.add_rejection(self.retry_interval);
         }
         if current.is_some_and(|old| !old.is_same(&fetched)) {
             self.note_renewal();
@@ -361,10 +361,10 @@ impl UserCredentials {
                 let given = plugin.credentials(old.and_then(|old| old.run)).await?;
                 Ok(match old {
                     Some(old) if old.run == Some(given.run) => old.clone(),
-                    _ => Arc::new(self.given(&given)),
+                    _ => Arc::new(self.apply_plugin_output(&given)),
                 })
             }
-            CredentialSource::Provider(layer) => match ask(layer).await {
+            CredentialSource::Provider(layer) => match fetch_authorization(layer).await {
                 Ok(header) => Ok(own(header, version, Some(PROVIDER_INTERVAL))),
                 Err(error) => Err(format!("the auth-provider gave no token: {error}")),
             },
@@ -372,7 +372,7 @@ impl UserCredentials {
     }
 
     /// What a plugin gave, on earlier connections if they show the same certificate.
-    fn given(&self, given: &PluginCredentials) -> Current {
+    fn apply_plugin_output(&self, given: &PluginCredentials) -> Current {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (shown, version) = self.shown();
         let same = shown == certificate && !certificate.is_in_files();
@@ -393,10 +393,11 @@ async fn source(
     config: &kube::Config,
     tuning: &CredentialTuning,
 ) -> Result<(CredentialSource, Option<Option<HeaderValue>>), String> {
-    Ok(match Chosen::of(&config.auth_info) {
+    Ok(match Chosen::from_user(&config.auth_info) {
         Chosen::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
         Chosen::Password => {
-            let header = ask(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
+            let header =
+                fetch_authorization(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
             (CredentialSource::Static, Some(header))
         }
         Chosen::Token(token) => {
@@ -439,7 +440,7 @@ fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     Ok(BoxCloneSyncService::new(layer.layer(hand_back)))
 }
 
-async fn ask(layer: &AuthLayer) -> Result<Option<HeaderValue>, BoxError> {
+async fn fetch_authorization(layer: &AuthLayer) -> Result<Option<HeaderValue>, BoxError> {
     let request = Request::new(kube::client::Body::empty());
     layer.clone().oneshot(request).await.map(Response::into_body)
 }

@@ -62,12 +62,12 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The endpoints in the order of the configuration; at least one.
-type List = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
+type EndpointList = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
 
 /// All addresses of one member.
 pub(crate) struct Endpoints {
     cluster: ClusterName,
-    all: List,
+    all: EndpointList,
     /// What is known of the member.
     member: Arc<Observer>,
     /// Whether the configuration gave several at the beginning: what is known of each is not what is known of the
@@ -284,7 +284,7 @@ impl Endpoints {
                 return begin(endpoint).await.map_err(|error| {
                     // What is wrong with one of several is not wrong with the member.
                     let mut failures = Failures::new(&self.cluster);
-                    failures.note(endpoint, error);
+                    failures.add_failure(endpoint, error);
                     failures.into_error(&self.all.load(), &self.member, false)
                 });
             }
@@ -295,19 +295,19 @@ impl Endpoints {
         while let Some((endpoint, has_another)) = candidates.next(self.turn.fetch_add(1, Ordering::Relaxed)) {
             match opened_in_time(endpoint, has_another, begin(endpoint)).await {
                 Some(Ok(opened)) => return Ok(opened),
-                Some(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
+                Some(Err(error)) if error.is_of_endpoint() => failures.add_failure(endpoint, error),
                 Some(Err(error)) => return Err(error),
                 None => candidates.postpone(endpoint),
             }
         }
         // Where others have taken their place, those are better asked than what is left.
-        let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.rest() } else { Vec::new() };
+        let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.remaining() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
             rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
         while let Some((endpoint, opened)) = tries.next().await {
             match opened {
                 Ok(opened) => return Ok(opened),
-                Err(error) => failures.note(endpoint, error),
+                Err(error) => failures.add_failure(endpoint, error),
             }
         }
         let is_chosen = matches!(wanted.destination, Destination::Chosen(_));
@@ -325,7 +325,7 @@ impl Endpoints {
         if wanted.is_gated() && !endpoint.observer.admit() {
             return Err(failures::open_breaker(&self.cluster, endpoint, count));
         }
-        let held = endpoint.hold(wanted.kind);
+        let held = endpoint.begin_request(wanted.kind);
         // It is in flight already, so that one that leaves from now on is not cut before this has ended.
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         let opened = open(Arc::clone(endpoint)).await?;

@@ -50,7 +50,10 @@ impl Exhaustion {
     ///
     /// Where the system has said nothing, a socket is tried: the resolver of names needs descriptors of its own, and
     /// does not keep what the system said of them; and connectors through a SOCKS proxy do not tell it.
-    pub(crate) fn of(error: &(dyn Error + 'static), try_socket: impl FnOnce() -> io::Result<()>) -> Option<Self> {
+    pub(crate) fn from_error(
+        error: &(dyn Error + 'static),
+        try_socket: impl FnOnce() -> io::Result<()>,
+    ) -> Option<Self> {
         let mut is_told = false;
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -170,8 +173,8 @@ mod tests {
     fn what_the_system_says_of_this_machine_is_told_from_what_it_says_of_the_other() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
-            let bare = Exhaustion::of(&error, untried);
-            assert_eq!(Exhaustion::of(&Wrapped(error), untried), bare);
+            let bare = Exhaustion::from_error(&error, untried);
+            assert_eq!(Exhaustion::from_error(&Wrapped(error), untried), bare);
             bare
         };
         for (errno, expected) in [
@@ -207,10 +210,14 @@ mod tests {
             (libc::EADDRNOTAVAIL, None),
             (libc::EAFNOSUPPORT, None),
         ] {
-            assert_eq!(Exhaustion::of(&Untold, || Err(io::Error::from_raw_os_error(errno))), expected, "{errno}");
+            assert_eq!(
+                Exhaustion::from_error(&Untold, || Err(io::Error::from_raw_os_error(errno))),
+                expected,
+                "{errno}"
+            );
         }
-        assert_eq!(Exhaustion::of(&Untold, || Ok(())), None);
-        assert_eq!(Exhaustion::of(&Untold, try_socket), None);
+        assert_eq!(Exhaustion::from_error(&Untold, || Ok(())), None);
+        assert_eq!(Exhaustion::from_error(&Untold, try_socket), None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 
 /// The owner of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Account {
+enum BucketOwner {
     /// A user, by a hash.
     User(u64),
     /// All users whom the member makes, once the bound of users is reached.
@@ -65,12 +65,12 @@ impl Clock for Elapsed {
 
 /// The buckets that are not full, each by the time at which it is full again.
 #[derive(Clone, Debug, Default)]
-struct Buckets(Arc<Mutex<HashMap<Account, Nanos>>>);
+struct Buckets(Arc<Mutex<HashMap<BucketOwner, Nanos>>>);
 
 impl StateStore for Buckets {
-    type Key = Account;
+    type Key = BucketOwner;
 
-    fn measure_and_replace<T, F, E>(&self, account: &Account, decide: F) -> Result<T, E>
+    fn measure_and_replace<T, F, E>(&self, account: &BucketOwner, decide: F) -> Result<T, E>
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
@@ -86,7 +86,7 @@ pub(crate) struct UpgradeLimiter {
     hasher: RandomState,
     buckets: Buckets,
     clock: Elapsed,
-    limiter: RateLimiter<Account, Buckets, Elapsed, NoOpMiddleware<Duration>>,
+    limiter: RateLimiter<BucketOwner, Buckets, Elapsed, NoOpMiddleware<Duration>>,
 }
 
 impl UpgradeLimiter {
@@ -112,10 +112,10 @@ impl UpgradeLimiter {
             return Ok(None);
         }
         let (name, is_members) = name_user(identity);
-        self.take(self.hasher.hash_one(name), is_members).map(Some)
+        self.acquire(self.hasher.hash_one(name), is_members).map(Some)
     }
 
-    fn take(&self, user: u64, is_members: bool) -> Result<UpgradeToken<'_>, Duration> {
+    fn acquire(&self, user: u64, is_members: bool) -> Result<UpgradeToken<'_>, Duration> {
         let account = self.account(user, is_members);
         let taken = self.limiter.check_key(&account);
         taken.map_err(|until| until.wait_time_from(self.clock.now()))?;
@@ -123,12 +123,12 @@ impl UpgradeLimiter {
     }
 
     /// Finds the account of a user: the user's own, or a shared one once the bound of users is reached.
-    fn account(&self, user: u64, is_members: bool) -> Account {
+    fn account(&self, user: u64, is_members: bool) -> BucketOwner {
         let (max, shared) = match is_members {
-            true => (MEMBERS_USERS_MAX, Account::MembersUsers),
-            false => (USERS_MAX, Account::Others),
+            true => (MEMBERS_USERS_MAX, BucketOwner::MembersUsers),
+            false => (USERS_MAX, BucketOwner::Others),
         };
-        let (own, mut buckets) = (Account::User(user), self.buckets.0.lock());
+        let (own, mut buckets) = (BucketOwner::User(user), self.buckets.0.lock());
         if buckets.len() >= max && !buckets.contains_key(&own) {
             let now = Nanos::from(self.clock.now());
             buckets.retain(|_, full_at| *full_at > now);
@@ -170,7 +170,7 @@ fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
 #[must_use]
 pub(crate) struct UpgradeToken<'a> {
     limiter: &'a UpgradeLimiter,
-    account: Account,
+    account: BucketOwner,
     is_spent: bool,
 }
 
@@ -203,7 +203,7 @@ mod tests {
 
     /// The number of upgrades that a user may ask for now, none of which is taken up.
     fn spend_all(limiter: &UpgradeLimiter, user: u64, is_members: bool) -> usize {
-        let spend = || limiter.take(user, is_members).map(|mut token| token.spend());
+        let spend = || limiter.acquire(user, is_members).map(|mut token| token.spend());
         std::iter::from_fn(|| spend().ok()).count()
     }
 
@@ -211,7 +211,7 @@ mod tests {
     async fn a_user_has_64_upgrades_at_once_and_four_a_second() {
         let limiter = UpgradeLimiter::new();
         assert_eq!(spend_all(&limiter, 1, false), BURST);
-        assert_eq!(limiter.take(1, false).err(), Some(REFILL_INTERVAL));
+        assert_eq!(limiter.acquire(1, false).err(), Some(REFILL_INTERVAL));
         assert_eq!(spend_all(&limiter, 2, false), BURST, "another user");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(spend_all(&limiter, 1, false), 4);
@@ -223,10 +223,10 @@ mod tests {
     async fn upgrades_that_are_taken_up_or_not_connected_cost_no_token() {
         let limiter = UpgradeLimiter::new();
         for _ in 0..10 * BURST {
-            let mut token = limiter.take(1, false).unwrap();
+            let mut token = limiter.acquire(1, false).unwrap();
             token.spend();
             token.give_back();
-            drop(limiter.take(1, false).unwrap());
+            drop(limiter.acquire(1, false).unwrap());
         }
         assert_eq!(spend_all(&limiter, 1, false), BURST, "no more than that are saved up");
     }

@@ -80,7 +80,7 @@ pub(crate) async fn forward(
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
     let peer = request.extensions().get::<Peer>().copied();
-    let destination = Destination::of(request.extensions());
+    let destination = Destination::from_extensions(request.extensions());
     let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
     if class == RequestClass::Watch {
@@ -89,7 +89,7 @@ pub(crate) async fn forward(
     let claim = Claim { lane: lane(class), asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let generation = member.generation();
-    let mut replay = Replay::of(&mut request, generation);
+    let mut replay = Replay::for_request(&mut request, generation);
     let mut replayed = false;
     loop {
         let (mut response, credentials) =
@@ -113,7 +113,7 @@ pub(crate) async fn forward(
                 if !Arc::ptr_eq(&now, &user) {
                     member.clear_identity(request.headers_mut());
                     member.set_identity(request.headers_mut(), &identity, &now)?;
-                    replay = Replay::of(&mut request, generation);
+                    replay = Replay::for_request(&mut request, generation);
                     user = now;
                 }
             }
@@ -143,6 +143,6 @@ async fn may_be_known(
         About::Us => user.credentials.renew_after_unauthorized(used).await,
         About::Replaced => true,
         // It may reject them for good, where it shares its address with one that does not.
-        About::Others => is_worth_it && member.retries.take(Cause::Busy),
+        About::Others => is_worth_it && member.retries.withdraw(Cause::Busy),
     }
 }

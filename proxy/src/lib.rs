@@ -43,7 +43,7 @@ mod tuning;
 mod upgrade;
 
 pub use client::{ClusterClient, Health, Transport};
-pub use cluster_uid::{Changes as ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
+pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
 pub use credentials::identity::{
     GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
 };

@@ -30,7 +30,7 @@ impl Places {
     }
 
     /// Takes a place; `None` where all are taken. Nobody waits: what holds a place may last for hours.
-    pub(crate) fn take(&self) -> Option<Permit> {
+    pub(crate) fn acquire(&self) -> Option<Permit> {
         self.free.clone().try_acquire_owned().ok().map(Permit::keeping)
     }
 }
@@ -54,7 +54,7 @@ enum Taken {
 
 impl<'a> WaitingPlace<'a> {
     /// Of a request that has not had to wait yet. What is no client's has a place beside those of clients.
-    pub(crate) fn of(asker: Asker, places: &'a Places) -> Self {
+    pub(crate) fn for_asker(asker: Asker, places: &'a Places) -> Self {
         Self { among: (asker == Asker::Client).then_some(places), taken: Mutex::new(Taken::NotYet) }
     }
 
@@ -67,13 +67,13 @@ impl<'a> WaitingPlace<'a> {
     ///
     /// # Errors
     /// How many places there are, where all are taken.
-    pub(crate) fn take(&self) -> Result<(), usize> {
+    pub(crate) fn begin_waiting(&self) -> Result<(), usize> {
         let Some(places) = self.among else { return Ok(()) };
         let mut taken = self.taken.lock();
         if matches!(*taken, Taken::Held(_)) {
             return Ok(());
         }
-        let place = places.take();
+        let place = places.acquire();
         *taken = place.map_or(Taken::Refused, Taken::Held);
         if matches!(*taken, Taken::Refused) { Err(places.all()) } else { Ok(()) }
     }
@@ -129,7 +129,7 @@ impl SharedPlaces {
     }
 
     /// Takes a place; `None` where this asker finds none. Nobody waits.
-    pub(crate) fn take(&self, asker: Asker) -> Option<Permit> {
+    pub(crate) fn acquire(&self, asker: Asker) -> Option<Permit> {
         let own = asker as usize;
         let mut taken = self.taken.lock();
         if taken[own] >= self.room_beside(asker, &taken) {
@@ -155,19 +155,20 @@ mod tests {
     #[test]
     fn a_request_takes_one_place_however_often_it_has_to_wait() {
         let places = Places::new(1);
-        let (first, second) = (WaitingPlace::of(Asker::Client, &places), WaitingPlace::of(Asker::Client, &places));
-        assert_eq!((first.refused(), first.take(), first.take()), (None, Ok(()), Ok(())));
-        assert_eq!((second.take(), second.refused(), places.taken()), (Err(1), Some(1), 1));
-        for beside in [WaitingPlace::of(Asker::Namespaces, &places), WaitingPlace::beside()] {
-            assert_eq!((beside.take(), beside.refused()), (Ok(()), None));
+        let (first, second) =
+            (WaitingPlace::for_asker(Asker::Client, &places), WaitingPlace::for_asker(Asker::Client, &places));
+        assert_eq!((first.refused(), first.begin_waiting(), first.begin_waiting()), (None, Ok(()), Ok(())));
+        assert_eq!((second.begin_waiting(), second.refused(), places.taken()), (Err(1), Some(1), 1));
+        for beside in [WaitingPlace::for_asker(Asker::Namespaces, &places), WaitingPlace::beside()] {
+            assert_eq!((beside.begin_waiting(), beside.refused()), (Ok(()), None));
         }
         drop(first);
-        assert_eq!((second.take(), second.refused()), (Ok(()), None), "it has found one after all");
+        assert_eq!((second.begin_waiting(), second.refused()), (Ok(()), None), "it has found one after all");
     }
 
     /// All that an asker gets.
     fn all_for(places: &SharedPlaces, asker: Asker) -> Vec<Permit> {
-        std::iter::from_fn(|| places.take(asker)).collect()
+        std::iter::from_fn(|| places.acquire(asker)).collect()
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
                 let others = [second, third].map(|asker| all_for(&places, asker));
                 assert_eq!(others.each_ref().map(Vec::len), [kept, kept], "of {all}");
                 assert_eq!((places.room(first), places.room(second)), (most, kept), "of {all}");
-                assert!(ASKERS.iter().all(|asker| places.take(*asker).is_none()), "of {all}");
+                assert!(ASKERS.iter().all(|asker| places.acquire(*asker).is_none()), "of {all}");
                 drop(greedy);
                 assert_eq!(all_for(&places, second).len(), most - kept, "what is given back is anybody's, of {all}");
                 drop(others);

@@ -52,7 +52,7 @@ use crate::health::state::Input;
 use crate::peer::Peer;
 use crate::places::{Asker, SharedPlaces, WaitingPlace};
 use crate::pool::connection_task::ConnectionTask;
-use crate::pool::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamPermit};
+use crate::pool::connections::{Connections, Dial, Pick, RequestSender, SharedDial, Slot, StreamPermit};
 use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
 use crate::pool::http1::{Checkout, IdleConnections};
 use crate::pool::readers::{Reader, Readers};
@@ -283,10 +283,10 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            let wait = || waiting.take().map_err(|limit| ForwardError::too_many_wait(&self.cluster, limit));
+            let wait = || waiting.begin_waiting().map_err(|limit| ForwardError::too_many_wait(&self.cluster, limit));
             if self.speaks_http1() {
-                let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
-                if let Some(checkout) = self.http1.take(credentials.version, here) {
+                let place = self.lane(kind).http1_places.acquire(asker).ok_or_else(|| self.http1_is_full(claim))?;
+                if let Some(checkout) = self.http1.reuse_connection(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 wait()?;
@@ -400,7 +400,7 @@ impl Pool {
         for _ in 0..ASKED_CONNECTIONS_MAX {
             let mut dialed = self.dial_counted(protocols, http2, credentials).await?;
             let is_http1 = matches!(dialed, Dialed::Http1(..));
-            match question.ask(&mut dialed, credentials).await? {
+            match question.ask_connection(&mut dialed, credentials).await? {
                 Asking::Open => return Ok(dialed),
                 // Each answer of such a server needs a connection of its own.
                 Asking::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
@@ -664,11 +664,11 @@ impl Pool {
                 Ok(Some(self.http1.checkout(sender, version, runtime)))
             }
             Dialed::Http2(sender, connection) => {
-                self.add(claim, (version, runtime), Sender::Usual(sender), *connection);
+                self.add(claim, (version, runtime), RequestSender::Usual(sender), *connection);
                 Ok(None)
             }
             Dialed::Watches(sender, connection) => {
-                self.add(claim, (version, runtime), Sender::Watches(sender), *connection);
+                self.add(claim, (version, runtime), RequestSender::Watches(sender), *connection);
                 Ok(None)
             }
         }
@@ -679,7 +679,7 @@ impl Pool {
         self: &Arc<Self>,
         claim: Claim,
         (version, runtime): (u64, runtime::Id),
-        sender: Sender,
+        sender: RequestSender,
         connection: ConnectionTask<C>,
     ) where
         C: Streams + Send + 'static,

@@ -37,7 +37,7 @@ use tributary_apimachinery::or_never;
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::{Endpoint, is_suspicious};
-use crate::forward::own_question::{Answered, ask};
+use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
 use crate::health::reachability::ReachabilityState;
 use crate::health::settings::{ANSWER_WITHIN, INTERVAL, Probe, Streak};
 
@@ -63,7 +63,7 @@ const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
 /// What an endpoint said of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ProbeVerdict {
     /// It answered, and says whether it is ready. One that forbids the question answers requests.
     Answered { ready: bool },
     /// It answered that our credentials are not accepted, which discovery tells of.
@@ -76,7 +76,7 @@ enum Verdict {
     Silent,
 }
 
-impl Verdict {
+impl ProbeVerdict {
     /// Whether the endpoint is as good as gone.
     fn is_silent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Silent)
@@ -146,7 +146,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
         match check(&member, &endpoint).await {
             Some(verdict) => {
                 if verdict.is_success().is_none_or(|is_success| streak.believes(is_success, probe)) {
-                    note(&member, &endpoint, verdict, last);
+                    note_verdict(&member, &endpoint, verdict, last);
                     last = Some(verdict);
                 }
             }
@@ -179,8 +179,8 @@ async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
 async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
-    Some(match ask(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
-        Ok(Answered { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
+    Some(match ask_endpoint(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
+        Ok(QuestionAnswer { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
         Ok(_) => Ok(()),
         // No request of a client is on that connection.
         Err(error @ ForwardError::Send { .. }) => {
@@ -192,7 +192,7 @@ async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> 
 }
 
 /// Asks once. `None` where the question could not be put, the reason of which is noted.
-async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Verdict> {
+async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<ProbeVerdict> {
     let user = member.user.load_full();
     // Outside of the time limit: a credential plugin may take seconds.
     let credentials = match member.credentials(&user).await {
@@ -205,14 +205,14 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
     let probe = &member.tuning.probe;
     let asked = Instant::now();
     match timeout(probe.answer_within, ask_both(member, endpoint, &credentials, &user)).await {
-        Ok(Ok(Verdict::Absent(status))) => {
+        Ok(Ok(ProbeVerdict::Absent(status))) => {
             // Whoever is known to be gone need not be given time to say something.
             if !endpoint.observer.is_unreachable() {
                 sleep_until(asked + probe.answer_within).await;
             }
-            match unless_heard(asked, endpoint.observer.heard_at(), Verdict::Absent(status)) {
+            match unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
                 // It is there, and what it was to answer is not 200.
-                Verdict::Slow if probe.is_strict() => Some(Verdict::Answered { ready: false }),
+                ProbeVerdict::Slow if probe.is_strict() => Some(ProbeVerdict::Answered { ready: false }),
                 verdict => Some(verdict),
             }
         }
@@ -221,47 +221,47 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
             endpoint.observer.failed(&error);
             None
         }
-        Err(_) => Some(unless_heard(asked, endpoint.observer.heard_at(), Verdict::Silent)),
+        Err(_) => Some(unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Silent)),
     }
 }
 
 /// What a status says of the endpoint; `is_nobody` is whether it was asked without any credentials because there are to
 /// be none.
-fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> Verdict {
+fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Verdict::Answered { ready: true };
+        return ProbeVerdict::Answered { ready: true };
     }
-    match Speaker::of(status) {
-        Speaker::Rejecting => Verdict::Rejects,
-        Speaker::Intermediary => Verdict::Absent(status),
-        Speaker::Member => Verdict::Answered { ready: probe.is_ready(status) },
+    match Speaker::from_status(status) {
+        Speaker::Rejecting => ProbeVerdict::Rejects,
+        Speaker::Intermediary => ProbeVerdict::Absent(status),
+        Speaker::Member => ProbeVerdict::Answered { ready: probe.is_ready(status) },
     }
 }
 
 /// What no answer says of it: this verdict, if nothing else was heard since the question.
-fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: Verdict) -> Verdict {
-    if heard.is_some_and(|heard| heard >= asked) { Verdict::Slow } else { verdict }
+fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
+    if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
 }
 
 /// Notes it, and cuts the connections of an endpoint that has just fallen silent.
-fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, last: Option<Verdict>) {
+fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
         // Who answers this question without regard to credentials does not say that they are accepted.
-        Verdict::Answered { .. } if member.observer.is_rejecting() && last != Some(Verdict::Rejects) => {
+        ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
-        Verdict::Answered { ready } => {
-            endpoint.answered();
+        ProbeVerdict::Answered { ready } => {
+            endpoint.note_answer();
             endpoint.ready(ready);
             member.endpoints.note_ready(&member.observer);
         }
-        Verdict::Rejects => endpoint.heard(),
-        Verdict::Slow => {}
-        Verdict::Absent(status) => {
+        ProbeVerdict::Rejects => endpoint.heard(),
+        ProbeVerdict::Slow => {}
+        ProbeVerdict::Absent(status) => {
             let path = &member.tuning.probe.path;
             lose(member, endpoint, last, format_args!("{path} is answered {status}, and nothing else comes"));
         }
-        Verdict::Silent => {
+        ProbeVerdict::Silent => {
             let Probe { path, answer_within, .. } = &member.tuning.probe;
             lose(member, endpoint, last, format_args!("no answer to {path} within {} s", answer_within.as_secs()));
         }
@@ -269,13 +269,13 @@ fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, last: Optio
 }
 
 /// Notes that the endpoint is silent.
-fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<Verdict>, how: fmt::Arguments<'_>) {
+fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
     // Before the cut: those who lose a connection find this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
     endpoint.observer.apply(Input::Failure);
     // Once: connections that are made after the cut are to see whether it is back.
-    if !last.is_some_and(Verdict::is_silent) {
+    if !last.is_some_and(ProbeVerdict::is_silent) {
         endpoint.pool.cut();
     }
 }
@@ -286,18 +286,18 @@ async fn ask_both(
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,
     user: &MemberUser,
-) -> Result<Verdict, ForwardError> {
+) -> Result<ProbeVerdict, ForwardError> {
     let probe = &member.tuning.probe;
     let ready = async {
-        let Answered { status, took } = ask(member, endpoint, credentials, user, &probe.uri()).await?;
+        let QuestionAnswer { status, took } = ask_endpoint(member, endpoint, credentials, user, &probe.uri()).await?;
         endpoint.answered_within(took);
         Ok(of_status(status, member.passes_tokens, probe))
     };
     let ping = async {
         sleep(probe.ping_after()).await;
-        let answered = ask(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
+        let answered = ask_endpoint(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
         match answered.map(|answered| of_status(answered.status, member.passes_tokens, probe)) {
-            Ok(Verdict::Answered { .. }) => Verdict::Answered { ready: false },
+            Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
             // What is wrong is for the other question to say.
             Err(_) => std::future::pending().await,
@@ -318,25 +318,25 @@ mod tests {
     fn only_who_says_nothing_at_all_is_silent() {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
-        for silent in [Verdict::Silent, Verdict::Absent(StatusCode::BAD_GATEWAY)] {
+        for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {
             assert_eq!(unless_heard(later, None, silent), silent);
             assert_eq!(unless_heard(later, Some(asked), silent), silent);
-            assert_eq!(unless_heard(asked, Some(later), silent), Verdict::Slow);
+            assert_eq!(unless_heard(asked, Some(later), silent), ProbeVerdict::Slow);
         }
         for (status, verdict) in [
-            (200, Verdict::Answered { ready: true }),
-            (403, Verdict::Answered { ready: true }),
-            (404, Verdict::Answered { ready: true }),
-            (500, Verdict::Answered { ready: false }),
-            (502, Verdict::Absent(StatusCode::BAD_GATEWAY)),
-            (503, Verdict::Absent(StatusCode::SERVICE_UNAVAILABLE)),
-            (504, Verdict::Absent(StatusCode::GATEWAY_TIMEOUT)),
-            (401, Verdict::Rejects),
+            (200, ProbeVerdict::Answered { ready: true }),
+            (403, ProbeVerdict::Answered { ready: true }),
+            (404, ProbeVerdict::Answered { ready: true }),
+            (500, ProbeVerdict::Answered { ready: false }),
+            (502, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)),
+            (503, ProbeVerdict::Absent(StatusCode::SERVICE_UNAVAILABLE)),
+            (504, ProbeVerdict::Absent(StatusCode::GATEWAY_TIMEOUT)),
+            (401, ProbeVerdict::Rejects),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(of_status(status, false, &Probe::default()), verdict, "{status}");
             let is_refusal = matches!(status.as_u16(), 401 | 403);
-            let of_nobody = if is_refusal { Verdict::Answered { ready: true } } else { verdict };
+            let of_nobody = if is_refusal { ProbeVerdict::Answered { ready: true } } else { verdict };
             assert_eq!(of_status(status, true, &Probe::default()), of_nobody, "{status}");
         }
     }

@@ -63,7 +63,7 @@ impl RetryBudget {
     }
 
     /// Takes a request to be sent again off the budget. Gives false where the budget is spent.
-    pub(crate) fn take(&self, cause: Cause) -> bool {
+    pub(crate) fn withdraw(&self, cause: Cause) -> bool {
         let is_allowed = (cause == Cause::Failed || self.busy.withdraw()) && self.all.withdraw();
         let counter = if is_allowed { &self.retries } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +81,7 @@ mod tests {
 
     /// The number of requests that may be sent again now.
     fn drain(budget: &RetryBudget, cause: Cause) -> usize {
-        (0..10_000).filter(|_| budget.take(cause)).count()
+        (0..10_000).filter(|_| budget.withdraw(cause)).count()
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::endpoints::wanted::Tried;
 use crate::error::ForwardError;
-use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
+use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
 use crate::forward::unauthorized::{About, is_of_api_server};
 use crate::headers::{self, UpgradeProtocol};
 use crate::health::speaker::Speaker;
@@ -47,14 +47,14 @@ pub(crate) async fn forward(
     let client = member.client_side(&mut request)?;
     let tunnel = request.extensions_mut().remove::<TunnelPermit>();
     let end = request.extensions_mut().remove::<TunnelEnd>();
-    let destination = Destination::of(request.extensions());
+    let destination = Destination::from_extensions(request.extensions());
     request.extensions_mut().clear();
     let mut token = member
         .upgrades
         .begin(identity, request.method(), request.uri())
         .map_err(|retry_after| ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after })?;
     let generation = member.generation();
-    let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
+    let place = member.tuning.tunnel_places.acquire().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn forward(
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let method = request.method().clone();
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    held.endpoint.spoke(Speaker::of(response.status()));
+    held.endpoint.spoke(Speaker::from_status(response.status()));
     held.endpoint.gave(response.status());
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
@@ -109,10 +109,10 @@ fn not_switched(
     response: Response<Incoming>,
     permit: Permit,
 ) -> Result<Response<Body>, ForwardError> {
-    let (speaker, shutdown) = (Speaker::of(response.status()), Some(member.tuning.shutdown.clone()));
+    let (speaker, shutdown) = (Speaker::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
         // hyper sees to it over HTTP/1.1 that it ends where it should.
-        let source = BodySource { endpoint, speaker, reader: Reader::Any, has_marked_end: false };
+        let source = BodySource { endpoint, speaker, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
     });

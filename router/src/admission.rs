@@ -26,12 +26,12 @@ pub(crate) struct Admitted {
     /// Who sends it.
     pub(crate) caller: Caller,
     /// Its place, as long as this is held.
-    pub(crate) place: Place,
+    pub(crate) place: AdmissionPermit,
 }
 
 /// The places that a request takes: none where it asks how this process does, which is told however busy it is.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct AdmissionPermit {
     /// Among the requests in flight, until its answer begins; `None` of what is known to last.
     #[expect(dead_code, reason = "it is dropped, never read")]
     in_flight: Option<Portion>,
@@ -52,21 +52,21 @@ pub(crate) fn admit(
 ) -> Result<Admitted, Refusal> {
     let Received { info, query, may_switch, .. } = received;
     bounded(info, query)?;
-    let caller = Caller::of(message.headers(), message.extensions(), user, router.rights())?;
+    let caller = Caller::from_request(message.headers(), message.extensions(), user, router.rights())?;
     if health::is_check(info) {
-        return Ok(Admitted { caller, place: Place::default() });
+        return Ok(Admitted { caller, place: AdmissionPermit::default() });
     }
     let lasts = info.class().is_long_running();
     let shares = router.long_running().filter(|_| lasts || may_switch);
     let text = info.path.len() + query.map_or(0, str::len) + caller.text_bytes();
-    let place = Place {
-        in_flight: (!lasts).then(|| router.requests().take(caller.holder, 1)).transpose()?,
-        lasting: shares.map(|shares| shares.take(caller.holder, may_switch, text)).transpose()?,
+    let place = AdmissionPermit {
+        in_flight: (!lasts).then(|| router.requests().acquire(caller.holder, 1)).transpose()?,
+        lasting: shares.map(|shares| shares.acquire(caller.holder, may_switch, text)).transpose()?,
     };
     Ok(Admitted { caller, place })
 }
 
-impl Place {
+impl AdmissionPermit {
     /// Has whoever joins the ends of a switched connection keep what is to be kept until they part.
     pub(crate) fn kept_by_tunnel(&self, request: &mut Request<Body>) {
         if let Some(lasting) = &self.lasting {
@@ -136,7 +136,8 @@ mod tests {
         };
         for query in [None, Some("watch=1")] {
             let info = RequestInfo::parse("GET", "/api/v1/pods", query).unwrap();
-            let (message, preferences) = (Request::new(body::empty()), Preferences::of(&HeaderMap::new(), None));
+            let (message, preferences) =
+                (Request::new(body::empty()), Preferences::from_headers(&HeaderMap::new(), None));
             let let_in = |user: &User| {
                 let received =
                     Received { info: &info, query, is_head: false, may_switch: false, preferences: &preferences };
@@ -155,7 +156,7 @@ mod tests {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();
-        let held = || (router.requests().held(), shares.requests.held(), shares.upgrades.held());
+        let held = || (router.requests().used(), shares.requests.used(), shares.upgrades.used());
         let user = User::named("test", "ann");
         for (path, may_switch, under_way, joined) in [
             (CONSOLE, true, (1, 1, 1), (0, 1, 1)),
@@ -164,7 +165,8 @@ mod tests {
             ("/livez", true, (0, 0, 0), (0, 0, 0)),
         ] {
             let info = RequestInfo::parse("GET", path, None).unwrap();
-            let (mut message, preferences) = (Request::new(body::empty()), Preferences::of(&HeaderMap::new(), None));
+            let (mut message, preferences) =
+                (Request::new(body::empty()), Preferences::from_headers(&HeaderMap::new(), None));
             let received = Received { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
             let place = admit(&router, received, &message, &user).ok().unwrap().place;
             place.kept_by_tunnel(&mut message);

@@ -50,7 +50,7 @@ pub(crate) async fn may_know(
 
 /// A verb on an object, or on a collection, without what lies below it.
 pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> ResourceAttributes<'a> {
-    ResourceAttributes { subresource: "", ..ResourceAttributes::of(resource, verb) }
+    ResourceAttributes { subresource: "", ..ResourceAttributes::from_request(resource, verb) }
 }
 
 /// Whether a review is of whoever asks for it.

@@ -91,13 +91,13 @@ impl Caller {
     /// # Errors
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of
     /// them than clusters are asked about; 403 for a user who is denied everything.
-    pub(crate) fn of(
+    pub(crate) fn from_request(
         headers: &HeaderMap,
         extensions: &Extensions,
         user: &User,
         mirror: Option<&Arc<RightsMirror>>,
     ) -> Result<Self, Refusal> {
-        let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
+        let given = GivenIdentity::from_headers(headers).map_err(RequestRefusal::Impersonation)?;
         let connection = extensions.get().copied();
         let own: Option<OwnCredential> = mirror.and_then(|_| extensions.get().cloned());
         let own = own.map(|own| (own, given.clone()));
@@ -111,10 +111,10 @@ impl Caller {
                 given.as_ref().map_or(Ok(()), bounded)?;
                 let remembered: Option<RememberedActor> = extensions.get().cloned();
                 let actor = match (given, &remembered) {
-                    (None, Some(remembered)) => remembered.of(&user.info, &user.authority),
+                    (None, Some(remembered)) => remembered.actor_for(&user.info, &user.authority),
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
-                let rights = CallerRights::new(mirror, actor).of(extensions.get().cloned());
+                let rights = CallerRights::new(mirror, actor).with_still_known(extensions.get().cloned());
                 let who = Who::User(rights.remembered_by(remembered));
                 (who, Holder::of_user(&user.authority, &user.info.username))
             }
@@ -311,7 +311,7 @@ impl Caller {
     fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
         let (own, given) = self.own.as_ref()?;
         let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
-        passes.then(|| own.of(&cluster.name, given.clone()))?
+        passes.then(|| own.token_for(&cluster.name, given.clone()))?
     }
 
     /// Whether the cluster sees the user by a token of theirs, so that it does not act in another's name for us.
@@ -350,14 +350,14 @@ mod tests {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let user = User::named("test", "ann");
         let share = FairShare::new("questions", 2, ShareMetrics::default());
-        let exceeded = share.take(Holder::Unknown, 3).unwrap_err();
+        let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();
         for (verb, is_written, is_answered) in [
             (Verb::List, false, false),
             (Verb::List, true, false),
             (Verb::DeleteCollection, false, false),
             (Verb::DeleteCollection, true, true),
         ] {
-            let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, router.rights()).unwrap();
+            let caller = Caller::from_request(&HeaderMap::new(), &Extensions::new(), &user, router.rights()).unwrap();
             caller.rights().unwrap().crowd(exceeded);
             if is_written {
                 caller.written.set(()).unwrap();

@@ -7,7 +7,7 @@ use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
-use tributary_fleet::policy::Policy;
+use tributary_fleet::policy::ResourcePolicy;
 use tributary_rights::{CallerRights, Candidates};
 use tributary_sharing::limits;
 
@@ -50,7 +50,7 @@ pub(crate) async fn candidates_by_plan(
         _ => false,
     };
     let left = found.except(configuration.clusters.keys(), |cluster| denied.has(cluster) && !may_look(cluster));
-    let is_somewhere = left.is_one_unknown() || denied.others().any(|cluster| left.has(cluster));
+    let is_somewhere = left.is_one_unknown() || denied.allowed_clusters().any(|cluster| left.has(cluster));
     match denied.refusal(|cluster| found.has(cluster)) {
         Some(refusal) if !is_somewhere => Err(refusal),
         _ => Ok(left),
@@ -77,7 +77,7 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
 
 /// The clusters of which a collection is wanted, of those that its policy selects, or all; `None` where that cannot be
 /// read.
-fn wanted(policy: &Policy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
+fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
     match plan {
         ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
             let options = ListOptions::parse(query, limits::SELECTOR).ok()?;
@@ -128,7 +128,7 @@ fn decide(
     // Whoever is nobody in any cluster is told who they are all the same, and whoever may not be somebody else is not.
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
-        && rights.actor().given().is_none();
+        && rights.actor().impersonated_user().is_none();
     // What is nowhere allowed is refused before anybody looks whether the object exists, as a kube-apiserver does it.
     let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
@@ -138,7 +138,7 @@ fn decide(
         return Err(refusal);
     }
     // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
-    let wanted = wanted(configuration.policy(&resource.resource), plan, query);
+    let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_one_unknown = match &wanted {
         Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),

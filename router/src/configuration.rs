@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tributary_answers::refusal::ONE_CLUSTER;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
 use tributary_fleet::discovery::{ServedResource, Union};
-use tributary_fleet::policy::{Policies, Policy};
+use tributary_fleet::policy::{Policies, ResourcePolicy};
 use tributary_fleet::topology::Cluster;
 use tributary_merge::Epochs;
 use tributary_rights::ReadableConfiguration;
@@ -42,8 +42,8 @@ impl ConfigurationSnapshot {
     }
 
     /// How a resource is treated.
-    pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &Policy {
-        self.policies.of(resource)
+    pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
+        self.policies.policy_for(resource)
     }
 
     /// Whether it is known what a cluster serves: it has told, and the union says so. Between the two is up to a tenth

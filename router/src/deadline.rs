@@ -31,7 +31,7 @@ pub(crate) async fn within<T>(
     awaited: &Awaited,
     answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
 ) -> Result<T, Refusal> {
-    let Some(limit) = of(info, query, longest)? else { return answer.await };
+    let Some(limit) = limit_for(info, query, longest)? else { return answer.await };
     match tokio::time::timeout(limit.time, answer).await {
         Ok(answer) => answer,
         Err(_) => {
@@ -44,14 +44,14 @@ pub(crate) async fn within<T>(
 /// How long the answer to a request that does not last may take.
 pub(crate) fn time(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
     // One that cannot be read has been refused.
-    of(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
+    limit_for(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
 }
 
 /// The limit of a request; `None` for what lasts. In a cluster's own view that cluster judges the parameter.
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
-fn of(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Refusal> {
+fn limit_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Refusal> {
     if info.class().is_long_running() {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ mod tests {
 
     fn asked(path: &str, query: &str) -> Result<Option<u64>, String> {
         let info = RequestInfo::parse("GET", path, Some(query)).unwrap();
-        let limit = of(&info, Some(query), LONGEST).map_err(|refusal| refusal.to_string())?;
+        let limit = limit_for(&info, Some(query), LONGEST).map_err(|refusal| refusal.to_string())?;
         Ok(limit.map(|limit| limit.time.as_secs()))
     }
 

@@ -22,7 +22,7 @@ use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_fleet::discovery::Union;
 use tributary_flow_control::{
-    Attributes, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Resource, Schema, SchemaUsage,
+    Attributes, DuplicateSchema, Flow, FlowControl, FlowResource, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
 };
 use tributary_rights::User;
 use tributary_sharing::flow::holder::Holder;
@@ -267,7 +267,7 @@ impl PassedSchema {
 }
 
 /// The resource at which all that no cluster serves is counted.
-const UNSERVED: Resource<'static> = Resource { group: "", resource: "", subresource: None };
+const UNSERVED: FlowResource<'static> = FlowResource { group: "", resource: "", subresource: None };
 
 /// The attributes of a request by which its schema counts. Its user is the one who authenticated, whomever they ask to
 /// be. Those who share what one person owns take turns by connection. `is_served`: some cluster serves the resource.
@@ -277,7 +277,7 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
         Reach::Everywhere | Reach::EverywhereFrom(_) => None,
     };
     let resource = info.resource().map(|request| match is_served {
-        true => Resource {
+        true => FlowResource {
             group: &request.resource.group,
             resource: &request.resource.resource,
             subresource: request.subresource.as_deref(),
@@ -285,7 +285,10 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
         false => UNSERVED,
     });
     Attributes {
-        user: tributary_flow_control::User { verifier: user.authority.verifier.as_str(), name: &user.info.username },
+        user: tributary_flow_control::FlowUser {
+            verifier: user.authority.verifier.as_str(),
+            name: &user.info.username,
+        },
         member,
         groups: &user.info.groups,
         client_address: caller.connection.map(|peer| peer.0.ip()),
@@ -312,7 +315,7 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {
         Some(member) => Flow::of_one_among(&member, &holder),
-        None => Flow::of(&holder),
+        None => Flow::from_identity(&holder),
     }
 }
 
@@ -406,7 +409,7 @@ mod tests {
         let settings = FlowSettings { merged, ..FlowSettings::default() };
         let places = GovernedPlaces::default().next(settings).unwrap();
         let info = RequestInfo::parse("GET", path, None).unwrap();
-        let preferences = Preferences::of(&HeaderMap::new(), None);
+        let preferences = Preferences::from_headers(&HeaderMap::new(), None);
         let received =
             Received { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
@@ -414,12 +417,12 @@ mod tests {
         let audited = Arc::new(());
         let mut extensions = Extensions::new();
         extensions.insert(TunnelPermit::from(Permit::keeping(Arc::clone(&audited))));
-        let caller = Caller::of(&HeaderMap::new(), &extensions, &user, None).unwrap();
+        let caller = Caller::from_request(&HeaderMap::new(), &extensions, &user, None).unwrap();
 
         let of_answer = schema.admit(received, &user, &caller, &union, &mut extensions).await.unwrap();
         let tunnel = extensions.remove::<TunnelPermit>();
         drop((of_answer, extensions, caller));
-        let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
+        let caller = Caller::from_request(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
         let refused = schema.admit(received, &user, &caller, &union, &mut Extensions::new()).await;
         assert!(refused.is_err(), "{path} is in use");
         assert_eq!(Arc::strong_count(&audited), 2);

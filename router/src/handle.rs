@@ -64,11 +64,11 @@ impl Router {
         let query = target.as_ref().and_then(PathAndQuery::query);
         let reading = message.extensions_mut().remove::<RequestReading>().unwrap_or_else(|| {
             let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
-            RequestReading::of(&mount, message.method().as_str(), path, query)
+            RequestReading::parse(&mount, message.method().as_str(), path, query)
         });
         let parsed = reading.info();
         let is_head = message.method() == Method::HEAD;
-        let preferences = Preferences::of(message.headers(), query);
+        let preferences = Preferences::from_headers(message.headers(), query);
         let class = parsed.map_or(RequestClass::Short, RequestInfo::class);
         // Whoever sends it on to a member goes by this one reading of it; of what is short nothing is said.
         if class.is_long_running() {
@@ -77,7 +77,7 @@ impl Router {
         if parsed.is_ok_and(RequestInfo::is_for_workload) {
             message.extensions_mut().insert(Recipient::Workload);
         }
-        let client = ClientClass::of(message.headers());
+        let client = ClientClass::from_headers(message.headers());
         let trace = message.extensions_mut().get_or_insert_default::<RequestTrace>().clone();
         let configuration = self.configuration();
         let (counted, mut response) = match parsed {
@@ -87,7 +87,7 @@ impl Router {
                 let may_switch = switching::asks_to_switch(message.headers_mut(), info);
                 let received = Received { info, query, is_head, may_switch, preferences: &preferences };
                 let mut noted = Noted::nothing();
-                let answer = self.answer(message, received, &configuration, user, &mut noted).await;
+                let answer = self.answer_in_stages(message, received, &configuration, user, &mut noted).await;
                 let answer = unless_replaced(answer, &configuration, user);
                 let became = (noted.source, answer.as_ref().err());
                 let counted = observe::counted(info, &configuration, became, &trace, client);
@@ -120,7 +120,7 @@ impl Router {
         let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
         let (cluster, _) = mount.split(head.uri.path()).ok()?;
         let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
-        let preferences = Preferences::of(&head.headers, head.uri.query());
+        let preferences = Preferences::from_headers(&head.headers, head.uri.query());
         let answer = response::status(&refusal.status(), preferences.error_form());
         head.extensions.get_or_insert_default::<RequestTrace>().note_decision(Decision::Denied);
         self.count_unheard(head, answer.status(), started);
@@ -134,8 +134,8 @@ impl Router {
     /// The answer to give instead: 403, in kube-apiserver's words.
     pub async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
         let (path, query) = (head.uri.path(), head.uri.query());
-        let preferences = Preferences::of(&head.headers, query);
-        let caller = Caller::of(&head.headers, &head.extensions, user, self.rights());
+        let preferences = Preferences::from_headers(&head.headers, query);
+        let caller = Caller::from_request(&head.headers, &head.extensions, user, self.rights());
         let may_visit = match caller {
             Ok(caller) => caller.may_visit(path).await,
             Err(refusal) => Err(refusal),
@@ -148,7 +148,7 @@ impl Router {
 
     /// The stages of a request whose path was read, in their order; each may refuse it. What it
     /// holds of its schema it does until its answer's body is over.
-    async fn answer<'a>(
+    async fn answer_in_stages<'a>(
         self: &Arc<Self>,
         mut message: Request<Body>,
         received: Received<'_>,
@@ -376,9 +376,10 @@ mod tests {
     async fn a_request_that_is_passed_on_is_small() {
         let router = Router::new(RouterConfig::default());
         let (user, message) = (User::named("test", "somebody"), Request::new(body::empty()));
-        let caller = Caller::of(message.headers(), message.extensions(), &user, router.rights()).ok().unwrap();
+        let caller =
+            Caller::from_request(message.headers(), message.extensions(), &user, router.rights()).ok().unwrap();
         let info = RequestInfo::parse("GET", "/clusters/a/api/v1/pods", None).unwrap();
-        let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::of(message.headers(), None));
+        let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::from_headers(message.headers(), None));
         let (configuration, is_head) = (router.configuration(), false);
         let may_switch = false;
         let received = Received { info: &info, query: None, is_head, may_switch, preferences: &preferences };

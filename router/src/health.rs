@@ -37,7 +37,7 @@ pub(crate) fn asks_of_clusters(path: &str, query: Option<&str>) -> bool {
 
 /// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere. Of
 /// the report the clusters count, and only where the answer [tells of them](tells_of_clusters).
-pub(crate) fn answer(path: &str, query: Option<&str>, report: &Report, draining: bool) -> Response<Body> {
+pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, draining: bool) -> Response<Body> {
     let (check, wanted) = parts(path);
     let ready = !(check == "readyz" && draining);
     let mut lines = vec![("ping".to_owned(), None)];

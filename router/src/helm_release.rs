@@ -19,12 +19,12 @@ pub(crate) struct Release {
     /// What its records are; of an object that belongs to one that is not known.
     records: Option<GroupVersionResource>,
     /// Which of its records count.
-    state: State,
+    state: RecordState,
 }
 
 /// Which records of a release count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum RecordState {
     /// All.
     Any,
     /// All, and if several clusters have some, those that say that Helm works on the release: hooks are made then.
@@ -56,18 +56,18 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
 impl Release {
     /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by
     /// a label that most charts give it; one that has not belongs to a release of its namespace.
-    pub(crate) fn of(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
+    pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
         let of_record = name.and_then(release_of).filter(|name| is_record && said.record_name.as_deref() == Some(name));
         if let Some(name) = of_record {
             let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
-            return Some(Self { namespace: own?, name, records, state: State::Any });
+            return Some(Self { namespace: own?, name, records, state: RecordState::Any });
         }
         let (namespace, name, state) = match (&said.name, &said.hook) {
-            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), State::Any),
-            (None, Some(events)) if is_of_test(events) => (own?, said.instance.clone(), State::Any),
-            (None, Some(_)) => (own?, said.instance.clone(), State::PendingIfSeveral),
+            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), RecordState::Any),
+            (None, Some(events)) if is_of_test(events) => (own?, said.instance.clone(), RecordState::Any),
+            (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
         // It becomes a part of a path.
@@ -80,13 +80,13 @@ impl Release {
             return None;
         }
         let facts = rewrite::read(Format::Json, BodyKind::Object, object.json()).ok()?;
-        Self::of(request, Some(object.name()), &facts.release)
+        Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
     /// What decides where several clusters have records of it, if anything does.
     pub(crate) fn if_several(&self) -> Option<Self> {
-        (self.state == State::PendingIfSeveral && self.name.is_none())
-            .then(|| Self { state: State::Pending, ..self.clone() })
+        (self.state == RecordState::PendingIfSeveral && self.name.is_none())
+            .then(|| Self { state: RecordState::Pending, ..self.clone() })
     }
 
     /// Its namespace, in which its records are.
@@ -129,7 +129,8 @@ impl Release {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
             && object.label("name") == release_of(object.name())
-            && (self.state != State::Pending || object.label("status").is_some_and(|status| PENDING.contains(&status)))
+            && (self.state != RecordState::Pending
+                || object.label("status").is_some_and(|status| PENDING.contains(&status)))
             && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
     }
 
@@ -137,7 +138,7 @@ impl Release {
     pub(crate) fn question(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
         let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
-        if self.state == State::Pending {
+        if self.state == RecordState::Pending {
             labels.push_str(&format!(",status in ({})", PENDING.join(",")));
         }
         let labels = utf8_percent_encode(&labels, NON_ALPHANUMERIC);
@@ -153,7 +154,7 @@ impl Release {
     /// One of a name, for tests.
     #[cfg(test)]
     pub(crate) fn named(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: State::Any }
+        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: RecordState::Any }
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
             (Some("n"), Some("mine"), record(), None),
             (Some("n"), Some("sh.helm.release.v1.other.v1"), record(), None),
         ] {
-            let found = Release::of(&request(own), name, &said);
+            let found = Release::from_facts(&request(own), name, &said);
             let found = found.as_ref().map(|release| (&*release.namespace, release.name.as_deref()));
             assert_eq!(found, expected, "{own:?}, {name:?}, {said:?}");
         }

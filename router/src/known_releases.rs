@@ -13,10 +13,10 @@ use crate::helm_release::Release;
 
 /// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
 #[derive(Default)]
-pub(crate) struct KnownReleases(Mutex<Known>);
+pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 
 #[derive(Default)]
-struct Known {
+struct ReleaseAnswers {
     answers: HashMap<ReleaseKey, (Instant, Evidence)>,
     /// How often something was forgotten: an answer to a question from before says nothing of what was written since.
     generation: u64,
@@ -49,14 +49,14 @@ impl KnownReleases {
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// When a question is put, as [`keep`](Self::keep) asks for it.
+    /// When a question is put, as [`keep`](Self::insert) asks for it.
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
     /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten
     /// since.
-    pub(crate) fn keep(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
+    pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
         if known.answers.len() < KEPT_MAX && known.generation == asked_at {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn an_answer_is_of_the_clusters_that_were_asked() {
         let known = KnownReleases::default();
-        known.keep(key(&["a"]), known.generation(), Evidence::default());
+        known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
         assert_eq!(known.get(&key(&["a", "b"])), None);
     }
@@ -98,9 +98,9 @@ mod tests {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");
-        known.keep(key(&["a"]), before, Evidence::default());
+        known.insert(key(&["a"]), before, Evidence::default());
         assert_eq!(known.get(&key(&["a"])), None);
-        known.keep(key(&["a"]), known.generation(), Evidence::default());
+        known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
     }
 }

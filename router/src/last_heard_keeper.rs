@@ -21,7 +21,7 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 impl Router {
     /// What the clusters of now said when they were last heard, by this process or an earlier one.
     fn last_heard(&self) -> LastHeard {
-        LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known(), ..LastHeard::default() }
+        LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known_documents(), ..LastHeard::default() }
     }
 
     /// Waits until what clusters said last is kept, once [`drain`](Self::drain) was called. Cancelling is safe.

@@ -63,7 +63,7 @@ pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
-pub use tributary_fleet::policy::{Policies, Policy};
+pub use tributary_fleet::policy::{Policies, ResourcePolicy};
 pub use tributary_fleet::report::{self, Report};
 pub use tributary_fleet::topology::{ClusterAddress, ClusterSetup, SetupRevision};
 pub use tributary_proxy::Peer;
@@ -178,14 +178,14 @@ impl Router {
         let unread = MemberUnreadBytes::new(config.limits.member_unread_bytes, metrics.share(limits::MEMBER_UNREAD));
         let fleet = Fleet::within(room, unread, metrics.member_shares(), config.last_heard.discovery);
         metrics.set_limits(&config.limits);
-        let endpoints = EndpointMetrics::of(&fleet);
+        let endpoints = EndpointMetrics::for_fleet(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
-        let member_limits = MemberLimitMetrics::of(&fleet);
+        let member_limits = MemberLimitMetrics::for_fleet(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(member_limits)));
         let policies = Policies { secrets_by_name: config.shared.is_some(), ..config.policies };
         let policies = Arc::new(ArcSwap::from_pointee(policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
-        let held = HeldMetrics::of(&views);
+        let held = HeldMetrics::for_views(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
         let long_running = config.shared.as_ref().map(|_| LongRunningShares {
             requests: FairShare::new(
@@ -312,10 +312,10 @@ impl Router {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
         setting.peek()?;
-        let caller = Caller::of(&head.headers, &head.extensions, user, self.rights()).ok()?;
+        let caller = Caller::from_request(&head.headers, &head.extensions, user, self.rights()).ok()?;
         let (name, groups) = caller.acts_as(user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let asked = DispatchAttributes::of(info, &name, &groups, user_agent);
+        let asked = DispatchAttributes::from_request(info, &name, &groups, user_agent);
         setting.find_map(|policies| policies.audit_level(&asked))
     }
 
@@ -330,7 +330,7 @@ impl Router {
     /// Has what lasts look whether whoever opened it [is still known](StillKnown). Says nothing in personal mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
-            rights.note();
+            rights.notify_followers();
         }
     }
 
@@ -375,7 +375,7 @@ impl Router {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             draining: self.is_leaving(),
-            ..Report::of(clusters, held.resources, held.collections, limits)
+            ..Report::from_parts(clusters, held.resources, held.collections, limits)
         }
     }
 
@@ -386,7 +386,7 @@ impl Router {
         let shares = [(limits::REQUESTS, &self.requests), (limits::BYTES, &self.held_bytes)];
         let shares = shares.into_iter().chain(lasting.into_iter().flatten());
         let shares = shares.map(|(name, share)| {
-            LimitReport::new(name, share.held() as u64, share.max() as u64, Some(share.refused()))
+            LimitReport::new(name, share.used() as u64, share.max() as u64, Some(share.refused()))
         });
         let answer_turns = self.answer_turns.usage().map(|(length, (used, max, refused))| LimitReport {
             of: Some(format!("{length} answers")),

@@ -14,13 +14,13 @@ use crate::caller::CallerKey;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus,
 /// for example).
-pub(crate) type Found = (Arc<Cluster>, Option<Arc<Object>>);
+pub(crate) type FoundObject = (Arc<Cluster>, Option<Arc<Object>>);
 
 /// Where an object of this name is.
 #[derive(Clone, Default)]
 pub(crate) struct Located {
     /// The clusters that have one, with the object as last seen.
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<FoundObject>,
     /// The clusters of which it is not known.
     pub(crate) unknown: Vec<ClusterName>,
     /// Whether some cluster may have one of which it is not known whether the caller may know of it: nobody is told its
@@ -88,11 +88,11 @@ impl Located {
         self.told.extend(asked.told.iter().filter(|trouble| is_new(&trouble.cluster)).cloned());
         self.doubtful.retain(|(name, _)| !is_asked(name) || asked.lacks_answer_of(name));
         self.unknown = was_unknown.iter().filter(|name| !answers(name)).cloned().collect();
-        self.take(asked);
+        self.take_over(asked);
     }
 
     /// Takes over what was found, or refused, when it was asked for live. What is not known is judged by whoever asked.
-    pub(crate) fn take(&mut self, asked: Self) {
+    pub(crate) fn take_over(&mut self, asked: Self) {
         (self.found, self.room) = (asked.found, asked.room);
         self.denied = self.denied.take().or(asked.denied);
         self.not_put = self.not_put.take().or(asked.not_put);

@@ -24,7 +24,7 @@ impl OwnCredential {
 
     /// The token, as this cluster is sent it; `None` where it is not this cluster's. `given` is whom the user asks to
     /// be.
-    pub(crate) fn of(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
+    pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
         (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
     }
 }

@@ -365,11 +365,12 @@ mod tests {
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)));
         let headers: HeaderMap = headers.collect();
-        let preferences = Preferences::of(&headers, query);
+        let preferences = Preferences::from_headers(&headers, query);
         let (is_head, may_switch) = (method == "HEAD", false);
         let received = Received { info: &info, query, is_head, may_switch, preferences: &preferences };
         let caller =
-            Caller::of(&headers, &http::Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
+            Caller::from_request(&headers, &http::Extensions::new(), &crate::User::named("test", "owner"), None)
+                .unwrap();
         match plan(received, &headers, configuration, &caller) {
             Ok(Plan::Resource(_, ResourcePlan::Owner(kind))) => format!("Owner {kind:?}"),
             Ok(Plan::Resource(_, ResourcePlan::Get { or_elsewhere: false })) => "Get".to_owned(),

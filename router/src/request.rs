@@ -170,7 +170,7 @@ pub(crate) struct RenewedView {
 
 impl RenewedView {
     /// Replaces the configuration and the resource of a request.
-    pub(crate) fn of<'b>(&'b self, request: ClientRequest<'b>) -> ClientRequest<'b> {
+    pub(crate) fn renew_request<'b>(&'b self, request: ClientRequest<'b>) -> ClientRequest<'b> {
         ClientRequest { configuration: &self.configuration, served: &self.served, ..request }
     }
 }

@@ -13,7 +13,7 @@ pub struct RequestReading(Arc<Result<RequestInfo, Status>>);
 
 impl RequestReading {
     /// Reads a request, as [`RequestInfo::parse_at`] does.
-    pub fn of(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Self {
+    pub fn parse(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Self {
         Self(Arc::new(RequestInfo::parse_at(mount, method, path, query)))
     }
 
@@ -24,7 +24,7 @@ impl RequestReading {
             return left.clone();
         }
         let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
-        let reading = Self::of(&mount, head.method.as_str(), head.uri.path(), head.uri.query());
+        let reading = Self::parse(&mount, head.method.as_str(), head.uri.path(), head.uri.query());
         head.extensions.insert(reading.clone());
         reading
     }

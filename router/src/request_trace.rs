@@ -34,11 +34,11 @@ pub struct RequestTrace(Arc<Inner>);
 struct Inner {
     audit_id: Option<HeaderValue>,
     context: OnceLock<TraceContext>,
-    found: Mutex<Found>,
+    found: Mutex<TraceFacts>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct TraceFacts {
     from_memory: bool,
     /// Each once, in order: of most requests it is one.
     asked: SmallVec<[ClusterName; 1]>,
@@ -196,14 +196,14 @@ impl RequestTrace {
 
     /// Notes that a cluster is asked, and tells it the ID of a request that is audited, and the trace of one that is
     /// sampled. Gives the stage, which lasts until the cluster has answered.
-    pub(crate) fn ask(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
+    pub(crate) fn begin_question(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
         }
         self.note_asked(cluster);
         BegunStage(self.context().map(|context| {
             let stage = TracedStage::begin("forward", Some(cluster.clone()));
-            stage.tell(context, headers);
+            stage.add_trace_headers(context, headers);
             (self.clone(), stage)
         }))
     }
@@ -216,7 +216,7 @@ impl RequestTrace {
     }
 
     /// Which clusters have been asked by now.
-    pub(crate) fn asked(&self) -> AskedClusters {
+    pub(crate) fn asked_clusters(&self) -> AskedClusters {
         let found = self.0.found.lock();
         let mut asked = found.asked.iter();
         match (asked.next(), asked.next()) {
@@ -239,7 +239,7 @@ pub(crate) struct BegunStage(Option<(RequestTrace, TracedStage)>);
 
 impl BegunStage {
     /// Notes the HTTP status of its answer.
-    pub(crate) fn answered(&mut self, status: u16) {
+    pub(crate) fn note_status(&mut self, status: u16) {
         if let Some((_, stage)) = &mut self.0 {
             stage.status = Some(status);
         }
@@ -266,20 +266,20 @@ mod tests {
     fn who_was_asked_is_told_once_and_gets_the_id() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
-        assert_eq!(trace.asked(), AskedClusters::None);
+        assert_eq!(trace.asked_clusters(), AskedClusters::None);
         trace.note_source(RequestSource::Memory);
         assert_eq!(trace.answered_by(), "memory");
         let mut headers = HeaderMap::new();
         for name in ["us", "eu", "us"] {
-            drop(trace.clone().ask(&ClusterName::new(name).unwrap(), &mut headers));
+            drop(trace.clone().begin_question(&ClusterName::new(name).unwrap(), &mut headers));
         }
         assert_eq!(trace.answered_by(), "memory,eu,us");
-        assert_eq!(trace.asked(), AskedClusters::Several);
+        assert_eq!(trace.asked_clusters(), AskedClusters::Several);
         trace.note_source(RequestSource::Member);
         assert_eq!(trace.answered_by(), "eu,us");
         assert_eq!(headers.get_all("audit-id").iter().collect::<Vec<_>>(), ["one"]);
         for number in 0..100 {
-            drop(trace.ask(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers));
+            drop(trace.begin_question(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers));
         }
         let text = trace.answered_by();
         assert!(text.starts_with("c000,c001,") && text.ends_with(",c049,and 52 more"), "{text}");
@@ -289,9 +289,9 @@ mod tests {
     fn members_are_told_no_id_of_a_request_that_is_not_audited() {
         let (trace, mut headers) = (RequestTrace::default(), HeaderMap::new());
         let eu = ClusterName::new("eu").unwrap();
-        drop(trace.ask(&eu, &mut headers));
+        drop(trace.begin_question(&eu, &mut headers));
         assert_eq!(trace.stages(), (Vec::new(), 0));
-        assert_eq!((headers.len(), trace.asked()), (0, AskedClusters::One(eu)));
+        assert_eq!((headers.len(), trace.asked_clusters()), (0, AskedClusters::One(eu)));
         assert!(!trace.tells_policies());
     }
 
@@ -303,8 +303,8 @@ mod tests {
         trace.sample(context);
         drop(trace.stage("plan"));
         let (eu, mut headers) = (ClusterName::new("eu").unwrap(), HeaderMap::new());
-        let mut asked = trace.ask(&eu, &mut headers);
-        asked.answered(200);
+        let mut asked = trace.begin_question(&eu, &mut headers);
+        asked.note_status(200);
         assert!(headers.contains_key("traceparent"));
         drop(asked);
         (0..200).for_each(|_| drop(trace.stage("memory")));

@@ -57,7 +57,12 @@ where
 {
     /// The answer to a question that is put from now on. `put` puts it; `in_vain` judges the answer. Cancelling is
     /// safe: others who wait go on with the question, and it ends when nobody does.
-    pub(crate) async fn ask<F>(self: &Arc<Self>, key: K, put: impl FnOnce() -> F, in_vain: fn(&A) -> bool) -> A
+    pub(crate) async fn share_question<F>(
+        self: &Arc<Self>,
+        key: K,
+        put: impl FnOnce() -> F,
+        in_vain: fn(&A) -> bool,
+    ) -> A
     where
         F: Future<Output = A> + Send + 'static,
     {
@@ -138,7 +143,7 @@ mod tests {
                 answered.fetch_add(1, Ordering::SeqCst);
                 number
             };
-            self.questions.ask("x", question, in_vain).await
+            self.questions.share_question("x", question, in_vain).await
         }
     }
 

@@ -43,7 +43,7 @@ impl TracedStage {
     }
 
     /// Has the cluster that is asked go on with the trace from this stage.
-    pub(crate) fn tell(&self, context: TraceContext, headers: &mut HeaderMap) {
+    pub(crate) fn add_trace_headers(&self, context: TraceContext, headers: &mut HeaderMap) {
         let parent = format!("00-{:032x}-{:016x}-01", context.trace_id, self.span_id);
         if let Ok(parent) = HeaderValue::from_maybe_shared(bytes::Bytes::from(parent)) {
             headers.insert(TRACEPARENT, parent);
@@ -60,7 +60,7 @@ mod tests {
         let context = TraceContext { trace_id: 0xabc, span_id: 1 };
         let stage = TracedStage { span_id: 0x12, ..TracedStage::begin("forward", None) };
         let mut headers = HeaderMap::from_iter([(TRACEPARENT, HeaderValue::from_static("the client's"))]);
-        stage.tell(context, &mut headers);
+        stage.add_trace_headers(context, &mut headers);
         let told: Vec<_> = headers.get_all(TRACEPARENT).iter().collect();
         assert_eq!(told, ["00-00000000000000000000000000000abc-0000000000000012-01"]);
     }

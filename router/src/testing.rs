@@ -5,7 +5,7 @@ pub use tributary_fleet::discovery::{MemberDiscovery, Union, model};
 use tokio::sync::watch;
 pub use tributary_answers::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
-use tributary_authorization::{User, Visible};
+use tributary_authorization::{RbacUser, Visible};
 
 use crate::Router;
 
@@ -13,7 +13,7 @@ use crate::Router;
 pub fn rights_in(
     router: &Router,
     cluster: &ClusterName,
-    user: User<'_>,
+    user: RbacUser<'_>,
     verb: &str,
     resource: &GroupVersionResource,
 ) -> Option<Visible> {

@@ -94,7 +94,7 @@ impl Versions {
         let Some((audience, version)) = self.audience.as_ref().zip(token.version.as_ref()) else {
             return token.encode(&self.epochs);
         };
-        let told = audience.told(version);
+        let told = audience.visible_components(version);
         let prefix = scope_prefix(audience.scope_of(told.iter().map(|(cluster, _)| cluster)));
         prefix + &ContinueToken { version: Some(told), ..token }.encode(&self.epochs)
     }
@@ -232,7 +232,7 @@ impl Versions {
     /// # Errors
     /// 429 where it is not [decided](Self::undecided) yet; else what `refuse` makes of the text and what is wrong with
     /// it.
-    pub(crate) fn wanted(
+    pub(crate) fn read_wanted(
         &self,
         resource: &GroupVersionResource,
         text: Option<&str>,
@@ -355,7 +355,7 @@ pub(crate) mod tests {
                 name: name.clone(),
                 client: Err("a test".to_owned()),
                 client_generation: 0,
-                address: ClusterAddress::of(""),
+                address: ClusterAddress::from_description(""),
                 index,
                 impersonation: MemberRules::default(),
                 authorization: ClusterAuthorization::Auto,

@@ -26,5 +26,5 @@ mod webhook;
 pub use auditor::Auditor;
 pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
 pub use error::AuditError;
-pub(crate) use received::Received;
+pub(crate) use received::AuditedRequest;
 pub(crate) use trail::Panicked;

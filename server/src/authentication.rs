@@ -82,7 +82,7 @@ impl Authenticator {
     ///
     /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
     pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {
-        let tokens = bearer::take(&mut head.headers);
+        let tokens = bearer::take_tokens(&mut head.headers);
         let known = match self {
             Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
                 true => Ok(Authentication::User(personal_user())),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn authenticate(head: &mut Parts) -> Authentication {
-        let (personal, chain) = (Authenticator::Personal(TokenDigest::of(b"secret")), Arc::default());
+        let (personal, chain) = (Authenticator::Personal(TokenDigest::from_token(b"secret")), Arc::default());
         personal.authenticate(head, &chain, IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap()
     }
 

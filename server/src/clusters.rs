@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, address: &str) -> ClusterSpec {
-        ClusterSpec { address: ClusterAddress::of(address), ..ClusterSpec::named(name) }
+        ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
     }
 
     /// What there is of each cluster: its address, and why it has no client.
@@ -341,7 +341,7 @@ mod tests {
         ClusterSpec {
             config: Ok(kube::Config::new(url(&ports[0]))),
             further_endpoints: ports[1..].iter().map(|port| url(port).into()).collect(),
-            beside_endpoints: Some(ClusterAddress::of("all")),
+            beside_endpoints: Some(ClusterAddress::from_description("all")),
             ..spec("a", &format!("{ports:?}"))
         }
     }
@@ -374,7 +374,10 @@ mod tests {
             assert_eq!(is_same, is_kept, "{ports:?}, after {} others", seen.len());
             seen.push(revision);
         }
-        let other = ClusterSpec { beside_endpoints: Some(ClusterAddress::of("another authority")), ..at(&[5, 6, 7]) };
+        let other = ClusterSpec {
+            beside_endpoints: Some(ClusterAddress::from_description("another authority")),
+            ..at(&[5, 6, 7])
+        };
         clusters.update(vec![other]).await;
         assert!(seen.last() != Some(&clusters.setups()[0].revision()));
     }
@@ -403,7 +406,7 @@ mod tests {
         ] {
             clusters.update(vec![described]).await;
             let setup = clusters.setups().remove(0);
-            assert_eq!(setup.address, ClusterAddress::of("1"), "{name}");
+            assert_eq!(setup.address, ClusterAddress::from_description("1"), "{name}");
             let revision = Some(setup.revision());
             assert!(revision != last, "{name}");
             last = revision;
@@ -463,7 +466,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        let [first, second] = ["1", "2"].map(ClusterAddress::of);
+        let [first, second] = ["1", "2"].map(ClusterAddress::from_description);
         assert_eq!(told(&clusters), [(first.clone(), None), (second.clone(), None)]);
         clusters.refuse(&b, &a, "same".to_owned());
         let refused = clusters.revisions();

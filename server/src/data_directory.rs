@@ -137,7 +137,7 @@ impl DataDirectory {
             Err(source) => return Err(DataDirectoryError::Create { path, source }),
         };
         let mode = metadata.mode() & 0o7777;
-        match Trust::of(metadata.uid(), mode, own_uid()) {
+        match Trust::from_owner(metadata.uid(), mode, own_uid()) {
             Trust::Whole => {}
             Trust::OpenToOthers => tracing::warn!(
                 path = %path.display(),
@@ -319,7 +319,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Refuses what belongs to another user. Root's is taken: root could read and write everything anyway.
 fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
-    match Trust::of(metadata.uid(), 0, own_uid()) {
+    match Trust::from_owner(metadata.uid(), 0, own_uid()) {
         Trust::Foreign => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!("it belongs to another user (uid {})", metadata.uid()),
@@ -346,7 +346,7 @@ enum Trust {
 }
 
 impl Trust {
-    fn of(owner: u32, mode: u32, own: u32) -> Self {
+    fn from_owner(owner: u32, mode: u32, own: u32) -> Self {
         let is_open = mode & 0o022 != 0;
         match (owner == own, owner == 0) {
             (true, _) if is_open => Self::OpenToOthers,
@@ -420,7 +420,7 @@ mod tests {
             (1001, 0o777, 1000, Trust::Foreign),
             (1001, 0o700, 0, Trust::Foreign),
         ] {
-            assert_eq!(Trust::of(owner, mode, own), expected, "{mode:o} of {owner} for {own}");
+            assert_eq!(Trust::from_owner(owner, mode, own), expected, "{mode:o} of {owner} for {own}");
         }
     }
 

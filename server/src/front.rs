@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
-use crate::audit::{Auditor, Panicked, Received};
+use crate::audit::{AuditedRequest, Auditor, Panicked};
 use crate::authentication::{
     Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
 };
@@ -196,7 +196,7 @@ impl<H: Handler> Front<H> {
         let mut observed = self.observers.begin(&request, client.address);
         request.extensions_mut().insert(Peer(client.address));
         request.extensions_mut().insert(client.actor.clone());
-        let response = self.answer(request, client, note, answer_room, &mut observed).await;
+        let response = self.answer_request(request, client, note, answer_room, &mut observed).await;
         if let Some((start, method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -222,7 +222,7 @@ impl<H: Handler> Front<H> {
         refusal.response()
     }
 
-    async fn answer(
+    async fn answer_request(
         &self,
         request: Request<Body>,
         client: &Client,
@@ -236,7 +236,8 @@ impl<H: Handler> Front<H> {
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
-        let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
+        let received =
+            self.audit.as_ref().map(|audit| AuditedRequest::take_up(audit, &mut head, !client.chain.is_empty()));
         observed.placed(&mut head);
         let (user, sender) = match self.authenticate(&mut head, client).await {
             Ok(known) => known,
@@ -251,7 +252,7 @@ impl<H: Handler> Front<H> {
         };
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
-            observed.known(&user);
+            observed.set_user(&user);
             traces::forget_unless_obeyed(&mut head, &user);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(&user),
@@ -261,7 +262,7 @@ impl<H: Handler> Front<H> {
         // Before anything is written of it.
         let given = |answer| (answer_room.withhold)(answer).unwrap_or_else(|refusal| self.refused(refusal));
         let Some(received) = received else { return given(self.respond(head, body, user, sender, room).await) };
-        let level = |head: &Parts, info: &RequestInfo| match OwnPath::of(head) {
+        let level = |head: &Parts, info: &RequestInfo| match OwnPath::from_head(head) {
             // It passes no policies.
             Some(_) => None,
             None => self.handler.audit_level(head, info, &user),
@@ -315,7 +316,7 @@ impl<H: Handler> Front<H> {
         if sender == Sender::CrossOrigin {
             return self.refused(ListenerRefusal::CrossOrigin);
         }
-        let own_path = OwnPath::of(&head);
+        let own_path = OwnPath::from_head(&head);
         if own_path.is_some()
             && let Err(refusal) = self.handler.may_visit(&head, &user).await
         {
@@ -326,9 +327,9 @@ impl<H: Handler> Front<H> {
             return self.refused(ListenerRefusal::TooManyUnread);
         }
         if let Some(path) = own_path {
-            return path.answer(&self.handler, &self.metrics, &head).await;
+            return path.answer_request(&self.handler, &self.metrics, &head).await;
         }
-        let handshake = websocket::take(&mut head);
+        let handshake = websocket::take_handshake(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
             Ok(response) if sender == Sender::Anonymous => status::one_word(&response),
@@ -336,7 +337,7 @@ impl<H: Handler> Front<H> {
                 drain::end_with(self.stop.clone(), response)
             }
             Ok(response) => match handshake {
-                Some(handshake) => handshake.answer(response),
+                Some(handshake) => handshake.switch_protocol(response),
                 None => response,
             },
             // The panic hook has logged the place.

@@ -24,7 +24,7 @@ use tributary_authentication::ClientCertificates;
 
 pub use named::NamedHost;
 pub use refusal::HostRefusal;
-pub use table::{ClusterHosts, HostConflict, HostTable, Place};
+pub use table::{ClusterHosts, HostConflict, HostTable, HostTarget};
 pub use tls::{HostTls, is_for};
 
 /// The hosts of the moment, shared by all connections.
@@ -52,13 +52,13 @@ impl Hosts {
         if !table.tells_hosts_apart() {
             return Ok(());
         }
-        match table.place(&NamedHost::of(head)?, server_name)? {
-            Place::At(mount) => {
+        match table.place(&NamedHost::from_head(head)?, server_name)? {
+            HostTarget::At(mount) => {
                 head.extensions.insert(mount.clone());
                 Ok(())
             }
-            Place::Own if is_own(head.uri.path()) => Ok(()),
-            Place::Own => Err(HostRefusal::Unknown),
+            HostTarget::Own if is_own(head.uri.path()) => Ok(()),
+            HostTarget::Own => Err(HostRefusal::Unknown),
         }
     }
 

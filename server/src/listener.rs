@@ -124,12 +124,12 @@ pub async fn serve<H: Handler>(
     let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
         tls,
-        proxies: Arc::new(ProxyHeaders::of(proxies)),
+        proxies: Arc::new(ProxyHeaders::from_peers(proxies)),
         slots: Arc::new(Semaphore::new(bounds.connections)),
         connections_max: bounds.connections,
         unread,
-        strangers: Strangers::of(bounds.connections),
-        users: UserConnections::of(bounds.connections),
+        strangers: Strangers::with_connections(bounds.connections),
+        users: UserConnections::with_connections(bounds.connections),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,

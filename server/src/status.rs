@@ -14,7 +14,7 @@ use crate::hosts::HostRefusal;
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
 pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
     let mut status = Status::unauthorized();
-    if let Some(told) = why.told() {
+    if let Some(told) = why.message() {
         status.message = format!("{}: {told}", status.message);
     }
     let mut response = response(&status);

@@ -1,7 +1,7 @@
 //! Traces of requests, sent to an OpenTelemetry collector by OTLP over gRPC.
 //!
 //! ```text
-//! Front::call ─▶ Tracer::begin ─▶ Traced::known ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
+//! Front::call ─▶ Tracer::begin ─▶ Traced::set_user ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
 //!                (may be sampled) (is it?) (the router notes stages)
 //! ```
 //!

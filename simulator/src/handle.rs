@@ -29,13 +29,13 @@ pub const OWN_USER: &str = "tributary";
 impl Api {
     /// Answers one request. Every error is a Status.
     pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        match self.answer(request).await {
+        match self.answer_request(request).await {
             Ok(response) => response,
             Err(status) => failure(&status),
         }
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+    async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         let uri = request.uri().clone();
         let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
         let route = path::parse(&path);
@@ -113,7 +113,7 @@ impl Api {
             Route::Resource(_) if self.faults().is_silent(resource) => {
                 Err(Status::service_unavailable("the server is currently unable to handle the request"))
             }
-            Route::Resource(target) if workload::is_asked(&target) => Ok(workload::answer(request)),
+            Route::Resource(target) if workload::is_asked(&target) => Ok(workload::echo_request(request)),
             Route::Resource(target) => {
                 let writes = kind == RequestKind::Write;
                 let answer = self.resource(target, request, query).await?;

@@ -146,18 +146,18 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, WireValue<'a>)>, Protobu
     let key = varint(rest)?;
     let wire = match key & 7 {
         0 => WireValue::Number(varint(rest)?),
-        1 => take(rest, 8).map(|_| WireValue::Fixed)?,
+        1 => take_bytes(rest, 8).map(|_| WireValue::Fixed)?,
         2 => {
             let length = varint(rest)?;
-            WireValue::Bytes(take(rest, length)?)
+            WireValue::Bytes(take_bytes(rest, length)?)
         }
-        5 => take(rest, 4).map(|_| WireValue::Fixed)?,
+        5 => take_bytes(rest, 4).map(|_| WireValue::Fixed)?,
         _ => return Err(ProtobufError::WireType(key >> 3)),
     };
     Ok(Some((key >> 3, wire)))
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], ProtobufError> {
+fn take_bytes<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], ProtobufError> {
     let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
     let (taken, after) = split.ok_or(ProtobufError::Truncated)?;
     *rest = after;

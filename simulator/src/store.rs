@@ -307,7 +307,7 @@ impl MemberStore {
             let object = self.with_revision(resource, last, revision);
             let content =
                 Content::Change { change_type: ChangeType::Deleted, object, previous: Some(Arc::clone(last)) };
-            self.note(&mut inner, StoreEvent { revision, resource, content });
+            self.append_event(&mut inner, StoreEvent { revision, resource, content });
         }
         if there.is_empty() {
             return None;
@@ -327,11 +327,11 @@ impl MemberStore {
     }
 
     fn push(&self, inner: &mut StoreState, event: StoreEvent) {
-        self.note(inner, event);
+        self.append_event(inner, event);
         self.revision.send_replace(inner.revision);
     }
 
-    fn note(&self, inner: &mut StoreState, event: StoreEvent) {
+    fn append_event(&self, inner: &mut StoreState, event: StoreEvent) {
         inner.revision = event.revision;
         if self.keep_history
             && let Content::Change { change_type, object, .. } = &event.content

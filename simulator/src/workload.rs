@@ -16,7 +16,7 @@ pub(crate) fn is_asked(target: &ResourcePath) -> bool {
 }
 
 /// The request's body, as what the request says it is.
-pub(crate) fn answer(request: Request<Incoming>) -> Response<Body> {
+pub(crate) fn echo_request(request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let mut response = Response::new(body.map_err(Into::into).boxed_unsync());
     if let Some(content_type) = head.headers.get(CONTENT_TYPE) {

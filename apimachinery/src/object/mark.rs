@@ -22,7 +22,7 @@ pub fn mark_object<'v>(
     out: &mut Vec<u8>,
 ) -> Result<(), ObjectDecodeError> {
     json::validate(json).map_err(ObjectDecodeError::Json)?;
-    let Some(Unmarked { text: cut, metadata, places }) = Unmarked::of(Cow::Borrowed(json))? else {
+    let Some(Unmarked { text: cut, metadata, places }) = Unmarked::parse(Cow::Borrowed(json))? else {
         out.extend_from_slice(json);
         return Ok(());
     };
@@ -35,7 +35,7 @@ pub fn mark_object<'v>(
         AnnotationPlace::EmptyMap => &annotation.empty_map,
     };
     let own = std::str::from_utf8(&cut[places.resource_version.clone()]).unwrap_or_default();
-    let replaced = (!own.is_empty()).then(|| version(NativeVersion::of(json::unescaped(own))));
+    let replaced = (!own.is_empty()).then(|| version(NativeVersion::from_text(json::unescaped(own))));
     let mut edits = [(at..at, Some(added)), (places.resource_version.clone(), replaced.map(str::as_bytes))];
     edits.sort_by_key(|(range, _)| range.start);
     let mut written = 0;
@@ -54,7 +54,7 @@ pub fn mark_object<'v>(
 /// [`ObjectDecodeError::Json`] and [`ObjectDecodeError::Repeated`].
 pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
     json::validate(json).map_err(ObjectDecodeError::Json)?;
-    Ok(Unmarked::of(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
+    Ok(Unmarked::parse(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
 }
 
 /// A text without what stands where our annotation is to be.
@@ -67,14 +67,14 @@ struct Unmarked<'a> {
 
 impl<'a> Unmarked<'a> {
     /// `None` if there is no metadata.
-    fn of(text: Cow<'a, [u8]>) -> Result<Option<Self>, ObjectDecodeError> {
+    fn parse(text: Cow<'a, [u8]>) -> Result<Option<Self>, ObjectDecodeError> {
         let root = json::members(&text, 0).map(|member| (member.key, member.value));
         let Some(metadata) = only_metadata(root)?.filter(|metadata| text[metadata.start] == b'{') else {
             return Ok(None);
         };
         let places = MetadataPlaces::find(&text, &metadata)?;
         match places.without_unwanted(&text, &metadata) {
-            Some(cut) => Self::of(Cow::Owned(cut)),
+            Some(cut) => Self::parse(Cow::Owned(cut)),
             None => Ok(Some(Self { text, metadata, places })),
         }
     }

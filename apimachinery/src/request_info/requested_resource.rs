@@ -34,7 +34,7 @@ pub fn proxied_name(named: &str) -> &str {
 
 impl<'a> RequestedResource<'a> {
     /// That of a request. Allocates nothing.
-    pub fn of(request: &'a ResourceRequest) -> Self {
+    pub fn from_request(request: &'a ResourceRequest) -> Self {
         Self {
             group: &request.resource.group,
             resource: &request.resource.resource,

@@ -89,7 +89,7 @@ pub enum BodyKind {
 
 impl BodyKind {
     /// The shape of the body that a request has.
-    pub fn of(verb: Verb, request: &ResourceRequest) -> Self {
+    pub fn for_request(verb: Verb, request: &ResourceRequest) -> Self {
         let resource = (&*request.resource.group, &*request.resource.resource);
         match (verb, resource, request.subresource.as_deref()) {
             (Verb::Delete | Verb::DeleteCollection, ..) => Self::DeleteOptions,

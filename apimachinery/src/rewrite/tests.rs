@@ -488,7 +488,7 @@ fn formats_and_shapes() {
         ("PUT", "/apis/apps/v1/namespaces/n/deployments/d/scale", BodyKind::Object),
     ] {
         let info = crate::RequestInfo::parse(method, path, None).unwrap();
-        assert_eq!(BodyKind::of(info.verb, info.resource().unwrap()), shape, "{method} {path}");
+        assert_eq!(BodyKind::for_request(info.verb, info.resource().unwrap()), shape, "{method} {path}");
     }
 }
 

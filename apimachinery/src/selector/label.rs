@@ -348,7 +348,7 @@ impl LabelSelectorParser {
         }
     }
 
-    fn take(&mut self) -> (SelectorToken, String) {
+    fn next_token(&mut self) -> (SelectorToken, String) {
         let (token, text) = self.peek();
         let taken = (token, text.to_owned());
         self.at += 1;
@@ -368,7 +368,7 @@ impl LabelSelectorParser {
                 (SelectorToken::End, _) => return Ok(LabelSelector::new(requirements)),
                 (_, text) => return unexpected(text, "!, identifier, or 'end of string'"),
             }
-            match self.take() {
+            match self.next_token() {
                 (SelectorToken::End, _) => return Ok(LabelSelector::new(requirements)),
                 (SelectorToken::Comma, _) => match self.peek() {
                     (SelectorToken::Identifier | SelectorToken::Not, _) => {}
@@ -380,10 +380,10 @@ impl LabelSelectorParser {
     }
 
     fn requirement(&mut self) -> Result<LabelRequirement, LabelSelectorError> {
-        let (mut token, mut key) = self.take();
+        let (mut token, mut key) = self.next_token();
         let negated = token == SelectorToken::Not;
         if negated {
-            (token, key) = self.take();
+            (token, key) = self.next_token();
         }
         if token != SelectorToken::Identifier {
             return wrong(format!("found '{key}', expected: identifier"));
@@ -424,7 +424,7 @@ impl LabelSelectorParser {
 
     /// `(a,b,)`; between two commas, or a comma and a parenthesis, stands the empty value.
     fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
-        let (token, text) = self.take();
+        let (token, text) = self.next_token();
         if token != SelectorToken::OpenPar {
             return wrong(format!("found '{text}' expected: '('"));
         }
@@ -446,7 +446,7 @@ impl LabelSelectorParser {
     fn identifiers(&mut self) -> Result<Vec<String>, LabelSelectorError> {
         let mut values = Vec::new();
         loop {
-            match self.take() {
+            match self.next_token() {
                 (SelectorToken::Identifier, text) => {
                     values.push(text);
                     match self.peek() {
@@ -477,7 +477,7 @@ impl LabelSelectorParser {
         if matches!(self.peek().0, SelectorToken::End | SelectorToken::Comma) {
             return Ok(String::new());
         }
-        match self.take() {
+        match self.next_token() {
             (SelectorToken::Identifier, text) => Ok(text),
             (_, text) => wrong(format!("found '{text}', expected: identifier")),
         }

@@ -48,9 +48,9 @@ impl<'a> Walk<'a> {
                 WalkRange::One(key.and_then(|key| objects.get(key)).map(|entry| &entry.0))
             }
             (None, None, Some(name)) => {
-                WalkRange::Named(Named { objects, name: name.into(), walk: keys.of(objects), misses: 0 })
+                WalkRange::Named(Named { objects, name: name.into(), walk: keys.range_in(objects), misses: 0 })
             }
-            (None, _, None) => WalkRange::Keys(keys.of(objects)),
+            (None, _, None) => WalkRange::Keys(keys.range_in(objects)),
         })
     }
 }
@@ -99,7 +99,7 @@ impl<'k> Keys<'k> {
         self.end.as_ref().map(String::as_str)
     }
 
-    fn of<'a>(&self, objects: &'a OrdSet<ByKey>) -> RangedIter<'a, ByKey, DefaultSharedPtr> {
+    fn range_in<'a>(&self, objects: &'a OrdSet<ByKey>) -> RangedIter<'a, ByKey, DefaultSharedPtr> {
         objects.range::<_, str>((self.start(), self.end()))
     }
 }

@@ -35,7 +35,7 @@ impl Status {
                 } else {
                     format!("{of} {} is forbidden: {cause}", go_quote(name))
                 };
-                Self::denied(message).with_details(StatusDetails::of(resource, name))
+                Self::denied(message).with_details(StatusDetails::for_object(resource, name))
             }
         }
     }
@@ -43,7 +43,7 @@ impl Status {
     /// 404: no object of this name.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         Self::new(404, StatusReason::NotFound, format!("{} {} not found", resource.group_resource(), go_quote(name)))
-            .with_details(StatusDetails::of(resource, name))
+            .with_details(StatusDetails::for_object(resource, name))
     }
 
     /// 404: no such path or resource.
@@ -62,7 +62,7 @@ impl Status {
     /// 405: the resource does not know the verb.
     pub fn method_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {}", go_quote(&resource.group_resource()));
-        Self::new(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::of(resource, ""))
+        Self::new(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::for_object(resource, ""))
     }
 
     /// 405: the path does not know the method.
@@ -120,14 +120,14 @@ impl Status {
             StatusReason::AlreadyExists,
             format!("{} {} already exists", resource.group_resource(), go_quote(name)),
         )
-        .with_details(StatusDetails::of(resource, name))
+        .with_details(StatusDetails::for_object(resource, name))
     }
 
     /// 409: the state does not allow it.
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
-        Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails::of(resource, name))
+        Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails::for_object(resource, name))
     }
 
     /// 409: the object has changed since the version that the client names.

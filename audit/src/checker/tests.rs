@@ -35,15 +35,15 @@ fn rule(name: &str) -> &'static str {
     }
 }
 
-fn policy(stages: &[Stage], rules: &[&str]) -> Policy {
+fn policy(stages: &[Stage], rules: &[&str]) -> AuditPolicy {
     let stages: Vec<_> = stages.iter().map(|stage| stage.as_str()).collect();
     let rules: String = rules.iter().map(|name| format!("- {}\n", rule(name))).collect();
     let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: {stages:?}\nrules:\n{rules}");
-    Policy::parse(&text).unwrap().0
+    AuditPolicy::parse(&text).unwrap().0
 }
 
 /// The requests of Kubernetes' test.
-fn decide(request: &str, policy: &Policy) -> AuditDecision {
+fn decide(request: &str, policy: &AuditPolicy) -> AuditDecision {
     let (method, path) = match request {
         "namespaced" | "Unauthorized" => ("GET", "/api/v1/namespaces/default/pods/busybox"),
         "cluster" => ("GET", "/apis/rbac.authorization.k8s.io/v1beta1/clusterroles/edit"),
@@ -55,7 +55,7 @@ fn decide(request: &str, policy: &Policy) -> AuditDecision {
     let info = RequestInfo::parse(method, path, None).unwrap();
     let groups = ["humans", "developers"].map(str::to_owned);
     let tim = ("tim@k8s.io", groups.as_slice());
-    policy.decide(&AuditAttributes::of(&info, (request != "Unauthorized").then_some(tim)))
+    policy.decide(&AuditAttributes::from_request(&info, (request != "Unauthorized").then_some(tim)))
 }
 
 /// Request, expected level, rules.
@@ -180,6 +180,6 @@ fn verbs_are_kube_apiservers() {
         ("FETCH", "/version", ""),
     ] {
         let info = RequestInfo::parse(method, path, None).unwrap();
-        assert_eq!(AuditAttributes::of(&info, None).verb, expected, "{method} {path}");
+        assert_eq!(AuditAttributes::from_request(&info, None).verb, expected, "{method} {path}");
     }
 }

@@ -29,7 +29,7 @@ pub struct ObjectReference<'a> {
 
 impl<'a> ObjectReference<'a> {
     /// That of a request.
-    pub(super) fn of(request: &'a ResourceRequest) -> Self {
+    pub(super) fn from_request(request: &'a ResourceRequest) -> Self {
         Self {
             resource: Cow::Borrowed(&request.resource.resource),
             namespace: request.authorization_namespace().into(),

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Stages, truncated_line};
 
 fn time(seconds: u64) -> MicroTime {
-    MicroTime::of(UNIX_EPOCH + Duration::from_secs(seconds))
+    MicroTime::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
@@ -16,7 +16,7 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
     let groups = ["people".to_owned()];
     let user = Some(("ann", groups.as_slice()));
     let attributes = match &info {
-        Some(info) => AuditAttributes::of(info, user),
+        Some(info) => AuditAttributes::from_request(info, user),
         None => AuditAttributes { user, verb: "get", path: path.into(), resource: None },
     };
     let facts = RequestFacts {
@@ -134,7 +134,7 @@ fn is_said_in_an_annotation_alone(outcome: &str, set: fn(&mut Event)) {
         user_agent: "kubectl",
         received: time(1),
     };
-    let mut event = Event::received(decision, &AuditAttributes::of(&info, None), &facts).unwrap();
+    let mut event = Event::received(decision, &AuditAttributes::from_request(&info, None), &facts).unwrap();
     let asked = written(&mut event, Stage::RequestReceived);
     assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
     // It is noted at each stage.

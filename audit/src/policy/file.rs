@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::{GroupResources, InvalidPolicy, Policy, PolicyRule};
+use super::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};
 use crate::{Level, Stage, Stages};
 
 /// What a policy says it is.
@@ -16,7 +16,7 @@ const KIND: &str = "Policy";
 #[derive(Default)]
 pub(super) struct File {
     #[serde(deserialize_with = "or_null")]
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<FileRule>,
     #[serde(deserialize_with = "or_null")]
     pub(super) omit_stages: Vec<String>,
     #[serde(deserialize_with = "or_null")]
@@ -27,7 +27,7 @@ pub(super) struct File {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-pub(super) struct Rule {
+pub(super) struct FileRule {
     #[serde(deserialize_with = "or_null")]
     pub(super) level: String,
     #[serde(deserialize_with = "or_null")]
@@ -130,10 +130,10 @@ fn stages(names: &[String]) -> Stages {
     names.iter().filter_map(|name| Stage::parse(name)).collect()
 }
 
-impl From<File> for Policy {
+impl From<File> for AuditPolicy {
     fn from(file: File) -> Self {
         let (omit_stages, omit_managed_fields) = (stages(&file.omit_stages), file.omit_managed_fields);
-        let rule = |rule: Rule| PolicyRule {
+        let rule = |rule: FileRule| PolicyRule {
             level: Level::parse(&rule.level).unwrap_or_default(),
             omit_stages: stages(&rule.omit_stages).union(omit_stages),
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(omit_managed_fields),

@@ -25,13 +25,13 @@ rules:
   resources: null
 "#;
 
-fn parse(text: &str) -> Result<Policy, InvalidPolicy> {
-    Policy::parse(text).map(|(policy, _)| policy)
+fn parse(text: &str) -> Result<AuditPolicy, InvalidPolicy> {
+    AuditPolicy::parse(text).map(|(policy, _)| policy)
 }
 
 #[test]
 fn every_field_is_read() {
-    let (policy, warnings) = Policy::parse(GOOD).unwrap();
+    let (policy, warnings) = AuditPolicy::parse(GOOD).unwrap();
     assert_eq!(warnings, Vec::<String>::new());
     let received: Stages = [Stage::RequestReceived].into_iter().collect();
     assert_eq!((policy.omit_stages, policy.omit_managed_fields), (received, true));
@@ -63,7 +63,7 @@ fn every_field_is_read() {
 fn what_no_policy_has_is_told_and_ignored() {
     let text = GOOD.replace("  users: [ann]", "  user: [ann]").replace("metadata: {name: one}", "spec: {}");
     let text = text.replace("  - group: apps", "  - apiGroup: apps");
-    let (policy, warnings) = Policy::parse(&text).unwrap();
+    let (policy, warnings) = AuditPolicy::parse(&text).unwrap();
     assert!(policy.rules[1].users.is_empty());
     assert_eq!(
         warnings,

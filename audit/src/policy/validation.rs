@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::dns_subdomain_errors;
 
-use super::file::{File, Resources, Rule};
+use super::file::{File, FileRule, Resources};
 use crate::{Level, Stage};
 
 /// All that is wrong, in kube-apiserver's order.
@@ -15,7 +15,7 @@ pub(super) fn problems(file: &File) -> Vec<String> {
     problems
 }
 
-fn validate_rule(rule: &Rule, field: &str, problems: &mut Vec<String>) {
+fn validate_rule(rule: &FileRule, field: &str, problems: &mut Vec<String>) {
     if rule.level.is_empty() {
         problems.push(format!("{field}.level: Required value"));
     } else if Level::parse(&rule.level).is_none() {

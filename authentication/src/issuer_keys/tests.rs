@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::testing::{Signer, claims, issuer};
+use crate::testing::{TestSigner, claims, issuer};
 
 const URL: &str = "https://issuer";
 const DISCOVERY: &str = "https://issuer/.well-known/openid-configuration";
@@ -33,7 +33,7 @@ impl FetchDocument for Arc<Server> {
 }
 
 impl Server {
-    fn serves(&self, keys: &[&Signer]) {
+    fn serves(&self, keys: &[&TestSigner]) {
         let discovery = json!({"issuer": URL, "jwks_uri": KEYS}).to_string();
         let keys: Vec<_> = keys.iter().map(|signer| signer.key()).collect();
         let keys = json!({"keys": keys}).to_string();
@@ -51,7 +51,7 @@ fn new(server: &Arc<Server>) -> Arc<IssuerKeys> {
     IssuerKeys::new(issuer, Arc::new(Arc::clone(server)))
 }
 
-async fn verify(keys: &Arc<IssuerKeys>, signer: &Signer) -> Result<String, IssuerError> {
+async fn verify(keys: &Arc<IssuerKeys>, signer: &TestSigner) -> Result<String, IssuerError> {
     let token = signer.signed(&claims(URL, "ann", 3600));
     keys.verify(&Token::parse(&token).unwrap()).await.map(|verified| verified.user.username)
 }
@@ -67,7 +67,7 @@ fn ann() -> Result<String, IssuerError> {
 #[tokio::test(start_paused = true)]
 async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
     let (server, first, second, stranger) =
-        (Arc::new(Server::default()), Signer::new("1"), Signer::new("2"), Signer::new("x"));
+        (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"), TestSigner::new("x"));
     let keys = new(&server);
     server.serves(&[&first]);
     assert_eq!(verify(&keys, &first).await, ann());
@@ -84,7 +84,7 @@ async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
     advance(FETCH_INTERVAL).await;
     for _ in 0..100 {
         assert_eq!(verify(&keys, &stranger).await, signature());
-        assert_eq!(verify(&keys, &Signer::new("1")).await, signature(), "another key of a known id");
+        assert_eq!(verify(&keys, &TestSigner::new("1")).await, signature(), "another key of a known id");
     }
     assert_eq!(server.rounds(), 3);
 }
@@ -92,7 +92,7 @@ async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
 /// go-oidc fetches keys where none of those that it has made the signature (`RemoteKeySet.verify`).
 #[tokio::test(start_paused = true)]
 async fn a_key_that_comes_under_the_id_of_another_is_found() {
-    let (server, first, second) = (Arc::new(Server::default()), Signer::new("1"), Signer::new("1"));
+    let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&first]);
     assert_eq!(verify(&keys, &first).await, ann());
@@ -106,7 +106,7 @@ async fn a_key_that_comes_under_the_id_of_another_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_share_a_question_that_outlives_them() {
-    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&signer]);
     let gone = timeout(Duration::from_millis(500), verify(&keys, &signer)).await;
@@ -118,7 +118,7 @@ async fn those_who_wait_share_a_question_that_outlives_them() {
 
 #[tokio::test(start_paused = true)]
 async fn old_keys_go_on_while_the_issuer_is_down() {
-    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
     assert_eq!(verify(&keys, &signer).await, down);
@@ -129,7 +129,7 @@ async fn old_keys_go_on_while_the_issuer_is_down() {
     assert_eq!(verify(&keys, &signer).await, ann());
     server.documents.lock().clear();
     advance(FETCH_INTERVAL).await;
-    assert_eq!(verify(&keys, &Signer::new("2")).await, signature());
+    assert_eq!(verify(&keys, &TestSigner::new("2")).await, signature());
     assert_eq!(server.rounds(), 3);
     for _ in 0..3 {
         advance(KEYS_AGE).await;
@@ -139,7 +139,7 @@ async fn old_keys_go_on_while_the_issuer_is_down() {
 
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_key_ends() {
-    let (server, first, second) = (Arc::new(Server::default()), Signer::new("1"), Signer::new("2"));
+    let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"));
     let keys = new(&server);
     server.serves(&[&first]);
     assert_eq!(verify(&keys, &first).await, ann());
@@ -154,7 +154,7 @@ async fn a_withdrawn_key_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn an_issuer_that_hangs_is_given_up() {
-    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     *server.hangs.lock() = true;
     let start = Instant::now();
@@ -175,7 +175,7 @@ async fn documents_that_are_not_the_issuers_are_refused() {
         (json!({"issuer": URL, "jwks_uri": "https://issuer/none"}), "it is down"),
     ];
     for (discovery, expected) in table {
-        let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+        let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
         server.serves(&[&signer]);
         server.documents.lock().insert(DISCOVERY.to_owned(), discovery.to_string());
         let error = verify(&new(&server), &signer).await.unwrap_err().to_string();

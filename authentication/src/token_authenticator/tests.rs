@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 use crate::jwk::JsonWebKeySet;
-use crate::testing::{Signer, claims, issuer};
+use crate::testing::{TestSigner, claims, issuer};
 use crate::user::Reach;
 
 const ISSUER: &str = "https://issuer";
@@ -67,7 +67,7 @@ impl World {
         self.users.lock().insert((cluster.to_owned(), token.to_owned()), json!({"username": name}));
     }
 
-    fn serves(&self, signer: &Signer) {
+    fn serves(&self, signer: &TestSigner) {
         let discovery = json!({"issuer": ISSUER, "jwks_uri": "https://issuer/keys"}).to_string();
         let keys = json!({"keys": [signer.key()]}).to_string();
         *self.documents.lock() = BTreeMap::from([
@@ -133,7 +133,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthentic
 
 #[tokio::test(start_paused = true)]
 async fn each_token_goes_to_who_may_see_it() {
-    let (world, of_issuer, of_a) = (Arc::new(World::default()), Signer::new("i"), Signer::new("a"));
+    let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());
@@ -152,7 +152,7 @@ async fn each_token_goes_to_who_may_see_it() {
     for addressed in [None, Some("a")] {
         assert_eq!(who(&tokens, &account, addressed).await, in_member("system:serviceaccount:x:y", "a"));
     }
-    assert_eq!(who(&tokens, &account, Some("b")).await, Err(Refused::OfAnotherCluster.into()));
+    assert_eq!(who(&tokens, &account, Some("b")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), ["a", "a"]);
     assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, from_hub("ann"));
     assert_eq!(who(&tokens, "admin", None).await, in_member("system:admin", "hub"));
@@ -170,7 +170,7 @@ async fn each_token_goes_to_who_may_see_it() {
 /// tokens.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_known() {
-    let (world, of_hub) = (Arc::new(World::default()), Signer::new("h"));
+    let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("hub", &account, "system:serviceaccount:x:y");
@@ -189,7 +189,7 @@ async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_kno
 
 #[tokio::test(start_paused = true)]
 async fn garbage_costs_no_request() {
-    let (world, of_issuer, of_a) = (Arc::new(World::default()), Signer::new("i"), Signer::new("a"));
+    let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]));
     let expired = of_issuer.signed(r#"{"exp": 1}"#);
@@ -205,7 +205,7 @@ async fn garbage_costs_no_request() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end() {
-    let (world, signer) = (Arc::new(World::default()), Signer::new("a"));
+    let (world, signer) = (Arc::new(World::default()), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), signer.keys())]));
     let short = signer.signed(&claims("https://a", "x", 4));
@@ -270,7 +270,7 @@ async fn reviews_are_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
-    let (world, signer) = (Arc::new(World::default()), Signer::new("b"));
+    let (world, signer) = (Arc::new(World::default()), TestSigner::new("b"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("b"), signer.keys())]));
     world.hung.lock().insert("hub".to_owned());
@@ -301,13 +301,13 @@ async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
         async move { tokens.authenticate(format!("again {number}").as_bytes(), None, address).await }
     };
     let (guesses, known) = futures::join!(futures::future::join_all((0..700).map(again)), who(&tokens, &other, None));
-    let refused = |outcome: &&Outcome| **outcome == Err(TooManyReviews::OfAll.into());
+    let refused = |outcome: &&ReviewOutcome| **outcome == Err(TooManyReviews::OfAll.into());
     assert_eq!((guesses.iter().filter(refused).count(), known), (200, in_member("x", "b")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_rules_forget_what_was_found() {
-    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_issuers(&one_issuer());
@@ -326,7 +326,7 @@ async fn other_rules_forget_what_was_found() {
     assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
     assert_eq!(world.times_asked(), asked, "the keys of an issuer that stays are kept");
     tokens.set_issuers(&AuthenticationConfiguration { jwt: Vec::new() });
-    assert_eq!(who(&tokens, &token, None).await, Err(Refused::Nobody.into()));
+    assert_eq!(who(&tokens, &token, None).await, Err(TokenRefused::Nobody.into()));
     assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_ok(), "a member may have this key");
     assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_err());
 }
@@ -344,7 +344,7 @@ async fn audiences_are_asked_for_and_compared() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_hold_nothing_of_the_token() {
-    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());
@@ -352,7 +352,7 @@ async fn errors_hold_nothing_of_the_token() {
     let table = [
         signer.signed(&json!({"iss": ISSUER, "aud": secret, "exp": 9_999_999_999_u64}).to_string()),
         signer.signed(&json!({"iss": ISSUER, "aud": "me", "sub": {"s3cr3t": 1}, "exp": 9_999_999_999_u64}).to_string()),
-        Signer::new("s3cr3t").signed(&claims(ISSUER, secret, 60)),
+        TestSigner::new("s3cr3t").signed(&claims(ISSUER, secret, 60)),
         format!("{secret}.{secret}.{secret}"),
         secret.to_owned(),
     ];
@@ -366,19 +366,19 @@ async fn errors_hold_nothing_of_the_token() {
 /// ServiceAccounts there.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_not_shown_to_a_cluster_that_serves_a_copy_of_anothers_key() {
-    let (world, of_v) = (Arc::new(World::default()), Signer::new("v"));
+    let (world, of_v) = (Arc::new(World::default()), TestSigner::new("v"));
     let tokens = world.authenticator(TokenReviews::default());
     let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("v", &account, "system:serviceaccount:x:y");
     let asked = || std::mem::take(&mut *world.asked.lock());
     // While v's keys are not known: it is down, its account may not read them, its key has just changed.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
-    assert_eq!(who(&tokens, &account, Some("v")).await, Err(Refused::OfAnotherCluster.into()));
+    assert_eq!(who(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), Vec::<String>::new());
     // Nor does the copy keep anybody out.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
     assert_eq!(who(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
-    assert_eq!(who(&tokens, &account, None).await, Err(Refused::SeveralClusters.into()));
+    assert_eq!(who(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
     assert_eq!(asked(), ["v"]);
 }
 
@@ -522,7 +522,7 @@ async fn a_slow_cluster_delays_nobody_elses_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn an_issuers_token_is_followed_by_nobody() {
-    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());

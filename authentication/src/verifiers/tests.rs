@@ -3,14 +3,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Signer, issuer};
+use crate::testing::{TestSigner, issuer};
 
 fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
 }
 
 /// What an order is, in short: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
-fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName, bool)>) -> Result<String, Refused> {
+fn order(
+    rules: &VerifierRules<'_>,
+    token: &str,
+    addressed: Option<(&ClusterName, bool)>,
+) -> Result<String, TokenRefused> {
     let addressed = addressed.map(|(cluster, reviews_tokens)| Addressed { cluster, reviews_tokens });
     let order = rules.order(&BearerToken::parse(token).unwrap(), addressed)?;
     let words = order.iter().map(|verifier| match verifier {
@@ -24,7 +28,7 @@ fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName
 
 #[test]
 fn who_is_asked_about_a_token() {
-    let (of_a, of_clones, stranger) = (Signer::new("k"), Signer::new("k"), Signer::new("k"));
+    let (of_a, of_clones, stranger) = (TestSigner::new("k"), TestSigner::new("k"), TestSigner::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
     let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
@@ -37,10 +41,11 @@ fn who_is_asked_about_a_token() {
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
     let without_hub = VerifierRules { issuers: &issuers, token_review_cluster: None, members: &members };
     let with_hub = VerifierRules { token_review_cluster: Some(&hub), ..without_hub };
-    let (nobody, several) = (Err(Refused::Nobody), Err(Refused::SeveralClusters));
-    let (of_another, d) = (Err(Refused::OfAnotherCluster), cluster("d"));
+    let (nobody, several) = (Err(TokenRefused::Nobody), Err(TokenRefused::SeveralClusters));
+    let (of_another, d) = (Err(TokenRefused::OfAnotherCluster), cluster("d"));
     let ok = |words: &str| Ok(words.to_owned());
-    type Row<'a> = (&'a str, &'a VerifierRules<'a>, String, Option<(&'a ClusterName, bool)>, Result<String, Refused>);
+    type Row<'a> =
+        (&'a str, &'a VerifierRules<'a>, String, Option<(&'a ClusterName, bool)>, Result<String, TokenRefused>);
     let table: Vec<Row<'_>> = vec![
         ("a configured issuer alone", &with_hub, stranger.signed(one), Some((&a, true)), ok("issuer https://one")),
         ("even if a member signed it", &with_hub, of_a.signed(one), Some((&a, true)), ok("issuer https://one")),
@@ -78,7 +83,7 @@ fn who_is_asked_about_a_token() {
 /// Of a cluster whose keys are unknown any key may be, above all of the one that reviews whatever is nobody else's.
 #[test]
 fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_is_its_own() {
-    let signer = Signer::new("k");
+    let signer = TestSigner::new("k");
     let (copier, hub, silent) = (cluster("a"), cluster("hub"), cluster("silent"));
     let token = signer.signed("{}");
     let members = |served: &[&ClusterName], without_keys: &[&ClusterName]| {
@@ -94,7 +99,7 @@ fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_i
     };
     let ok = |words: &str| Ok(words.to_owned());
     let own = Some((&copier, false));
-    let unsettled = || Err(Refused::Unsettled);
+    let unsettled = || Err(TokenRefused::Unsettled);
     for (name, members, with_hub, addressed, expected) in [
         ("the hub alone, whose keys are unknown", members(&[&copier], &[&silent]), true, None, ok("hub hub")),
         ("the same while another is unknown", members(&[&copier], &[]), true, None, ok("hub hub")),
@@ -104,7 +109,7 @@ fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_i
         ("no cluster by its own key", members(&[&hub], &[&copier]), false, None, unsettled()),
         ("where it is addressed", members(&[&copier], &[]), true, own, ok("signer a")),
         ("all are known", members(&[&copier], &[&hub, &silent]), true, None, ok("signer a")),
-        ("two serve it", members(&[&copier, &hub], &[&silent]), true, None, Err(Refused::SeveralClusters)),
+        ("two serve it", members(&[&copier, &hub], &[&silent]), true, None, Err(TokenRefused::SeveralClusters)),
     ] {
         let rules = VerifierRules { issuers: &[], token_review_cluster: with_hub.then_some(&hub), members: &members };
         assert_eq!(order(&rules, &token, addressed), expected, "{name}");
@@ -114,7 +119,7 @@ fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_i
 /// A token-review cluster that is not configured cannot say whether a key is its own.
 #[test]
 fn a_lone_copy_is_shown_nothing_while_the_token_review_cluster_is_not_served() {
-    let signer = Signer::new("k");
+    let signer = TestSigner::new("k");
     let hub = cluster("hub");
     let mut members = MemberKeys::default();
     members.set(cluster("a"), signer.keys());

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
-use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 
 use crate::reference::Object;
 
@@ -102,8 +102,8 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    pub(crate) fn as_user(&self) -> User<'_> {
-        User { name: self.name, groups: &self.groups }
+    pub(crate) fn as_user(&self) -> RbacUser<'_> {
+        RbacUser { name: self.name, groups: &self.groups }
     }
 }
 

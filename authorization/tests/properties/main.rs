@@ -13,7 +13,8 @@ use reference::Reference;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{
-    Attributes, Fleet, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, ResourceAttributes, Scope, User, Visible,
+    Attributes, Fleet, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Scope,
+    Visible,
 };
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
@@ -67,7 +68,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
 }
 
 /// Every answer for a user: cluster, verb, resource; and what is visible there.
-fn all_rights(fleet: &Fleet, user: User<'_>) -> Vec<Visible> {
+fn all_rights(fleet: &Fleet, user: RbacUser<'_>) -> Vec<Visible> {
     let rights = |cluster: &str| {
         let of = |verb| fleet.rights(&name(cluster), user, verb, "", "pods");
         ["get", "list"].map(of)
@@ -187,7 +188,7 @@ proptest! {
             let now = look(&fleet);
             for ((generation_before, rights_before), (generation_now, rights_now)) in before.iter().zip(&now) {
                 prop_assert!(generation_before <= generation_now && *generation_now <= fleet.generation());
-                let lists = |rights: &[Visible]| Scope::of(names.iter().zip(rights.iter().skip(1).step_by(2)));
+                let lists = |rights: &[Visible]| Scope::from_visible(names.iter().zip(rights.iter().skip(1).step_by(2)));
                 let lists_are_the_same = rights_before.iter().zip(rights_now).skip(1).step_by(2).all(|(a, b)| a == b);
                 prop_assert_eq!(lists(rights_before) == lists(rights_now), lists_are_the_same);
                 if rights_before != rights_now {
@@ -212,7 +213,7 @@ fn masters_may_do_everything_in_clusters_that_are_known() {
     let mut fleet = Fleet::default();
     fleet.replace(&name("a"), []);
     let groups = ["system:masters".to_owned()];
-    let user = User { name: "root", groups: &groups };
+    let user = RbacUser { name: "root", groups: &groups };
     let path = Attributes::NonResource { verb: "get", path: "/metrics".into() };
     assert!(fleet.allows(&name("a"), user, &path) && !fleet.allows(&name("b"), user, &path));
     assert_eq!(fleet.rights(&name("a"), user, "list", "", "pods"), Visible::Whole);
@@ -220,7 +221,7 @@ fn masters_may_do_everything_in_clusters_that_are_known() {
     assert_eq!(fleet.allowed_by(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
     // The name alone is nobody's, and a group that is only like it is another.
     let other = ["system:masters2".to_owned()];
-    assert!(!fleet.allows(&name("a"), User { name: "system:masters", groups: &other }, &path));
+    assert!(!fleet.allows(&name("a"), RbacUser { name: "system:masters", groups: &other }, &path));
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn what_allows_a_request_is_told_in_kube_apiservers_words() {
         ),
     ];
     fleet.replace(&name("a"), objects.map(|(kind, text)| RbacObject::parse(kind, text.as_bytes()).unwrap()));
-    let user = User { name: "system:serviceaccount:n:s", groups: &[] };
+    let user = RbacUser { name: "system:serviceaccount:n:s", groups: &[] };
     let pods = ResourceAttributes { verb: "get", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
     let shown = |namespace| {
         let asked = Attributes::Resource(ResourceAttributes { namespace, ..pods });
@@ -279,7 +280,7 @@ fn binding(number: usize, role: &str) -> RbacObject {
     RbacObject::parse(RbacKind::RoleBinding, value.to_string().as_bytes()).unwrap()
 }
 
-fn lists(fleet: &Fleet, cluster: &str, user: User<'_>, namespace: &str) -> bool {
+fn lists(fleet: &Fleet, cluster: &str, user: RbacUser<'_>, namespace: &str) -> bool {
     let asked = ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
     fleet.allows(&name(cluster), user, &Attributes::Resource(asked))
 }
@@ -291,7 +292,7 @@ fn lists(fleet: &Fleet, cluster: &str, user: User<'_>, namespace: &str) -> bool 
 fn many_changes_of_one_subject_cost_what_it_has_once() {
     const BINDINGS: usize = 20_000;
     let groups = ["system:authenticated".to_owned()];
-    let ann = User { name: "ann", groups: &groups };
+    let ann = RbacUser { name: "ann", groups: &groups };
     let (mut fleet, a) = (Fleet::default(), name("a"));
     let begun = std::time::Instant::now();
     fleet.replace(&a, [role("r", 0)].into_iter().chain((0..BINDINGS).map(|number| binding(number, "r"))));
@@ -312,7 +313,7 @@ fn many_changes_of_one_subject_cost_what_it_has_once() {
 fn what_a_subject_has_beyond_the_bound_is_not_looked_at_and_is_no_other_subjects() {
     const WORDS: usize = 5_000;
     let groups = ["system:authenticated".to_owned()];
-    let (ann, nobody) = (User { name: "ann", groups: &groups }, User { name: "nobody", groups: &[] });
+    let (ann, nobody) = (RbacUser { name: "ann", groups: &groups }, RbacUser { name: "nobody", groups: &[] });
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     for cluster in [&a, &b] {
         fleet.replace(cluster, [role("r", 0), role("s", WORDS), binding(0, "r")]);
@@ -346,7 +347,7 @@ fn what_a_subject_has_beyond_the_bound_is_not_looked_at_and_is_no_other_subjects
 #[test]
 fn what_changes_in_one_cluster_says_nothing_of_another_nor_of_others_there() {
     let groups = ["system:authenticated".to_owned()];
-    let ann = User { name: "ann", groups: &groups };
+    let ann = RbacUser { name: "ann", groups: &groups };
     let of = |user: &str, number: usize| {
         let value = json!({
             "metadata": {"namespace": "own", "name": format!("made-up-{number}")},

@@ -1,7 +1,7 @@
 //! RBAC as `rule.go` and `rbac.go` evaluate it, read off line by line: every binding, every subject, every rule.
 
 use serde_json::Value;
-use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 
 /// An object as a cluster stores it.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +68,7 @@ impl Reference {
         self.0.iter()
     }
 
-    pub(crate) fn allows(&self, user: User<'_>, asked: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, user: RbacUser<'_>, asked: &Attributes<'_>) -> bool {
         if user.groups.iter().any(|group| group == "system:masters") {
             return true;
         }
@@ -112,7 +112,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn applies(subject: &Value, binding_namespace: &str, user: User<'_>) -> bool {
+fn applies(subject: &Value, binding_namespace: &str, user: RbacUser<'_>) -> bool {
     let name = text(&subject["name"]);
     match text(&subject["kind"]) {
         "User" => user.name == name,

@@ -17,7 +17,7 @@ impl Reflector {
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
         self.list_place = None;
         let was_planned = self.progress.listed(Instant::now());
-        self.shared.wanted.answered(self.question, version);
+        self.shared.wanted.resolve_question(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
@@ -69,7 +69,7 @@ impl Reflector {
     }
 
     /// Tells what one read of the watch brought.
-    pub(super) fn tell(&mut self, changes: Vec<Change>) {
+    pub(super) fn publish_changes(&mut self, changes: Vec<Change>) {
         let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();
         self.shared.counts.events.add(changes.len());
         self.publish(if changes.is_empty() {

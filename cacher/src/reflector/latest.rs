@@ -5,7 +5,7 @@ use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use super::task::{Reflector, ResetAsked};
 use crate::machine::Input;
-use crate::progress::{self, Call, Verdict};
+use crate::progress::{self, Call, ProgressVerdict};
 use crate::request::{self, LatestError, MemberError, chain};
 use crate::state::StaleReason;
 use crate::stream::MemberWatch;
@@ -19,7 +19,7 @@ impl Reflector {
         let Some(latest) = self.attend(latest).await? else { return Ok(self.overtaken()) };
         if let Ok(latest) = &latest {
             self.latest = *latest;
-            self.shared.wanted.answered(number, *latest);
+            self.shared.wanted.resolve_question(number, *latest);
         }
         Ok(match latest {
             Ok(latest) if held > latest => {
@@ -47,7 +47,7 @@ impl Reflector {
             Call::Due if next.is_some() => {
                 shared.counts.progress_requests.add(1);
                 let number = shared.wanted.next_question();
-                self.progress.ask(number, self.version(), request::latest(&shared.config, &self.transport));
+                self.progress.put_question(number, self.version(), request::latest(&shared.config, &self.transport));
             }
             Call::Arrived | Call::Due => {}
             Call::Answered { latest: Err(error), .. } => {
@@ -58,12 +58,12 @@ impl Reflector {
             }
             Call::Answered { number, held, latest: Ok(latest) } => {
                 self.latest = latest;
-                shared.wanted.answered(number, latest);
+                shared.wanted.resolve_question(number, latest);
                 match progress::verdict(held, latest, next) {
-                    Verdict::WentBack => return Some(self.went_back()),
-                    Verdict::Reachable => return self.learn_progress(latest),
-                    Verdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
-                    Verdict::Idle => {}
+                    ProgressVerdict::WentBack => return Some(self.went_back()),
+                    ProgressVerdict::Reachable => return self.learn_progress(latest),
+                    ProgressVerdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
+                    ProgressVerdict::Idle => {}
                 }
             }
         }

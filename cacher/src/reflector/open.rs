@@ -40,7 +40,7 @@ impl Reflector {
         }
         if target.begins_list() && self.has_asked {
             let places = self.shared.config.list_places.clone();
-            self.list_place = self.attend(places.take()).await?;
+            self.list_place = self.attend(places.acquire()).await?;
         }
         self.has_asked = true;
         self.recoveries = self.member.borrow().recoveries;

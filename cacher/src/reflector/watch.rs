@@ -71,7 +71,7 @@ impl Reflector {
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
-        self.tell(changes);
+        self.publish_changes(changes);
         if !stream.proved {
             stream.deferred = input;
             return Some(self.prove(stream));

@@ -14,16 +14,16 @@ fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserialize
 }
 
 #[derive(Deserialize)]
-pub(super) struct Manifest {
+pub(super) struct GatewayManifest {
     #[serde(default, deserialize_with = "or_null")]
-    pub(super) metadata: Metadata,
+    pub(super) metadata: GatewayMetadata,
     #[serde(default, deserialize_with = "or_null")]
     pub(super) spec: Spec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Metadata {
+pub(super) struct GatewayMetadata {
     #[serde(deserialize_with = "or_null")]
     pub(super) name: String,
     #[serde(deserialize_with = "or_null")]
@@ -40,13 +40,13 @@ pub(super) struct Spec {
     #[serde(deserialize_with = "or_null")]
     pub(super) client_config: ClientConfig,
     #[serde(deserialize_with = "or_null")]
-    pub(super) secure_serving: SecureServing,
+    pub(super) secure_serving: GatewaySecureServing,
     #[serde(deserialize_with = "or_null")]
-    pub(super) flow_control: FlowControl,
+    pub(super) flow_control: GatewayFlowControl,
     #[serde(deserialize_with = "or_null")]
-    pub(super) dispatch_policies: Vec<Policy>,
+    pub(super) dispatch_policies: Vec<GatewayPolicy>,
     #[serde(deserialize_with = "or_null")]
-    pub(super) logging: Logging,
+    pub(super) logging: GatewayLogging,
     #[serde(flatten)]
     pub(super) rest: Rest,
 }
@@ -80,7 +80,7 @@ pub(super) struct ClientConfig {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct SecureServing {
+pub(super) struct GatewaySecureServing {
     pub(super) key_data: Option<String>,
     pub(super) cert_data: Option<String>,
     #[serde(rename = "clientCAData")]
@@ -93,16 +93,16 @@ pub(super) struct SecureServing {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct FlowControl {
+pub(super) struct GatewayFlowControl {
     #[serde(deserialize_with = "or_null")]
-    pub(super) flow_control_schemas: Vec<Schema>,
+    pub(super) flow_control_schemas: Vec<GatewaySchema>,
     #[serde(flatten)]
     pub(super) rest: Rest,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Schema {
+pub(super) struct GatewaySchema {
     pub(super) name: String,
     pub(super) strategy: String,
     pub(super) exempt: Option<Value>,
@@ -129,14 +129,14 @@ pub(super) struct Bucket {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Policy {
+pub(super) struct GatewayPolicy {
     pub(super) strategy: String,
     #[serde(deserialize_with = "or_null")]
     pub(super) upstream_subset: Vec<String>,
     #[serde(deserialize_with = "or_null")]
     pub(super) upsteam_subset: Vec<String>,
     #[serde(deserialize_with = "or_null")]
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<GatewayRule>,
     #[serde(deserialize_with = "or_null")]
     pub(super) flow_control_schema_name: String,
     pub(super) log_mode: Value,
@@ -146,7 +146,7 @@ pub(super) struct Policy {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Rule {
+pub(super) struct GatewayRule {
     #[serde(deserialize_with = "or_null")]
     pub(super) verbs: Vec<String>,
     #[serde(deserialize_with = "or_null")]
@@ -176,7 +176,7 @@ pub(super) struct ServiceAccount {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Logging {
+pub(super) struct GatewayLogging {
     pub(super) mode: Value,
     #[serde(flatten)]
     pub(super) rest: Rest,

@@ -1,26 +1,26 @@
 //! KubeGateway's rules: the same words, with what its code makes of them (`evaluation_helpers.go`).
 
-use tributary_policy::{Field, MissedConnections, can_match};
+use tributary_policy::{MissedConnections, RuleField, can_match};
 
 use super::Conversion;
-use super::manifest::{Rule, ServiceAccount};
+use super::manifest::{GatewayRule, ServiceAccount};
 use crate::DispatchRule;
 
 impl Conversion {
     /// A rule; none where no request could ever match it here.
-    pub(super) fn rule(&mut self, rule: Rule, path: &str) -> Option<DispatchRule> {
+    pub(super) fn rule(&mut self, rule: GatewayRule, path: &str) -> Option<DispatchRule> {
         self.unknown(path, &rule.rest);
         let has_subjects = !rule.users.is_empty() || !rule.service_accounts.is_empty();
         let service_accounts = self.accounts(rule.service_accounts, path);
         let mut list =
-            |field: Field, texts: Vec<String>| self.list(field, texts, &format!("{path}.{}", field.as_str()));
-        let users = list(Field::Users, rule.users);
-        let user_groups = (rule.user_groups.is_empty(), list(Field::UserGroups, rule.user_groups));
-        let resource_names = (rule.resource_names.is_empty(), list(Field::ResourceNames, rule.resource_names));
-        let mut verbs = list(Field::Verbs, rule.verbs);
-        let mut api_groups = list(Field::ApiGroups, rule.api_groups);
-        let mut resources = list(Field::Resources, rule.resources);
-        let non_resource_urls = list(Field::NonResourceUrls, rule.non_resource_urls);
+            |field: RuleField, texts: Vec<String>| self.list(field, texts, &format!("{path}.{}", field.as_str()));
+        let users = list(RuleField::Users, rule.users);
+        let user_groups = (rule.user_groups.is_empty(), list(RuleField::UserGroups, rule.user_groups));
+        let resource_names = (rule.resource_names.is_empty(), list(RuleField::ResourceNames, rule.resource_names));
+        let mut verbs = list(RuleField::Verbs, rule.verbs);
+        let mut api_groups = list(RuleField::ApiGroups, rule.api_groups);
+        let mut resources = list(RuleField::Resources, rule.resources);
+        let non_resource_urls = list(RuleField::NonResourceUrls, rule.non_resource_urls);
         // Half of what names resources, or names none of which is left, matches none.
         let no_names = !resource_names.0 && resource_names.1.is_empty();
         let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
@@ -56,7 +56,7 @@ impl Conversion {
     /// that the rule is about, it gets the verb by which it takes that here: without it what comes after would.
     fn only_misses(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
         const WHAT: &str = "opened by a WebSocket (GET), and here exec, attach and portforward are \"create\"";
-        let missed = MissedConnections::of(verbs, resources);
+        let missed = MissedConnections::from_rule(verbs, resources);
         let took_by_get = is_taken(verbs, "get");
         match missed {
             MissedConnections::Nothing => {}
@@ -89,7 +89,7 @@ impl Conversion {
     }
 
     /// A list as it is meant there: `*` alone, else what has no `-`, else the inverted entries.
-    fn list(&mut self, field: Field, texts: Vec<String>, path: &str) -> Vec<String> {
+    fn list(&mut self, field: RuleField, texts: Vec<String>, path: &str) -> Vec<String> {
         if texts.iter().any(|text| text == "*") {
             return vec!["*".to_owned()];
         }
@@ -108,15 +108,17 @@ impl Conversion {
     }
 
     /// There several inverted entries exclude nothing, since what is not the one is the other.
-    fn inverted(&mut self, field: Field, inverted: Vec<String>, path: &str) -> Vec<String> {
+    fn inverted(&mut self, field: RuleField, inverted: Vec<String>, path: &str) -> Vec<String> {
         let shown = inverted.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
-        if field == Field::NonResourceUrls && !inverted.is_empty() {
+        if field == RuleField::NonResourceUrls && !inverted.is_empty() {
             self.differs(path, format!("{shown} never matches there, where paths are not inverted; left out"));
             return Vec::new();
         }
         if inverted.len() > 1 {
             self.differs(path, format!("{shown} matches everything there, and here what is none of these"));
-        } else if inverted.iter().any(|text| text.starts_with("-*/") || (field == Field::Users && text.ends_with('*')))
+        } else if inverted
+            .iter()
+            .any(|text| text.starts_with("-*/") || (field == RuleField::Users && text.ends_with('*')))
         {
             self.differs(path, format!("{shown} excludes nothing, or too little, there; here what it names"));
         }
@@ -157,6 +159,6 @@ fn is_taken(verbs: &[String], verb: &str) -> bool {
 }
 
 /// Whether a `*` at the end is a letter like others there.
-fn is_literal_there(field: Field) -> bool {
-    matches!(field, Field::ResourceNames | Field::UserGroups)
+fn is_literal_there(field: RuleField) -> bool {
+    matches!(field, RuleField::ResourceNames | RuleField::UserGroups)
 }

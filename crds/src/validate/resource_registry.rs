@@ -99,14 +99,14 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &ConfigurationObjec
         if configuration.cluster(name).is_none() {
             problems.error(
                 format!("spec.clusters.names[{index}]"),
-                format!("there is no UpstreamCluster {name:?}; {}", known(&configuration.clusters)),
+                format!("there is no UpstreamCluster {name:?}; {}", known_cluster_names(&configuration.clusters)),
             );
         }
     }
 }
 
 /// The names that may be given, ten at most.
-fn known(clusters: &[UpstreamCluster]) -> String {
+fn known_cluster_names(clusters: &[UpstreamCluster]) -> String {
     const SHOWN: usize = 10;
     if clusters.is_empty() {
         return "there are none at all, so add it".to_owned();
@@ -147,7 +147,10 @@ fn placement(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problem
         let selected: Vec<UpstreamCluster> = selected.iter().map(|cluster| (*cluster).clone()).collect();
         problems.error(
             "spec.placement",
-            format!("{placement:?} is not among the clusters that spec.clusters selects; {}", known(&selected)),
+            format!(
+                "{placement:?} is not among the clusters that spec.clusters selects; {}",
+                known_cluster_names(&selected)
+            ),
         );
     }
 }

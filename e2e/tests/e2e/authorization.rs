@@ -13,7 +13,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Doubt, Fleet, RbacKind, RbacObject, RulesReview, User};
+use tributary_authorization::{Doubt, Fleet, RbacKind, RbacObject, RbacUser, RulesReview};
 use tributary_e2e::{HttpClient, TestCluster};
 
 /// How many requests continuous integration asks about, and the proof: seconds, and some minutes.
@@ -163,7 +163,7 @@ impl BySide {
         groups.push("system:authenticated".to_owned());
         eventually(PATIENCE, async || {
             let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
-            let mirrored = self.fleet.rules(&self.name, User { groups: &groups, ..person.as_user() }, namespace);
+            let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
             ensure!(mirrored.len() >= 3, "{mirrored:?}");
             review.bears_out(mirrored).map_err(Into::into)
         })
@@ -172,7 +172,7 @@ impl BySide {
         for object in generated::more_of_one_user(&person) {
             self.fleet.upsert(&self.name, RbacObject::parse(object.kind, object.value.to_string().as_bytes())?);
         }
-        let mirrored = self.fleet.rules(&self.name, User { groups: &groups, ..person.as_user() }, namespace);
+        let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
         ensure!(review.bears_out(mirrored) == Err(Doubt::Missing), "a rule that the server lacks went unseen");
         Ok(())
     }

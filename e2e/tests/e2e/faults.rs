@@ -30,7 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// A kubeconfig with the shared members and perhaps broken entries.
 async fn kubeconfig_with(
     context: &TestContext,
-    more: &[kubeconfig::Entries],
+    more: &[kubeconfig::ContextParts],
 ) -> anyhow::Result<(tempfile::TempDir, PathBuf)> {
     let folder = guard::temporary_folder("fault")?;
     let path = folder.path().join("kubeconfig");
@@ -77,7 +77,7 @@ async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
 }
 
 /// Serves `member1` and a broken second context: the first is served, the second is named once with its reason.
-async fn serves_the_rest(context: &TestContext, broken: kubeconfig::Entries, reason: &str) -> anyhow::Result<()> {
+async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
     let tributary = Tributary::builder(&path, ["member1", &name]).start().await?;
@@ -121,7 +121,7 @@ async fn wrong_token(context: TestContext) -> anyhow::Result<()> {
     serves_the_rest(&context, entries, "401").await
 }
 
-fn exec_plugin(name: &str, access: &Access, script: &str) -> kubeconfig::Entries {
+fn exec_plugin(name: &str, access: &Access, script: &str) -> kubeconfig::ContextParts {
     let mut entries = access.entries();
     entries.name = name.to_owned();
     entries.user = json!({"exec": {
@@ -526,7 +526,7 @@ async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
         anyhow::Ok((text(&event["type"]), text(&event["object"]["metadata"]["name"])))
     };
     ensure!(next(&mut stream).await? == ("ADDED".to_owned(), "of-member1".to_owned()), "not the first member's");
-    let both: Vec<kubeconfig::Entries> = members.iter().map(|member| member.access().entries()).collect();
+    let both: Vec<kubeconfig::ContextParts> = members.iter().map(|member| member.access().entries()).collect();
     kubeconfig::write_entries(&path, &both)?;
     ensure!(next(&mut stream).await? == ("ADDED".to_owned(), "of-member2".to_owned()), "not the second member's");
     kubeconfig::write_entries(&path, &both[..1])?;

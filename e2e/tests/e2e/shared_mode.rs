@@ -287,7 +287,7 @@ async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestCont
     let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);
     let direct = shared.folder.path().join("direct");
     let user = member.people().user_of_version_one("ann")?;
-    kubeconfig::write_entries(&direct, &[kubeconfig::Entries { user, ..member.access().entries() }])?;
+    kubeconfig::write_entries(&direct, &[kubeconfig::ContextParts { user, ..member.access().entries() }])?;
     let own = shared.kubeconfig_with(&shared.people.user_of_version_one("ann")?)?;
     for path in [&direct, &own] {
         let who =

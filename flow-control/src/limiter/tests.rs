@@ -44,10 +44,10 @@ struct Clients<A: Allowance> {
     limiter: Limiter<A, u64>,
     now: Instant,
     next: u64,
-    held: Vec<Place>,
+    held: Vec<LimiterPermit>,
     waiting: BTreeMap<u64, Ticket>,
     /// Turns that were given since they were looked at.
-    turns: Vec<Place>,
+    turns: Vec<LimiterPermit>,
 }
 
 impl<A: Allowance> Clients<A> {
@@ -64,11 +64,11 @@ impl<A: Allowance> Clients<A> {
                 let number = self.next;
                 let who = (Key(key), Flow::numbered(flow));
                 match self.limiter.admit(who, width, self.now, || number, &mut granted) {
-                    Decision::Admitted(place) => self.turns.push(place),
-                    Decision::Waits { ticket, .. } => {
+                    LimiterDecision::Admitted(place) => self.turns.push(place),
+                    LimiterDecision::Waits { ticket, .. } => {
                         self.waiting.insert(number, ticket);
                     }
-                    Decision::Closed | Decision::Exceeded | Decision::QueueFull => {}
+                    LimiterDecision::Closed | LimiterDecision::Exceeded | LimiterDecision::QueueFull => {}
                 }
             }
             Step::GiveBack(at) if !self.held.is_empty() => {
@@ -204,7 +204,7 @@ fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
     let start = Instant::now();
     let mut admitted = |key, now| {
         let decision = limiter.admit((Key(key), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
-        (matches!(decision, Decision::Admitted(_)), limiter.keys())
+        (matches!(decision, LimiterDecision::Admitted(_)), limiter.keys())
     };
     assert!(admitted(0, start).0);
     let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
@@ -223,9 +223,11 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     let mut granted = Vec::new();
     let mut admit =
         |flow, width, number| limiter.admit((Key(0), Flow::numbered(flow)), width, now, || number, &mut granted);
-    let Decision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
-    let Decision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
-    let Decision::Waits { is_first: false, .. } = admit(3, 1, 2) else { panic!("three are free, and not its turn") };
+    let LimiterDecision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
+    let LimiterDecision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
+    let LimiterDecision::Waits { is_first: false, .. } = admit(3, 1, 2) else {
+        panic!("three are free, and not its turn")
+    };
     limiter.give_back(narrow, now, &mut granted);
     let [(1, wide)] = granted[..] else { panic!("{granted:?}") };
     assert_eq!(wide.seats, 4);
@@ -242,7 +244,7 @@ fn what_time_has_brought_back_is_not_given_back_once_more() {
     let admit = |limiter: &mut Limiter<Tokens, ()>, now| {
         let decision = limiter.admit((Key(0), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
         match decision {
-            Decision::Admitted(place) => Some(place),
+            LimiterDecision::Admitted(place) => Some(place),
             _ => None,
         }
     };

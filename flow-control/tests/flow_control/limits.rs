@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, RefusalCause,
-    Refused, Resource, SchemaKind, SchemaUsage,
+    AdmittedRequest, Attributes, Dimension, FlowControl, FlowResource, GovernedSchema, Limited, MaxRequestsInflight,
+    RefusalCause, Refused, SchemaKind, SchemaUsage,
 };
 
 use super::{from, named, one, slots, tenants, tokens, watch};
@@ -92,7 +92,7 @@ async fn a_refusal_names_the_schema_the_limit_and_whose_it_is() {
     let control = one(tokens(2, 3, &[Dimension::User, Dimension::Verb], None));
     let schema = tenants(&control);
     let events =
-        Attributes { resource: Some(Resource { group: "", resource: "events", subresource: None }), ..from("ann") };
+        Attributes { resource: Some(FlowResource { group: "", resource: "events", subresource: None }), ..from("ann") };
     for _ in 0..3 {
         let _spent = at_once(schema, &from("ann")).unwrap();
     }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tributary_flow_control::{
-    Attributes, Dimension, Flow, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, Queueing, Resource, Schema,
-    SchemaKind, TokenBucket, User,
+    Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, GovernedSchema, Limited, MaxRequestsInflight,
+    Queueing, Schema, SchemaKind, TokenBucket,
 };
 
 mod against_governor;
@@ -17,15 +17,15 @@ mod waits;
 /// What a user of this name sends: `list pods`.
 fn from(name: &str) -> Attributes<'_> {
     Attributes {
-        user: User { verifier: "test", name },
+        user: FlowUser { verifier: "test", name },
         member: None,
         groups: &[],
         client_address: None,
         verb: "list",
-        resource: Some(Resource { group: "", resource: "pods", subresource: None }),
+        resource: Some(FlowResource { group: "", resource: "pods", subresource: None }),
         is_long_running: false,
         width: 1,
-        flow: Flow::of(&name),
+        flow: Flow::from_identity(&name),
     }
 }
 

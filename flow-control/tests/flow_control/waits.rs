@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use tributary_flow_control::{Attributes, Deck, Dimension, Flow, Queueing, RefusalCause, Resource};
+use tributary_flow_control::{Attributes, Deck, Dimension, Flow, FlowResource, Queueing, RefusalCause};
 
 use super::{from, named, one, slots, tenants, tokens, waiting};
 
@@ -131,7 +131,7 @@ async fn one_user_of_many_keys_leaves_others_a_place_to_wait_in() {
     let control = one(tokens(5, 5, &[Dimension::User, Dimension::Resource], Some(queueing)));
     let schema = tenants(&control);
     let invented: Vec<_> = (0..8).map(|number| format!("invented{number}")).collect();
-    let resources = invented.iter().map(|name| Resource { group: "", resource: name, subresource: None });
+    let resources = invented.iter().map(|name| FlowResource { group: "", resource: name, subresource: None });
     let of_eve: Vec<_> = resources.map(|asked| Attributes { resource: Some(asked), ..from("eve") }).collect();
     let mut waits = Vec::new();
     for attributes in of_eve.iter().flat_map(|own| std::iter::repeat_n(own, 30)) {

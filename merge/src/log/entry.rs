@@ -220,7 +220,10 @@ impl Others {
 
     /// The objects of one key with their indices, in the order of their clusters' names. One that is not kept any more
     /// is for nobody who reads here ([`OtherObject::object`]).
-    pub(crate) fn of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = (usize, &'a ClusterName, &'a Weak<Object>)> {
+    pub(crate) fn with_key<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> impl Iterator<Item = (usize, &'a ClusterName, &'a Weak<Object>)> {
         let start = self.0.partition_point(|other| other.named.key().as_str() < key);
         let objects = self.0.iter().enumerate().skip(start);
         objects

@@ -50,7 +50,11 @@ impl Names {
     }
 
     /// The other clusters that may have an object of this key, as often as they may.
-    pub(crate) fn others<'a>(&'a self, cluster: &'a ClusterName, key: &str) -> impl Iterator<Item = &'a ClusterName> {
+    pub(crate) fn clusters_with_key<'a>(
+        &'a self,
+        cluster: &'a ClusterName,
+        key: &str,
+    ) -> impl Iterator<Item = &'a ClusterName> {
         let hash = self.hash(key);
         let places = self.table.iter_hash(spread(hash)).filter(move |place| place.hash == hash);
         places.map(|place| &self.clusters[place.slot as usize]).filter(move |other| *other != cluster)

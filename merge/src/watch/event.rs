@@ -110,7 +110,7 @@ impl<'a> WatchBatch<'a> {
     }
 
     /// Notes that a filter was asked of something, at this cost.
-    pub(crate) fn asked(&mut self, cost: usize) {
+    pub(crate) fn add_filter_cost(&mut self, cost: usize) {
         self.asking_left = self.asking_left.saturating_sub(cost);
     }
 

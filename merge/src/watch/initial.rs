@@ -41,7 +41,7 @@ impl InitialEvents {
                     let version = EventVersion::Item(held.resource_version());
                     turn.push(added(&heads[at].0, held, version));
                 }
-                turn.asked(filter.cost(object));
+                turn.add_filter_cost(filter.cost(object));
                 if turn.is_over() {
                     self.after = Some(object.key().as_str().into());
                     return false;

@@ -80,7 +80,7 @@ impl CurrentCluster {
             return true;
         }
         for object in snapshot.range(&filter.scope(), after.as_deref()) {
-            turn.asked(filter.cost(object));
+            turn.add_filter_cost(filter.cost(object));
             if filter.matches(cluster, object) {
                 objects.push(ByVersion(object.clone()));
             }

@@ -229,7 +229,7 @@ impl Run {
         for (replica, vector, heads) in &self.lists {
             if let Ok(snapshots) = self.world.replicas[*replica].log.snapshot_at(vector) {
                 assert_eq!(contents(&snapshots), contents(heads));
-                assert_eq!(CompositeResourceVersion::of(&snapshots), *vector);
+                assert_eq!(CompositeResourceVersion::from_snapshots(&snapshots), *vector);
             }
         }
     }

@@ -215,7 +215,7 @@ impl World {
                 ChangeType::Deleted => drop(feed.snapshot.remove(change.object.key().as_str())),
                 _ => drop(feed.snapshot.insert(change.object.clone())),
             }
-            feed.snapshot.set_resource_version(feed.snapshot.resource_version().after(change));
+            feed.snapshot.set_resource_version(feed.snapshot.resource_version().with_change(change));
         }
         if bookmark && end == member.history.len() {
             feed.snapshot.set_resource_version(ResourceVersion(member.revision));
@@ -234,7 +234,7 @@ impl World {
                 ChangeType::Deleted => drop(state.remove(change.object.key().as_str())),
                 _ => drop(state.insert(change.object.clone())),
             }
-            state.set_resource_version(state.resource_version().after(&change));
+            state.set_resource_version(state.resource_version().with_change(&change));
             replica.log.append(&name, vec![change], state, self.now);
         }
         // To whoever asks, and with the member's bookmarks.

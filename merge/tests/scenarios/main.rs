@@ -84,7 +84,7 @@ fn delete(log: &mut Log, cluster: &str, texts: &[&str]) {
         let object = object(text);
         let previous = snapshot.remove(object.key().as_str());
         let change = Change { change_type: ChangeType::Deleted, object, previous };
-        snapshot.set_resource_version(snapshot.resource_version().after(&change));
+        snapshot.set_resource_version(snapshot.resource_version().with_change(&change));
         log.append(&name(cluster), vec![change], snapshot, NOW);
     }
 }

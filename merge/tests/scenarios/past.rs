@@ -195,7 +195,7 @@ fn past_states_are_exact() {
     log.relist(&name("a"), snapshot(20, &["z 15"]), NOW);
     let keys = |at: &str| -> Result<Vec<String>, SnapshotError> {
         let snapshots = log.snapshot_at(&vector(at))?;
-        assert_eq!(CompositeResourceVersion::of(&snapshots), vector(at));
+        assert_eq!(CompositeResourceVersion::from_snapshots(&snapshots), vector(at));
         let objects = snapshots.iter().flat_map(|(_, snapshot)| snapshot.iter());
         Ok(objects.map(|o| format!("{}@{}", o.name(), o.resource_version())).collect())
     };

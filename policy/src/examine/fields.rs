@@ -1,14 +1,14 @@
 //! One field of a rule by itself.
 
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
-use crate::explanation::Field;
+use crate::explanation::RuleField;
 use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
-use crate::place::Place;
+use crate::place::RulePlace;
 use crate::rule::Rule;
 
 /// What is wrong with the entries of each field.
-pub(super) fn examine(rule: &Rule, (place, scope): (Place, PolicyScope), findings: &mut Findings) {
-    for field in Field::ALL {
+pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), findings: &mut Findings) {
+    for field in RuleField::ALL {
         let entries = rule.entries(field);
         let path = format!("{place}.{}", field.as_str());
         together(entries, &path, findings);
@@ -58,18 +58,18 @@ fn together(entries: &[String], path: &str, findings: &mut Findings) {
 }
 
 /// What is wrong with an entry without its `-`, and what to do.
-pub(super) fn problem(field: Field, entry: &str) -> Option<String> {
+pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     match field {
-        Field::Verbs => verb(entry),
-        Field::ApiGroups => entry
+        RuleField::Verbs => verb(entry),
+        RuleField::ApiGroups => entry
             .contains('*')
             .then(|| "never matches: a group is named whole; write it out, or \"*\" for all".to_owned()),
-        Field::Resources => resource(entry),
-        Field::ServiceAccounts => service_account(entry),
-        Field::NonResourceUrls if !entry.starts_with('/') => {
+        RuleField::Resources => resource(entry),
+        RuleField::ServiceAccounts => service_account(entry),
+        RuleField::NonResourceUrls if !entry.starts_with('/') => {
             Some("never matches: a path begins with \"/\"; add it, or write \"*\" for all".to_owned())
         }
-        Field::NonResourceUrls if is_of_resource(entry) => {
+        RuleField::NonResourceUrls if is_of_resource(entry) => {
             Some("never matches: it is the path of a resource; name that in apiGroups and resources".to_owned())
         }
         _ => star_inside(entry),
@@ -95,8 +95,8 @@ enum Unasked {
     Part(String),
 }
 
-fn unasked(field: Field, entry: &str, scope: PolicyScope) -> Option<Unasked> {
-    if field != Field::NonResourceUrls || scope == PolicyScope::Cluster {
+fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked> {
+    if field != RuleField::NonResourceUrls || scope == PolicyScope::Cluster {
         return None;
     }
     let (path, is_beginning) = (entry.trim_end_matches('*'), entry.ends_with('*'));

@@ -8,10 +8,10 @@
 use tributary_apimachinery::Verb;
 
 use super::Findings;
-use crate::entries::Entries;
-use crate::explanation::Field;
+use crate::entries::FieldEntries;
+use crate::explanation::RuleField;
 use crate::hidden::Denials;
-use crate::place::Place;
+use crate::place::RulePlace;
 use crate::policy::Mode;
 use crate::rule::{Matcher, Rule};
 
@@ -27,7 +27,7 @@ const NEVER_KEPT: [&str; 7] = [
 ];
 
 /// Tells of a rule of a policy that denies `create` where nothing denies what makes the same objects.
-pub(super) fn examine(rule: &Rule, (place, mode): (Place, Mode), denials: &Denials, findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, (place, mode): (RulePlace, Mode), denials: &Denials, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
     if !accepts(Verb::Create.as_str()) || !takes_what_is_kept(&matcher) {
@@ -43,7 +43,7 @@ pub(super) fn examine(rule: &Rule, (place, mode): (Place, Mode), denials: &Denia
     ];
     for (verb, what) in makes.into_iter().filter(|(verb, _)| !is_denied(verb.as_str())) {
         findings.warning(
-            format!("{place}.{}", Field::Verbs.as_str()),
+            format!("{place}.{}", RuleField::Verbs.as_str()),
             format!(
                 "denies \"create\" and not {:?}: {what} also where it makes the object, and passes; deny {0:?} as well, \
                  which denies changes, too, or take the right to create from the user in the cluster",
@@ -58,8 +58,8 @@ fn takes_what_is_kept(matcher: &Matcher) -> bool {
     let is_kept = |resource: &str| !NEVER_KEPT.contains(&resource);
     matcher.takes_resources()
         && match &matcher.resources {
-            Entries::Any(_) | Entries::AllBut(_) => true,
-            Entries::Only(entries) => entries.iter().any(|entry| {
+            FieldEntries::Any(_) | FieldEntries::AllBut(_) => true,
+            FieldEntries::Only(entries) => entries.iter().any(|entry| {
                 entry.pattern.subresource.is_empty() && entry.pattern.resource.as_deref().is_none_or(is_kept)
             }),
         }

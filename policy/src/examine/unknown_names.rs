@@ -2,20 +2,20 @@
 
 use super::Findings;
 use super::fields::problem;
-use crate::explanation::Field;
+use crate::explanation::RuleField;
 use crate::known_resources::{group_doubt, resource_doubt};
-use crate::place::Place;
+use crate::place::RulePlace;
 use crate::rule::Rule;
 
 /// Warns of entries of `apiGroups` and `resources` that name a group or resource which Kubernetes does not have.
-pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
-    let mut tell = |field: Field, index: usize, entry: &str, doubt: &str| {
+pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
+    let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
         findings.warning(format!("{place}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {doubt}"));
     };
-    for (index, entry) in list_names(Field::ApiGroups, rule) {
+    for (index, entry) in list_names(RuleField::ApiGroups, rule) {
         if let Some(doubt) = group_doubt(without_inversion(entry)) {
-            tell(Field::ApiGroups, index, entry, &doubt);
+            tell(RuleField::ApiGroups, index, entry, &doubt);
         }
     }
     // Inverted entries stand for all other groups, and their resources are unknown.
@@ -23,17 +23,17 @@ pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;
     }
-    for (index, entry) in list_names(Field::Resources, rule) {
+    for (index, entry) in list_names(RuleField::Resources, rule) {
         let (resource, subresource) =
             without_inversion(entry).split_once('/').unwrap_or((without_inversion(entry), ""));
         if let Some(doubt) = resource_doubt(&groups, resource, subresource) {
-            tell(Field::Resources, index, entry, &doubt);
+            tell(RuleField::Resources, index, entry, &doubt);
         }
     }
 }
 
 /// The well-formed entries of a field that are names, with their places. `fields` reports malformed entries.
-fn list_names(field: Field, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
+fn list_names(field: RuleField, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
     entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, without_inversion(entry)).is_none())
 }

@@ -1,17 +1,17 @@
 //! The slow and obvious reading of the contract: lists of texts, one rule after the other.
 
 use tributary_apimachinery::RequestedResource;
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Place, Policy, PolicyList, Rule};
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePlace};
 
 /// The first rule that acts and matches, and the first one that is only told and matches before it.
-pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<Place>, Option<Place>) {
+pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<RulePlace>, Option<RulePlace>) {
     let mut told = None;
     for (policy, given) in policies.iter().enumerate() {
         for (rule, written) in given.rules.iter().enumerate() {
             if !matches(written, denies(given), asked) {
                 continue;
             }
-            let place = Place { list: PolicyList::Dispatch, policy, rule };
+            let place = RulePlace { list: PolicyList::Dispatch, policy, rule };
             if given.mode == Mode::Enforce {
                 return (Some(place), told);
             }

@@ -1,6 +1,6 @@
 //! The sixteen rows of the truth table of rules, each under its number, and what the table leaves open.
 
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Place, Policy, PolicyList, Rule, Verdict};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
 
 use crate::{denying, entries, everything, path, resource};
 
@@ -220,7 +220,7 @@ fn a_request_that_no_global_policy_takes_goes_on() {
 fn what_is_only_told_changes_nothing() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
-    let at = |policy, rule| Place { list: PolicyList::Dispatch, policy, rule };
+    let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
     // Alone it is as if there were no policies.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));

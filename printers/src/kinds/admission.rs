@@ -9,12 +9,12 @@ use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::selector::StructuredLabelSelector;
-use crate::value::{Joined, List, Text, parts};
+use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
 parts! {
     struct WebhookConfiguration<'a> {
         metadata: Metadata<'a>,
-        webhooks: List<IgnoredAny>,
+        webhooks: ListValue<IgnoredAny>,
     }
 
     struct AdmissionPolicy<'a> {
@@ -24,13 +24,13 @@ parts! {
 
     struct PolicySpec<'a> {
         param_kind: Option<ParamKind<'a>>,
-        validations: List<IgnoredAny>,
-        mutations: List<IgnoredAny>,
+        validations: ListValue<IgnoredAny>,
+        mutations: ListValue<IgnoredAny>,
     }
 
     struct ParamKind<'a> {
-        api_version: Text<'a>,
-        kind: Text<'a>,
+        api_version: TextValue<'a>,
+        kind: TextValue<'a>,
     }
 
     struct PolicyBinding<'a> {
@@ -39,13 +39,13 @@ parts! {
     }
 
     struct PolicyBindingSpec<'a> {
-        policy_name: Text<'a>,
+        policy_name: TextValue<'a>,
         param_ref: Option<ParamReference<'a>>,
     }
 
     struct ParamReference<'a> {
-        name: Text<'a>,
-        namespace: Text<'a>,
+        name: TextValue<'a>,
+        namespace: TextValue<'a>,
         selector: Option<StructuredLabelSelector<'a>>,
     }
 }
@@ -98,7 +98,7 @@ fn go_text(selector: &StructuredLabelSelector<'_>) -> String {
     }
     text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
     for requirement in &*selector.match_expressions {
-        let values = Joined(" ", requirement.values.iter());
+        let values = JoinedTexts(" ", requirement.values.iter());
         let (key, operator) = (&requirement.key, &requirement.operator);
         let _ = write!(text, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},");
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::decode;
 use super::metadata::{FullMetadata, KindAndName};
 use crate::Row;
-use crate::value::{Joined, List, Text, TextOrNumber, parts};
+use crate::value::{JoinedTexts, ListValue, TextOrNumber, TextValue, parts};
 
 /// Where v1 keeps the metrics that it has no field for.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -24,7 +24,7 @@ const DEFAULT_UTILIZATION: i64 = 80;
 parts! {
     struct HorizontalPodAutoscaler<'a> {
         metadata: FullMetadata<'a>,
-        api_version: Text<'a>,
+        api_version: TextValue<'a>,
         spec: AutoscalerSpec<'a>,
         status: AutoscalerStatus<'a>,
     }
@@ -33,13 +33,13 @@ parts! {
         scale_target_ref: KindAndName<'a>,
         min_replicas: Option<i64>,
         max_replicas: i64,
-        metrics: List<Metric<'a>>,
+        metrics: ListValue<Metric<'a>>,
         #[serde(rename = "targetCPUUtilizationPercentage")]
         target_cpu: Option<i64>,
     }
 
     struct AutoscalerStatus<'a> {
-        current_metrics: List<Metric<'a>>,
+        current_metrics: ListValue<Metric<'a>>,
         current_replicas: i64,
         #[serde(rename = "currentCPUUtilizationPercentage")]
         current_cpu: Option<i64>,
@@ -47,7 +47,7 @@ parts! {
 
     /// A metric to aim at, or its present value: both have these members.
     struct Metric<'a> {
-        r#type: Text<'a>,
+        r#type: TextValue<'a>,
         resource: Option<Source<'a>>,
         container_resource: Option<Source<'a>>,
         pods: Option<Source<'a>>,
@@ -57,7 +57,7 @@ parts! {
 
     /// v2 nests the values in `target` or `current`; v1 has them side by side.
     struct Source<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
         target: MetricValue<'a>,
         current: MetricValue<'a>,
         #[serde(alias = "currentAverageUtilization")]
@@ -91,13 +91,13 @@ impl<'a> Source<'a> {
 
     /// A metric of the processor's use, in percent.
     fn cpu(utilization: i64) -> Self {
-        Self { name: Text("cpu".into()), target_average_utilization: Some(utilization), ..Self::default() }
+        Self { name: TextValue("cpu".into()), target_average_utilization: Some(utilization), ..Self::default() }
     }
 }
 
 impl Metric<'_> {
     fn cpu(utilization: i64) -> Self {
-        Self { r#type: Text("Resource".into()), resource: Some(Source::cpu(utilization)), ..Self::default() }
+        Self { r#type: TextValue("Resource".into()), resource: Some(Source::cpu(utilization)), ..Self::default() }
     }
 }
 
@@ -158,9 +158,9 @@ fn targets(metrics: &[Metric<'_>], current: &[Metric<'_>]) -> String {
     let shown: Vec<String> =
         metrics.iter().enumerate().take(SHOWN).map(|(index, metric)| target(metric, current.get(index))).collect();
     if metrics.len() > SHOWN {
-        format!("{} + {} more...", Joined(", ", &shown), metrics.len() - SHOWN)
+        format!("{} + {} more...", JoinedTexts(", ", &shown), metrics.len() - SHOWN)
     } else {
-        Joined(", ", &shown).to_string()
+        JoinedTexts(", ", &shown).to_string()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::Row;
 use crate::duration::HumanDuration;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::time::Time;
-use crate::value::{List, Text, parts};
+use crate::value::{ListValue, TextValue, parts};
 
 parts! {
     struct Job<'a> {
@@ -26,7 +26,7 @@ parts! {
     }
 
     struct JobStatus<'a> {
-        conditions: List<Condition<'a>>,
+        conditions: ListValue<Condition<'a>>,
         succeeded: i64,
         start_time: Time,
         completion_time: Time,
@@ -39,8 +39,8 @@ parts! {
     }
 
     struct CronJobSpec<'a> {
-        schedule: Text<'a>,
-        time_zone: Option<Text<'a>>,
+        schedule: TextValue<'a>,
+        time_zone: Option<TextValue<'a>>,
         suspend: Option<bool>,
         job_template: JobTemplateSpec<'a>,
     }
@@ -52,7 +52,7 @@ parts! {
 
 parts! {
     struct CronJobStatus {
-        active: List<IgnoredAny>,
+        active: ListValue<IgnoredAny>,
         last_schedule_time: Option<Time>,
     }
 }

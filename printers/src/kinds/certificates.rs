@@ -7,7 +7,7 @@ use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::duration::HumanDuration;
 use crate::selector::format_labels;
-use crate::value::{Labels, List, Text, parts};
+use crate::value::{Labels, ListValue, TextValue, parts};
 
 parts! {
     struct CertificateSigningRequest<'a> {
@@ -17,14 +17,14 @@ parts! {
     }
 
     struct CertificateSigningRequestSpec<'a> {
-        signer_name: Text<'a>,
-        username: Text<'a>,
+        signer_name: TextValue<'a>,
+        username: TextValue<'a>,
         expiration_seconds: Option<i64>,
     }
 
     struct CertificateSigningRequestStatus<'a> {
-        conditions: List<Condition<'a>>,
-        certificate: Text<'a>,
+        conditions: ListValue<Condition<'a>>,
+        certificate: TextValue<'a>,
     }
 
     struct ClusterTrustBundle<'a> {
@@ -33,7 +33,7 @@ parts! {
     }
 
     struct ClusterTrustBundleSpec<'a> {
-        signer_name: Text<'a>,
+        signer_name: TextValue<'a>,
     }
 
     struct PodCertificateRequest<'a> {
@@ -43,15 +43,15 @@ parts! {
     }
 
     struct PodCertificateRequestSpec<'a> {
-        pod_name: Text<'a>,
-        service_account_name: Text<'a>,
-        node_name: Text<'a>,
-        signer_name: Text<'a>,
+        pod_name: TextValue<'a>,
+        service_account_name: TextValue<'a>,
+        node_name: TextValue<'a>,
+        signer_name: TextValue<'a>,
         unverified_user_annotations: Labels<'a>,
     }
 
     struct PodCertificateRequestStatus<'a> {
-        conditions: List<Condition<'a>>,
+        conditions: ListValue<Condition<'a>>,
     }
 }
 

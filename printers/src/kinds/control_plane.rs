@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
-use crate::value::{List, Text, first_and_more, parts};
+use crate::value::{ListValue, TextValue, first_and_more, parts};
 
 /// How many storage versions a cell shows before it says how many more there are.
 const SHOWN: usize = 3;
@@ -24,15 +24,15 @@ parts! {
     }
 
     struct Name<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
     }
 
     struct Distinguisher<'a> {
-        r#type: Text<'a>,
+        r#type: TextValue<'a>,
     }
 
     struct Conditions<'a> {
-        conditions: List<Condition<'a>>,
+        conditions: ListValue<Condition<'a>>,
     }
 
     struct PriorityLevelConfiguration<'a> {
@@ -41,7 +41,7 @@ parts! {
     }
 
     struct PriorityLevelConfigurationSpec<'a> {
-        r#type: Text<'a>,
+        r#type: TextValue<'a>,
         limited: Option<Limited>,
     }
 
@@ -51,7 +51,7 @@ parts! {
     }
 
     struct LeaseSpec<'a> {
-        holder_identity: Text<'a>,
+        holder_identity: TextValue<'a>,
     }
 
     struct LeaseCandidate<'a> {
@@ -60,21 +60,21 @@ parts! {
     }
 
     struct LeaseCandidateSpec<'a> {
-        lease_name: Text<'a>,
-        binary_version: Text<'a>,
-        emulation_version: Text<'a>,
+        lease_name: TextValue<'a>,
+        binary_version: TextValue<'a>,
+        emulation_version: TextValue<'a>,
     }
 
     struct PriorityClass<'a> {
         metadata: Metadata<'a>,
         value: i64,
         global_default: bool,
-        preemption_policy: Text<'a>,
+        preemption_policy: TextValue<'a>,
     }
 
     struct RuntimeClass<'a> {
         metadata: Metadata<'a>,
-        handler: Text<'a>,
+        handler: TextValue<'a>,
     }
 
     struct ApiService<'a> {
@@ -88,8 +88,8 @@ parts! {
     }
 
     struct ServiceReference<'a> {
-        namespace: Text<'a>,
-        name: Text<'a>,
+        namespace: TextValue<'a>,
+        name: TextValue<'a>,
     }
 
     struct StorageVersion<'a> {
@@ -98,14 +98,14 @@ parts! {
     }
 
     struct StorageVersionStatus<'a> {
-        common_encoding_version: Option<Text<'a>>,
-        storage_versions: List<ServerStorageVersion<'a>>,
+        common_encoding_version: Option<TextValue<'a>>,
+        storage_versions: ListValue<ServerStorageVersion<'a>>,
     }
 
     struct ServerStorageVersion<'a> {
         #[serde(rename = "apiServerID")]
-        api_server_id: Text<'a>,
-        encoding_version: Text<'a>,
+        api_server_id: TextValue<'a>,
+        encoding_version: TextValue<'a>,
     }
 
     struct StorageVersionMigration<'a> {
@@ -119,8 +119,8 @@ parts! {
     }
 
     struct GroupResource<'a> {
-        group: Text<'a>,
-        resource: Text<'a>,
+        group: TextValue<'a>,
+        resource: TextValue<'a>,
     }
 }
 

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use super::decode;
 use super::metadata::{Condition, FullMetadata, Metadata, MetadataOnly};
 use crate::Row;
-use crate::value::{Joined, List, Map, Quantity, Text, TextOrNumber, parts};
+use crate::value::{JoinedTexts, ListValue, Map, Quantity, TextOrNumber, TextValue, parts};
 
 parts! {
     struct Node<'a> {
@@ -20,22 +20,22 @@ parts! {
     }
 
     struct NodeStatus<'a> {
-        conditions: List<Condition<'a>>,
-        addresses: List<NodeAddress<'a>>,
+        conditions: ListValue<Condition<'a>>,
+        addresses: ListValue<NodeAddress<'a>>,
         node_info: NodeSystemInfo<'a>,
     }
 
     struct NodeAddress<'a> {
-        r#type: Text<'a>,
-        address: Text<'a>,
+        r#type: TextValue<'a>,
+        address: TextValue<'a>,
     }
 
     struct NodeSystemInfo<'a> {
-        kubelet_version: Text<'a>,
-        os_image: Text<'a>,
-        kernel_version: Text<'a>,
-        container_runtime_version: Text<'a>,
-        architecture: Text<'a>,
+        kubelet_version: TextValue<'a>,
+        os_image: TextValue<'a>,
+        kernel_version: TextValue<'a>,
+        container_runtime_version: TextValue<'a>,
+        architecture: TextValue<'a>,
     }
 
     struct Namespace<'a> {
@@ -44,7 +44,7 @@ parts! {
     }
 
     struct NamespaceStatus<'a> {
-        phase: Text<'a>,
+        phase: TextValue<'a>,
     }
 
     struct ConfigMap<'a> {
@@ -55,20 +55,20 @@ parts! {
 
     struct Secret<'a> {
         metadata: Metadata<'a>,
-        r#type: Text<'a>,
+        r#type: TextValue<'a>,
         data: Map<'a, IgnoredAny>,
     }
 
     struct ComponentStatus<'a> {
         metadata: Metadata<'a>,
-        conditions: List<ComponentCondition<'a>>,
+        conditions: ListValue<ComponentCondition<'a>>,
     }
 
     struct ComponentCondition<'a> {
-        r#type: Text<'a>,
-        status: Text<'a>,
-        message: Text<'a>,
-        error: Text<'a>,
+        r#type: TextValue<'a>,
+        status: TextValue<'a>,
+        message: TextValue<'a>,
+        error: TextValue<'a>,
     }
 
     struct ResourceQuota<'a> {
@@ -92,7 +92,7 @@ pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), s
     let node: Node<'_> = decode(object)?;
     let info = &node.status.node_info;
     row.text(&node.metadata.name);
-    row.format(format_args!("{}", Joined(",", node_status(&node))));
+    row.format(format_args!("{}", JoinedTexts(",", node_status(&node))));
     row.text_or(&roles(&node), "<none>");
     row.format(format_args!("{}", node.metadata.creation_timestamp.since(now)));
     row.text(&info.kubelet_version);
@@ -138,7 +138,7 @@ fn roles(node: &Node<'_>) -> String {
             roles.insert(role);
         }
     }
-    Joined(",", &roles).to_string()
+    JoinedTexts(",", &roles).to_string()
 }
 
 pub(super) fn namespace(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {

@@ -7,7 +7,7 @@ use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::time::Time;
-use crate::value::{List, Text, parts};
+use crate::value::{ListValue, TextValue, parts};
 
 parts! {
     struct ResourceClaim<'a> {
@@ -21,13 +21,13 @@ parts! {
     }
 
     struct ResourceSliceSpec<'a> {
-        node_name: Text<'a>,
-        driver: Text<'a>,
+        node_name: TextValue<'a>,
+        driver: TextValue<'a>,
         pool: ResourcePool<'a>,
     }
 
     struct ResourcePool<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
     }
 
     struct DeviceTaintRule<'a> {
@@ -40,9 +40,9 @@ parts! {
     }
 
     struct DeviceTaint<'a> {
-        key: Text<'a>,
-        value: Text<'a>,
-        effect: Text<'a>,
+        key: TextValue<'a>,
+        value: TextValue<'a>,
+        effect: TextValue<'a>,
         time_added: Option<Time>,
     }
 
@@ -53,13 +53,13 @@ parts! {
     }
 
     struct ResourcePoolStatusRequestSpec<'a> {
-        driver: Text<'a>,
+        driver: TextValue<'a>,
     }
 
     struct ResourcePoolStatusRequestStatus<'a> {
-        conditions: List<Condition<'a>>,
+        conditions: ListValue<Condition<'a>>,
         pool_count: Option<i64>,
-        pools: List<PoolStatus>,
+        pools: ListValue<PoolStatus>,
     }
 
     struct PodGroup<'a> {
@@ -78,18 +78,18 @@ parts! {
     }
 
     struct WorkloadReference<'a> {
-        workload_name: Text<'a>,
+        workload_name: TextValue<'a>,
     }
 
     struct PodGroupStatus<'a> {
-        conditions: List<Condition<'a>>,
+        conditions: ListValue<Condition<'a>>,
     }
 }
 
 parts! {
     struct ResourceClaimStatus {
         allocation: Option<IgnoredAny>,
-        reserved_for: List<IgnoredAny>,
+        reserved_for: ListValue<IgnoredAny>,
     }
 
     struct PoolStatus {

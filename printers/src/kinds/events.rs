@@ -6,19 +6,19 @@ use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::time::Time;
-use crate::value::{Text, parts};
+use crate::value::{TextValue, parts};
 
 parts! {
     struct Event<'a> {
         metadata: Metadata<'a>,
-        r#type: Text<'a>,
-        reason: Text<'a>,
+        r#type: TextValue<'a>,
+        reason: TextValue<'a>,
         #[serde(alias = "regarding")]
         involved_object: ObjectReference<'a>,
         #[serde(alias = "deprecatedSource")]
         source: EventSource<'a>,
         #[serde(alias = "note")]
-        message: Text<'a>,
+        message: TextValue<'a>,
         #[serde(alias = "deprecatedFirstTimestamp")]
         first_timestamp: Time,
         #[serde(alias = "deprecatedLastTimestamp")]
@@ -28,19 +28,19 @@ parts! {
         event_time: Time,
         series: Option<EventSeries>,
         #[serde(alias = "reportingController")]
-        reporting_component: Text<'a>,
-        reporting_instance: Text<'a>,
+        reporting_component: TextValue<'a>,
+        reporting_instance: TextValue<'a>,
     }
 
     struct ObjectReference<'a> {
-        kind: Text<'a>,
-        name: Text<'a>,
-        field_path: Text<'a>,
+        kind: TextValue<'a>,
+        name: TextValue<'a>,
+        field_path: TextValue<'a>,
     }
 
     struct EventSource<'a> {
-        component: Text<'a>,
-        host: Text<'a>,
+        component: TextValue<'a>,
+        host: TextValue<'a>,
     }
 }
 

@@ -3,19 +3,19 @@
 use serde::de::IgnoredAny;
 
 use crate::time::Time;
-use crate::value::{Joined, Labels, List, Text, parts};
+use crate::value::{JoinedTexts, Labels, ListValue, TextValue, parts};
 
 parts! {
     /// The metadata that nearly every row needs.
     struct Metadata<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
         creation_timestamp: Time,
         deletion_timestamp: Option<IgnoredAny>,
     }
 
     /// The metadata of kinds whose cells depend on labels or annotations.
     struct FullMetadata<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
         creation_timestamp: Time,
         deletion_timestamp: Option<IgnoredAny>,
         labels: Labels<'a>,
@@ -40,27 +40,27 @@ parts! {
 
     /// The spec of a pod template.
     struct TemplatePodSpec<'a> {
-        containers: List<Container<'a>>,
+        containers: ListValue<Container<'a>>,
         node_selector: Labels<'a>,
     }
 
     /// A container by name and image.
     struct Container<'a> {
-        name: Text<'a>,
-        image: Text<'a>,
+        name: TextValue<'a>,
+        image: TextValue<'a>,
     }
 
     /// A reference to an object by kind and name.
     struct KindAndName<'a> {
-        kind: Text<'a>,
-        name: Text<'a>,
+        kind: TextValue<'a>,
+        name: TextValue<'a>,
     }
 
     /// A condition of any kind's status.
     struct Condition<'a> {
-        r#type: Text<'a>,
-        status: Text<'a>,
-        reason: Text<'a>,
+        r#type: TextValue<'a>,
+        status: TextValue<'a>,
+        reason: TextValue<'a>,
         last_transition_time: Time,
     }
 }
@@ -68,12 +68,12 @@ parts! {
 impl PodTemplateSpec<'_> {
     /// The containers' names.
     pub(super) fn names(&self) -> String {
-        Joined(",", self.spec.containers.iter().map(|container| &container.name)).to_string()
+        JoinedTexts(",", self.spec.containers.iter().map(|container| &container.name)).to_string()
     }
 
     /// The containers' images.
     pub(super) fn images(&self) -> String {
-        Joined(",", self.spec.containers.iter().map(|container| &container.image)).to_string()
+        JoinedTexts(",", self.spec.containers.iter().map(|container| &container.image)).to_string()
     }
 }
 

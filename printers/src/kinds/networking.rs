@@ -8,7 +8,7 @@ use super::metadata::{FullMetadata, Metadata};
 use super::services::LoadBalancerStatus;
 use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
-use crate::value::{Joined, List, Text, parts};
+use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
 /// How many hosts a cell shows before it says how many more rules there are.
 const SHOWN: usize = 3;
@@ -21,13 +21,13 @@ parts! {
     }
 
     struct IngressSpec<'a> {
-        ingress_class_name: Option<Text<'a>>,
-        rules: List<IngressRule<'a>>,
-        tls: List<IgnoredAny>,
+        ingress_class_name: Option<TextValue<'a>>,
+        rules: ListValue<IngressRule<'a>>,
+        tls: ListValue<IgnoredAny>,
     }
 
     struct IngressRule<'a> {
-        host: Text<'a>,
+        host: TextValue<'a>,
     }
 
     struct IngressStatus<'a> {
@@ -40,14 +40,14 @@ parts! {
     }
 
     struct IngressClassSpec<'a> {
-        controller: Text<'a>,
+        controller: TextValue<'a>,
         parameters: Option<IngressClassParameters<'a>>,
     }
 
     struct IngressClassParameters<'a> {
-        api_group: Option<Text<'a>>,
-        kind: Text<'a>,
-        name: Text<'a>,
+        api_group: Option<TextValue<'a>>,
+        kind: TextValue<'a>,
+        name: TextValue<'a>,
     }
 
     struct NetworkPolicy<'a> {
@@ -65,7 +65,7 @@ parts! {
     }
 
     struct ServiceCidrSpec<'a> {
-        cidrs: List<Text<'a>>,
+        cidrs: ListValue<TextValue<'a>>,
     }
 
     struct IpAddress<'a> {
@@ -78,10 +78,10 @@ parts! {
     }
 
     struct ParentReference<'a> {
-        group: Text<'a>,
-        resource: Text<'a>,
-        namespace: Text<'a>,
-        name: Text<'a>,
+        group: TextValue<'a>,
+        resource: TextValue<'a>,
+        namespace: TextValue<'a>,
+        name: TextValue<'a>,
     }
 }
 
@@ -108,8 +108,8 @@ fn hosts(rules: &[IngressRule<'_>]) -> String {
     }
     match (shown.is_empty(), more) {
         (true, _) => "*".to_owned(),
-        (false, false) => Joined(",", &shown).to_string(),
-        (false, true) => format!("{} + {} more...", Joined(",", &shown), rules.len() - SHOWN),
+        (false, false) => JoinedTexts(",", &shown).to_string(),
+        (false, true) => format!("{} + {} more...", JoinedTexts(",", &shown), rules.len() - SHOWN),
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn network_policy(object: &[u8], now: Timestamp, row: &mut Row) -> Re
 pub(super) fn service_cidr(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let cidr: ServiceCidr<'_> = decode(object)?;
     row.text(&cidr.metadata.name);
-    row.format(format_args!("{}", Joined(",", cidr.spec.cidrs.iter())));
+    row.format(format_args!("{}", JoinedTexts(",", cidr.spec.cidrs.iter())));
     row.format(format_args!("{}", cidr.metadata.creation_timestamp.since(now)));
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::decode;
 use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::time::Time;
-use crate::value::{List, Text, parts};
+use crate::value::{ListValue, TextValue, parts};
 
 const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
@@ -22,40 +22,40 @@ parts! {
     }
 
     struct PodSpec<'a> {
-        node_name: Text<'a>,
-        containers: List<serde::de::IgnoredAny>,
-        init_containers: List<InitContainer<'a>>,
-        readiness_gates: List<ReadinessGate<'a>>,
+        node_name: TextValue<'a>,
+        containers: ListValue<serde::de::IgnoredAny>,
+        init_containers: ListValue<InitContainer<'a>>,
+        readiness_gates: ListValue<ReadinessGate<'a>>,
     }
 
     struct InitContainer<'a> {
-        name: Text<'a>,
-        restart_policy: Text<'a>,
+        name: TextValue<'a>,
+        restart_policy: TextValue<'a>,
     }
 
     struct ReadinessGate<'a> {
-        condition_type: Text<'a>,
+        condition_type: TextValue<'a>,
     }
 
     struct PodStatus<'a> {
-        phase: Text<'a>,
-        reason: Text<'a>,
-        conditions: List<Condition<'a>>,
-        init_container_statuses: List<ContainerStatus<'a>>,
-        container_statuses: List<ContainerStatus<'a>>,
+        phase: TextValue<'a>,
+        reason: TextValue<'a>,
+        conditions: ListValue<Condition<'a>>,
+        init_container_statuses: ListValue<ContainerStatus<'a>>,
+        container_statuses: ListValue<ContainerStatus<'a>>,
         #[serde(rename = "podIP")]
-        pod_ip: Text<'a>,
+        pod_ip: TextValue<'a>,
         #[serde(rename = "podIPs")]
-        pod_ips: List<PodIp<'a>>,
-        nominated_node_name: Text<'a>,
+        pod_ips: ListValue<PodIp<'a>>,
+        nominated_node_name: TextValue<'a>,
     }
 
     struct PodIp<'a> {
-        ip: Text<'a>,
+        ip: TextValue<'a>,
     }
 
     struct ContainerStatus<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
         restart_count: i64,
         ready: bool,
         started: Option<bool>,
@@ -70,11 +70,11 @@ parts! {
     }
 
     struct Waiting<'a> {
-        reason: Text<'a>,
+        reason: TextValue<'a>,
     }
 
     struct Terminated<'a> {
-        reason: Text<'a>,
+        reason: TextValue<'a>,
         exit_code: i64,
         signal: i64,
     }

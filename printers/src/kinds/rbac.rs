@@ -5,19 +5,19 @@ use jiff::Timestamp;
 use super::decode;
 use super::metadata::{KindAndName, Metadata};
 use crate::Row;
-use crate::value::{Joined, List, Text, parts};
+use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
 parts! {
     struct Binding<'a> {
         metadata: Metadata<'a>,
         role_ref: KindAndName<'a>,
-        subjects: List<Subject<'a>>,
+        subjects: ListValue<Subject<'a>>,
     }
 
     struct Subject<'a> {
-        kind: Text<'a>,
-        namespace: Text<'a>,
-        name: Text<'a>,
+        kind: TextValue<'a>,
+        namespace: TextValue<'a>,
+        name: TextValue<'a>,
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
     row.format(format_args!("{}", binding.metadata.creation_timestamp.since(now)));
     for kind in ["User", "Group"] {
         let names = binding.subjects.iter().filter(|subject| &*subject.kind == kind).map(|subject| &subject.name);
-        row.format(format_args!("{}", Joined(", ", names)));
+        row.format(format_args!("{}", JoinedTexts(", ", names)));
     }
     let accounts: Vec<String> = binding
         .subjects
@@ -36,6 +36,6 @@ pub(super) fn binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
         .filter(|subject| &*subject.kind == "ServiceAccount")
         .map(|subject| format!("{}/{}", subject.namespace, subject.name))
         .collect();
-    row.format(format_args!("{}", Joined(", ", &accounts)));
+    row.format(format_args!("{}", JoinedTexts(", ", &accounts)));
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::decode;
 use super::metadata::Metadata;
 use crate::Row;
 use crate::selector::format_labels;
-use crate::value::{Joined, Labels, List, Text, first_and_more, parts};
+use crate::value::{JoinedTexts, Labels, ListValue, TextValue, first_and_more, parts};
 
 /// How many addresses or ports a cell shows before it says how many more there are.
 const SHOWN: usize = 3;
@@ -22,20 +22,20 @@ parts! {
     }
 
     struct ServiceSpec<'a> {
-        r#type: Text<'a>,
+        r#type: TextValue<'a>,
         #[serde(rename = "clusterIP")]
-        cluster_ip: Text<'a>,
+        cluster_ip: TextValue<'a>,
         #[serde(rename = "clusterIPs")]
-        cluster_ips: List<Text<'a>>,
+        cluster_ips: ListValue<TextValue<'a>>,
         #[serde(rename = "externalIPs")]
-        external_ips: List<Text<'a>>,
-        external_name: Text<'a>,
-        ports: List<ServicePort<'a>>,
+        external_ips: ListValue<TextValue<'a>>,
+        external_name: TextValue<'a>,
+        ports: ListValue<ServicePort<'a>>,
         selector: Labels<'a>,
     }
 
     struct ServicePort<'a> {
-        protocol: Text<'a>,
+        protocol: TextValue<'a>,
         port: i64,
         node_port: i64,
     }
@@ -46,42 +46,42 @@ parts! {
 
     /// The addresses of a Service's or an Ingress' load balancer.
     struct LoadBalancerStatus<'a> {
-        ingress: List<LoadBalancerIngress<'a>>,
+        ingress: ListValue<LoadBalancerIngress<'a>>,
     }
 
     struct LoadBalancerIngress<'a> {
-        ip: Text<'a>,
-        hostname: Text<'a>,
+        ip: TextValue<'a>,
+        hostname: TextValue<'a>,
     }
 
     struct CoreEndpoints<'a> {
         metadata: Metadata<'a>,
-        subsets: List<EndpointSubset<'a>>,
+        subsets: ListValue<EndpointSubset<'a>>,
     }
 
     struct EndpointSubset<'a> {
-        addresses: List<EndpointAddress<'a>>,
-        ports: List<EndpointPort<'a>>,
+        addresses: ListValue<EndpointAddress<'a>>,
+        ports: ListValue<EndpointPort<'a>>,
     }
 
     struct EndpointAddress<'a> {
-        ip: Text<'a>,
+        ip: TextValue<'a>,
     }
 
     struct EndpointSlice<'a> {
         metadata: Metadata<'a>,
-        address_type: Text<'a>,
-        ports: List<EndpointPort<'a>>,
-        endpoints: List<SliceEndpoint<'a>>,
+        address_type: TextValue<'a>,
+        ports: ListValue<EndpointPort<'a>>,
+        endpoints: ListValue<SliceEndpoint<'a>>,
     }
 
     struct EndpointPort<'a> {
-        name: Option<Text<'a>>,
+        name: Option<TextValue<'a>>,
         port: Option<i64>,
     }
 
     struct SliceEndpoint<'a> {
-        addresses: List<Text<'a>>,
+        addresses: ListValue<TextValue<'a>>,
     }
 }
 
@@ -94,7 +94,7 @@ impl LoadBalancerStatus<'_> {
             .map(|ingress| if ingress.ip.is_empty() { &*ingress.hostname } else { &*ingress.ip })
             .filter(|address| !address.is_empty())
             .collect();
-        Joined(",", &addresses).to_string()
+        JoinedTexts(",", &addresses).to_string()
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
 
 fn external_ip(service: &Service<'_>) -> String {
     let spec = &service.spec;
-    let external = Joined(",", spec.external_ips.iter());
+    let external = JoinedTexts(",", spec.external_ips.iter());
     match &*spec.r#type {
         "ClusterIP" | "NodePort" if spec.external_ips.is_empty() => "<none>".to_owned(),
         "ClusterIP" | "NodePort" => external.to_string(),
@@ -189,7 +189,8 @@ pub(super) fn endpoint_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Re
             (None, None) => "*".to_owned(),
         })
         .collect();
-    let addresses: Vec<&Text<'_>> = slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter()).collect();
+    let addresses: Vec<&TextValue<'_>> =
+        slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter()).collect();
     row.text(&slice.metadata.name);
     row.text(&slice.address_type);
     row.text(&first_and_more(&ports, SHOWN, ",", "<unset>"));

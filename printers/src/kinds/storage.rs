@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use super::decode;
 use super::metadata::{FullMetadata, Metadata};
 use crate::Row;
-use crate::value::{Joined, Labels, List, Map, Quantity, Text, TextOrNumber, parts};
+use crate::value::{JoinedTexts, Labels, ListValue, Map, Quantity, TextOrNumber, TextValue, parts};
 
 /// The annotation that named the class before the field existed, and still wins.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -20,22 +20,22 @@ parts! {
 
     struct PersistentVolumeSpec<'a> {
         capacity: Map<'a, TextOrNumber<'a>>,
-        access_modes: List<Text<'a>>,
+        access_modes: ListValue<TextValue<'a>>,
         claim_ref: Option<ClaimReference<'a>>,
-        persistent_volume_reclaim_policy: Text<'a>,
-        storage_class_name: Text<'a>,
-        volume_mode: Option<Text<'a>>,
-        volume_attributes_class_name: Option<Text<'a>>,
+        persistent_volume_reclaim_policy: TextValue<'a>,
+        storage_class_name: TextValue<'a>,
+        volume_mode: Option<TextValue<'a>>,
+        volume_attributes_class_name: Option<TextValue<'a>>,
     }
 
     struct ClaimReference<'a> {
-        namespace: Text<'a>,
-        name: Text<'a>,
+        namespace: TextValue<'a>,
+        name: TextValue<'a>,
     }
 
     struct PersistentVolumeStatus<'a> {
-        phase: Text<'a>,
-        reason: Text<'a>,
+        phase: TextValue<'a>,
+        reason: TextValue<'a>,
     }
 
     struct PersistentVolumeClaim<'a> {
@@ -45,29 +45,29 @@ parts! {
     }
 
     struct PersistentVolumeClaimSpec<'a> {
-        volume_name: Text<'a>,
-        storage_class_name: Text<'a>,
-        volume_mode: Option<Text<'a>>,
-        volume_attributes_class_name: Option<Text<'a>>,
+        volume_name: TextValue<'a>,
+        storage_class_name: TextValue<'a>,
+        volume_mode: Option<TextValue<'a>>,
+        volume_attributes_class_name: Option<TextValue<'a>>,
     }
 
     struct PersistentVolumeClaimStatus<'a> {
-        phase: Text<'a>,
-        access_modes: List<Text<'a>>,
+        phase: TextValue<'a>,
+        access_modes: ListValue<TextValue<'a>>,
         capacity: Map<'a, TextOrNumber<'a>>,
     }
 
     struct StorageClass<'a> {
         metadata: FullMetadata<'a>,
-        provisioner: Text<'a>,
-        reclaim_policy: Option<Text<'a>>,
-        volume_binding_mode: Option<Text<'a>>,
+        provisioner: TextValue<'a>,
+        reclaim_policy: Option<TextValue<'a>>,
+        volume_binding_mode: Option<TextValue<'a>>,
         allow_volume_expansion: Option<bool>,
     }
 
     struct VolumeAttributesClass<'a> {
         metadata: Metadata<'a>,
-        driver_name: Text<'a>,
+        driver_name: TextValue<'a>,
     }
 
     struct VolumeAttachment<'a> {
@@ -77,13 +77,13 @@ parts! {
     }
 
     struct VolumeAttachmentSpec<'a> {
-        attacher: Text<'a>,
-        node_name: Text<'a>,
+        attacher: TextValue<'a>,
+        node_name: TextValue<'a>,
         source: VolumeAttachmentSource<'a>,
     }
 
     struct VolumeAttachmentSource<'a> {
-        persistent_volume_name: Text<'a>,
+        persistent_volume_name: TextValue<'a>,
     }
 
     struct CsiDriver<'a> {
@@ -97,11 +97,11 @@ parts! {
         pod_info_on_mount: Option<bool>,
         storage_capacity: Option<bool>,
         requires_republish: Option<bool>,
-        volume_lifecycle_modes: List<Text<'a>>,
+        volume_lifecycle_modes: ListValue<TextValue<'a>>,
     }
 
     struct TokenRequest<'a> {
-        audience: Text<'a>,
+        audience: TextValue<'a>,
     }
 
     struct CsiNode<'a> {
@@ -116,7 +116,7 @@ parts! {
     }
 
     struct CsiNodeSpec {
-        drivers: List<IgnoredAny>,
+        drivers: ListValue<IgnoredAny>,
     }
 }
 
@@ -169,11 +169,11 @@ fn class<'a>(annotations: &'a Labels<'_>, field: &'a str) -> &'a str {
 }
 
 /// The modes' abbreviations, in this order, each once.
-fn access_modes(modes: &[Text<'_>]) -> String {
+fn access_modes(modes: &[TextValue<'_>]) -> String {
     let known =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
     let present = known.iter().filter(|(mode, _)| modes.iter().any(|m| &**m == *mode)).map(|(_, short)| short);
-    Joined(",", present).to_string()
+    JoinedTexts(",", present).to_string()
 }
 
 pub(super) fn storage_class(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
@@ -217,11 +217,13 @@ pub(super) fn csi_driver(object: &[u8], now: Timestamp, row: &mut Row) -> Result
     row.boolean(spec.pod_info_on_mount.unwrap_or(false));
     row.boolean(spec.storage_capacity.unwrap_or(false));
     match &spec.token_requests {
-        Some(requests) => row.format(format_args!("{}", Joined(",", requests.iter().map(|request| &request.audience)))),
+        Some(requests) => {
+            row.format(format_args!("{}", JoinedTexts(",", requests.iter().map(|request| &request.audience))))
+        }
         None => row.text("<unset>"),
     }
     row.boolean(spec.requires_republish.unwrap_or(false));
-    row.text_or(&Joined(",", spec.volume_lifecycle_modes.iter()).to_string(), "<none>");
+    row.text_or(&JoinedTexts(",", spec.volume_lifecycle_modes.iter()).to_string(), "<none>");
     row.format(format_args!("{}", driver.metadata.creation_timestamp.since(now)));
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::metadata::{Metadata, PodTemplateSpec};
 use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector, format_labels, selector_text};
 use crate::time::Time;
-use crate::value::{Labels, List, Text, TextOrNumber, parts};
+use crate::value::{Labels, ListValue, TextOrNumber, TextValue, parts};
 
 type Printed = Result<(), serde_json::Error>;
 
@@ -48,15 +48,15 @@ parts! {
     }
 
     struct OwnedMetadata<'a> {
-        name: Text<'a>,
+        name: TextValue<'a>,
         creation_timestamp: Time,
-        owner_references: List<ControllerReference<'a>>,
+        owner_references: ListValue<ControllerReference<'a>>,
     }
 
     struct ControllerReference<'a> {
-        api_version: Text<'a>,
-        kind: Text<'a>,
-        name: Text<'a>,
+        api_version: TextValue<'a>,
+        kind: TextValue<'a>,
+        name: TextValue<'a>,
         controller: Option<bool>,
     }
 

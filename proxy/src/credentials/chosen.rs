@@ -25,7 +25,7 @@ pub(super) enum Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     /// Of this user.
-    pub(super) fn of(user: &'a AuthInfo) -> Self {
+    pub(super) fn from_user(user: &'a AuthInfo) -> Self {
         if user.auth_provider.is_some() {
             Self::Provider
         } else if user.username.is_some() && user.password.is_some() {

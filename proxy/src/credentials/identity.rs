@@ -64,7 +64,7 @@ impl GivenIdentity {
     ///
     /// # Errors
     /// [`InvalidGivenIdentity`] where a member could take it for another, or for nothing.
-    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
         // Most requests have none; nothing is copied for them.
         if !headers.keys().any(is_impersonation) {
             return Ok(None);
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(all(headers, "impersonate-group"), ["dev", "ops"]);
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
         assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2f%41%25b"), ["x", "y"]);
-        let given = GivenIdentity::of(headers).unwrap().unwrap();
+        let given = GivenIdentity::from_headers(headers).unwrap().unwrap();
         let key =
             given.parts().find_map(|(_, part)| if let GivenPart::Extra(key, _) = part { Some(key) } else { None });
         assert_eq!(key.as_deref(), Some(&b"scopes.example.com/A%b"[..]), "it arrives as it was");
@@ -321,7 +321,7 @@ mod tests {
             for (name, value) in given {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
             }
-            let found = GivenIdentity::of(&headers).map(|given| given.map(|given| given.headers().len()));
+            let found = GivenIdentity::from_headers(&headers).map(|given| given.map(|given| given.headers().len()));
             assert_eq!(found, expected, "{given:?}");
         }
     }

@@ -63,7 +63,7 @@ struct PluginRunKey {
 
 impl PluginRunKey {
     /// `None` where the plugin is told for which cluster it runs: then no two runs are alike.
-    fn of(config: &ExecConfig) -> Option<Self> {
+    fn from_config(config: &ExecConfig) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
         (!config.provide_cluster_info).then(|| Self {
             api_version: config.api_version.clone(),
@@ -88,7 +88,7 @@ impl Plugins {
                 trouble: Mutex::default(),
             })
         };
-        let Some(key) = PluginRunKey::of(config) else { return make() };
+        let Some(key) = PluginRunKey::from_config(config) else { return make() };
         let mut shared = self.shared.lock();
         if let Some(plugin) = shared.get(&key).and_then(Weak::upgrade) {
             return plugin;
@@ -286,7 +286,7 @@ impl Rejections {
 
     /// Notes that the plugin gave something else in place of what was rejected. A member that was content for as long
     /// as the longest pause is not taken for one that rejects everything.
-    pub(crate) fn note(&mut self, first_pause: Duration) {
+    pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
         self.not_before = Some(Instant::now() + pause(first_pause, self.count));

@@ -8,7 +8,7 @@ use crate::credentials::chosen::Chosen;
 /// and, where there is such a one, as an `UpstreamCluster` does, for the description of a user tells nobody where it
 /// was read.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
-    match Chosen::of(user) {
+    match Chosen::from_user(user) {
         Chosen::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
         Chosen::Password => "renew users[].user.password of its kubeconfig",
         Chosen::Token(_) => {

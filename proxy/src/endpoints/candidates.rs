@@ -33,8 +33,10 @@ impl<'a> Candidates<'a> {
         let named = all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one));
         for endpoint in named {
             match endpoint.check_drain(cluster, wanted.is_to_one()) {
-                Err(error) => failures.note(endpoint, error),
-                Ok(()) if !wanted.has_room_at(endpoint) => failures.note(endpoint, failures::full(cluster, endpoint)),
+                Err(error) => failures.add_failure(endpoint, error),
+                Ok(()) if !wanted.has_room_at(endpoint) => {
+                    failures.add_failure(endpoint, failures::full(cluster, endpoint))
+                }
                 Ok(()) if tried.has_failed_at(endpoint) => candidates.last.push(endpoint),
                 Ok(()) => candidates.left.push(endpoint),
             }
@@ -77,7 +79,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// All that are left, to be tried at once.
-    pub(crate) fn rest(mut self) -> Vec<&'a Arc<Endpoint>> {
+    pub(crate) fn remaining(mut self) -> Vec<&'a Arc<Endpoint>> {
         self.last.append(&mut self.left);
         self.last
     }
@@ -137,7 +139,7 @@ mod tests {
             assert!(has_another == (are_usable > 0) || !wanted.is_gated());
             tries.push(at(endpoint));
         }
-        (tries, candidates.rest().into_iter().map(at).collect())
+        (tries, candidates.remaining().into_iter().map(at).collect())
     }
 
     #[tokio::test]
@@ -145,7 +147,11 @@ mod tests {
         let cluster = ClusterName::new("a").unwrap();
         let order_of = |all: &[Arc<Endpoint>], tried: &Tried| order(all, Asker::Client, tried, 2);
         let all = endpoints(&cluster).await;
-        let held = [all[0].hold(LaneKind::Short), all[0].hold(LaneKind::Short), all[1].hold(LaneKind::Short)];
+        let held = [
+            all[0].begin_request(LaneKind::Short),
+            all[0].begin_request(LaneKind::Short),
+            all[1].begin_request(LaneKind::Short),
+        ];
         assert_eq!(order_of(&all, &Tried::Nowhere), (vec![2, 1, 0], vec![]), "the least loaded first");
         assert_eq!(order_of(&all, &Tried::Failed(all[2].clone())), (vec![1, 0], vec![2]));
         assert_eq!(order_of(&all, &Tried::Answered(all[2].clone())), (vec![1, 0], vec![]));
@@ -168,7 +174,7 @@ mod tests {
     async fn an_endpoint_with_errors_takes_turns_with_the_others() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
         let first = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0[0];
-        let held = [(); 2].map(|()| all[0].hold(LaneKind::Short));
+        let held = [(); 2].map(|()| all[0].begin_request(LaneKind::Short));
         assert_eq!([first(0), first(1)], [1, 1], "the least loaded");
         for _ in 0..100 {
             all[1].traffic(LaneKind::Short).answers.lock().note_error(Duration::ZERO, 0.01, Instant::now());
@@ -186,19 +192,19 @@ mod tests {
         let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;
         // It was lost, and answers.
         all[0].observer.unreachable("refused".to_owned());
-        all[0].answered();
+        all[0].note_answer();
         assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
         assert_eq!(order_at(0).first(), Some(&0), "one that it takes");
         all[2].ready(false);
         assert_eq!(order_at(7 * 3), [1, 0, 2]);
         all[1].observer.unreachable("refused".to_owned());
         assert_eq!(order_at(7 * 3), [0, 2], "where no other is well it is asked whatever the turn");
-        all[1].answered();
+        all[1].note_answer();
         all[2].ready(true);
         assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
         // Those of which nothing was known are new with the process.
         let all = endpoints(&cluster).await;
-        all.iter().for_each(|endpoint| endpoint.answered());
+        all.iter().for_each(|endpoint| endpoint.note_answer());
         assert!(all.iter().all(|endpoint| endpoint.state() == State::Ready));
         all[0].set_drained(true);
         all[0].set_drained(false);

@@ -42,7 +42,7 @@ pub(crate) struct AtEndpoint(pub(crate) usize);
 
 impl Destination {
     /// What a request's extensions say.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
         match (extensions.get::<AtEndpoint>(), extensions.get::<EndpointSubset>()) {
             (Some(AtEndpoint(place)), _) => Self::At(*place),
             (None, Some(subset)) => Self::Chosen(subset.clone()),

@@ -206,7 +206,7 @@ impl Endpoint {
     }
 
     /// Counts a request as in flight for as long as the guard lives.
-    pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
+    pub(crate) fn begin_request(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
         self.traffic(kind).in_flight.fetch_add(1, Ordering::Relaxed);
         EndpointRequest { endpoint: self.clone(), kind }
     }
@@ -262,7 +262,7 @@ impl Endpoint {
     /// The head of an answer to a request came.
     pub(crate) fn spoke(&self, speaker: Speaker) {
         match speaker {
-            Speaker::Member => self.answered(),
+            Speaker::Member => self.note_answer(),
             Speaker::Rejecting => self.heard(),
             Speaker::Intermediary => {}
         }
@@ -303,8 +303,8 @@ impl Endpoint {
     }
 
     /// It answers: so it can be reached, and the member by it.
-    pub(crate) fn answered(&self) {
-        self.observers().for_each(Observer::answered);
+    pub(crate) fn note_answer(&self) {
+        self.observers().for_each(Observer::note_answer);
     }
 
     /// Something came from it.

@@ -24,7 +24,7 @@ impl Failures {
         Self { cluster: cluster.clone(), of_request: None, of_endpoints: Vec::new() }
     }
 
-    pub(crate) fn note(&mut self, endpoint: &Endpoint, error: ForwardError) {
+    pub(crate) fn add_failure(&mut self, endpoint: &Endpoint, error: ForwardError) {
         match error.is_of_endpoint() {
             true => self.of_endpoints.push((endpoint.target.address.clone(), error)),
             false => self.of_request = Some(error),

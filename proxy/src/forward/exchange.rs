@@ -18,15 +18,15 @@ use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::endpoints::wanted::Tried;
 use crate::error::{ForwardError, Sent};
-use crate::forward::given_up::{Asked, Occupied};
+use crate::forward::given_up::{Occupied, PendingAnswer};
 use crate::forward::kept_body::KeptBody;
-use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
+use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
 use crate::forward::unauthorized::{is_of_api_server, note_endpoint};
 use crate::headers;
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 use crate::places::{Asker, WaitingPlace};
-use crate::pool::connections::Sender;
+use crate::pool::connections::RequestSender;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
@@ -62,7 +62,7 @@ pub(crate) struct Replay {
 impl Replay {
     /// Of this request, whose body is kept as it is sent from now on, and whose URI is taken: it is given one where it
     /// is sent.
-    pub(crate) fn of(request: &mut Request<Body>, generation: u64) -> Self {
+    pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
             *request.body_mut() = body;
@@ -165,7 +165,7 @@ impl ClientInner {
         (claim, destination): (Claim, &Destination),
         tried: &Tried,
     ) -> Result<(EndpointRequest, Connection), ForwardError> {
-        let waiting = WaitingPlace::of(claim.asker, &self.waiting);
+        let waiting = WaitingPlace::for_asker(claim.asker, &self.waiting);
         let open = |endpoint: Arc<Endpoint>| {
             let (credentials, waiting) = (credentials.clone(), &waiting);
             async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
@@ -192,7 +192,7 @@ impl ClientInner {
         };
         match sent {
             Ok(response) => {
-                endpoint.spoke(Speaker::of(response.status()));
+                endpoint.spoke(Speaker::from_status(response.status()));
                 endpoint.gave(response.status());
                 note(Some(response.status()));
             }
@@ -217,14 +217,14 @@ impl ClientInner {
         says_to_come_again(response, claim)
             && replay.is_idempotent()
             && self.endpoints.has_another(endpoint, (claim.lane, claim.asker), destination)
-            && self.retries.take(Cause::Busy)
+            && self.retries.withdraw(Cause::Busy)
     }
 
     /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are
     /// sent again.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
-        let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.take(Cause::Failed);
+        let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.withdraw(Cause::Failed);
         if may { replay.request() } else { None }
     }
 
@@ -250,13 +250,13 @@ impl ClientInner {
                 let occupied = Permit::keeping((permit, held, place));
                 let stream = SentStream::on(&slot.counts);
                 match &slot.sender {
-                    Sender::Usual(sender) => {
+                    RequestSender::Usual(sender) => {
                         let occupied = Occupied { permit: occupied, stream, patience: self.patience(claim) };
-                        let mut asked = Asked::new(sender.clone().try_send_request(request), occupied);
-                        let response = self.head(asked.answer(), limit).await?;
+                        let mut asked = PendingAnswer::new(sender.clone().try_send_request(request), occupied);
+                        let response = self.head(asked.wait_for_answer(), limit).await?;
                         (response.map(MemberAnswer::Usual), None, asked.into_occupied())
                     }
-                    Sender::Watches(sender) => {
+                    RequestSender::Watches(sender) => {
                         let (response, permit) = self.watch(sender, request, stream, occupied).await?;
                         (response.map(MemberAnswer::Watch), Some(permit), None)
                     }
@@ -279,7 +279,7 @@ impl ClientInner {
         note_endpoint(&mut response, &endpoint);
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        let (speaker, reader) = (Speaker::of(response.status()), Reader::of(claim));
+        let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));
         let source = BodySource { endpoint, speaker, reader, has_marked_end };
         Ok(response.map(|answer| MemberBody::boxed(answer, (permit, shared), self.name.clone(), source, until)))
     }

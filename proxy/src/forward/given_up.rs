@@ -81,22 +81,22 @@ async fn is_read(mut body: Incoming) -> bool {
 }
 
 /// What comes of a request that was sent.
-type Answer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+type ForwardAnswer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// A request over HTTP/2 whose answer has not begun. Dropping it gives up the request.
-pub(crate) struct Asked<F: Future<Output = Answer> + Send + 'static> {
+pub(crate) struct PendingAnswer<F: Future<Output = ForwardAnswer> + Send + 'static> {
     waiting: Option<Pin<Box<F>>>,
     occupied: Option<Occupied>,
 }
 
-impl<F: Future<Output = Answer> + Send + 'static> Asked<F> {
+impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
     /// A request that `waiting` sends, and what it occupies.
     pub(crate) fn new(waiting: F, occupied: Occupied) -> Self {
         Self { waiting: Some(Box::pin(waiting)), occupied: Some(occupied) }
     }
 
     /// Waits for the answer to begin; to be called until it has. Cancel: safe, the next call waits on.
-    pub(crate) async fn answer(&mut self) -> Answer {
+    pub(crate) async fn wait_for_answer(&mut self) -> ForwardAnswer {
         let answer = or_never(self.waiting.as_mut()).await;
         self.waiting = None;
         if answer.as_ref().is_err_and(|failed| failed.message().is_some())
@@ -113,7 +113,7 @@ impl<F: Future<Output = Answer> + Send + 'static> Asked<F> {
     }
 }
 
-impl<F: Future<Output = Answer> + Send + 'static> Drop for Asked<F> {
+impl<F: Future<Output = ForwardAnswer> + Send + 'static> Drop for PendingAnswer<F> {
     fn drop(&mut self) {
         if let (Some(waiting), Some(occupied)) = (self.waiting.take(), self.occupied.take()) {
             occupied.give_up(async { waiting.await.ok().map(Response::into_body) });

@@ -27,9 +27,9 @@ const FRAME_MIN: usize = 1 << 10;
 
 /// A way to a request's body. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct KeptBody(Arc<Mutex<Kept>>);
+pub(crate) struct KeptBody(Arc<Mutex<KeptFrames>>);
 
-struct Kept {
+struct KeptFrames {
     /// What is sent before the rest: what was sent the last time.
     ahead: VecDeque<Bytes>,
     /// `None` once it is sent in another request.
@@ -44,13 +44,13 @@ struct Kept {
 impl KeptBody {
     /// Keeps this body; gives it as it is to be sent.
     pub(crate) fn new(body: Body) -> (Self, Body) {
-        Self::of(VecDeque::new(), body)
+        Self::with_sender(VecDeque::new(), body)
     }
 
-    fn of(ahead: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
-        let kept = Kept { ahead, rest: Some(rest), sent: Some(Vec::new()), taken: 0 };
+    fn with_sender(ahead: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
+        let kept = KeptFrames { ahead, rest: Some(rest), sent: Some(Vec::new()), taken: 0 };
         let kept = Self(Arc::new(Mutex::new(kept)));
-        (kept.clone(), Sent(kept).boxed_unsync())
+        (kept.clone(), SentBody(kept).boxed_unsync())
     }
 
     /// The body once more, from its beginning, and a way to that one. What still sends the last one gets no more of it.
@@ -59,20 +59,20 @@ impl KeptBody {
         let sent = kept.sent.take()?;
         let rest = kept.rest.take()?;
         let ahead = sent.into_iter().chain(std::mem::take(&mut kept.ahead)).collect();
-        Some(Self::of(ahead, rest))
+        Some(Self::with_sender(ahead, rest))
     }
 }
 
 /// The body as it is sent.
-struct Sent(KeptBody);
+struct SentBody(KeptBody);
 
 /// A body that is sent by another request now.
 #[derive(Debug, thiserror::Error)]
 #[error("the request is sent anew")]
 struct SentAnew;
 
-impl Kept {
-    fn note(&mut self, frame: &Frame<Bytes>) {
+impl KeptFrames {
+    fn add_frame(&mut self, frame: &Frame<Bytes>) {
         self.taken = self.taken.saturating_add(frame.data_ref().map_or(KEPT, |data| data.len().max(FRAME_MIN)));
         match (&mut self.sent, frame.data_ref()) {
             (Some(sent), Some(data)) if self.taken <= KEPT => sent.push(data.clone()),
@@ -81,7 +81,7 @@ impl Kept {
     }
 }
 
-impl HttpBody for Sent {
+impl HttpBody for SentBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -90,13 +90,13 @@ impl HttpBody for Sent {
         let kept = &mut *kept;
         if let Some(data) = kept.ahead.pop_front() {
             let frame = Frame::data(data);
-            kept.note(&frame);
+            kept.add_frame(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
         let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(SentAnew.into()))) };
         let polled = Pin::new(&mut *rest).poll_frame(cx);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => kept.note(frame),
+            Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
             // It need not bear being asked once more, and is when it is sent again.
             Poll::Ready(None) => *rest = body::empty(),

@@ -45,16 +45,16 @@ pub struct ResponseBodyError {
 
 /// Who reads a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum BodyReader {
     /// Whoever wants a short answer, or this process.
     Any,
     /// A client that follows it for long: that it breaks off is told.
     Follower,
 }
 
-impl Reader {
+impl BodyReader {
     /// Of an answer to such a request.
-    pub(crate) fn of(claim: Claim) -> Self {
+    pub(crate) fn for_claim(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
             (Asker::Client, LaneKind::Watch | LaneKind::Opaque) => Self::Follower,
             _ => Self::Any,
@@ -67,7 +67,7 @@ pub(crate) struct BodySource {
     pub(crate) endpoint: Arc<Endpoint>,
     /// Who speaks in it.
     pub(crate) speaker: Speaker,
-    pub(crate) reader: Reader,
+    pub(crate) reader: BodyReader,
     /// Whether its end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a
     /// body: a server that wants no more of a request may reset it so, but only after the whole answer (RFC 9113 §8.1),
     /// whose end is known then.
@@ -193,7 +193,7 @@ impl MemberBody {
     /// It has broken off by this.
     fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
-        if self.source.reader == Reader::Follower {
+        if self.source.reader == BodyReader::Follower {
             self.source.endpoint.broke_off(&self.cluster, &explain(&*error));
         }
         self.broke_off(error)

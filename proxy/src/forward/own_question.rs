@@ -25,7 +25,7 @@ const ANSWER_LIMIT: usize = 4096;
 
 /// How a question was answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct QuestionAnswer {
     pub(crate) status: StatusCode,
     /// How long the endpoint took for it once there was a connection: a handshake that takes long says nothing of how
     /// the endpoint answers, and over HTTP/1.1 it may come before each question.
@@ -33,13 +33,13 @@ pub(crate) struct Answered {
 }
 
 /// The endpoint's answer.
-pub(crate) async fn ask(
+pub(crate) async fn ask_endpoint(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,
     user: &MemberUser,
     path: &Uri,
-) -> Result<Answered, ForwardError> {
+) -> Result<QuestionAnswer, ForwardError> {
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
     // The caller's own limit is not longer.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
@@ -51,14 +51,14 @@ pub(crate) async fn ask(
         *request.uri_mut() = path.clone();
         member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
         credentials.authorize(request.headers_mut());
-        let held = endpoint.hold(LaneKind::Short);
+        let held = endpoint.begin_request(LaneKind::Short);
         let connection = endpoint.pool.acquire(claim, credentials, &WaitingPlace::beside()).await?;
         let asked = Instant::now();
         match member.send((held, None), connection, request, path, limit, claim).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;
-                return Ok(Answered { status, took: asked.elapsed() });
+                return Ok(QuestionAnswer { status, took: asked.elapsed() });
             }
             Err(failed) if tries == 0 || !matches!(failed.error, ForwardError::Send { .. }) => return Err(failed.error),
             Err(_) => {}

@@ -29,7 +29,7 @@ use crate::credentials::Current;
 use crate::credentials::last_question::LastAnswer;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
-use crate::forward::own_question::{Answered, ask};
+use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 
@@ -173,8 +173,9 @@ impl ClientInner {
         user: &MemberUser,
         endpoint: &Arc<Endpoint>,
     ) -> Option<StatusCode> {
-        let Answered { status, .. } = ask(self, endpoint, with, user, &Uri::from_static(OWN_PATH)).await.ok()?;
-        endpoint.spoke(Speaker::of(status));
+        let QuestionAnswer { status, .. } =
+            ask_endpoint(self, endpoint, with, user, &Uri::from_static(OWN_PATH)).await.ok()?;
+        endpoint.spoke(Speaker::from_status(status));
         endpoint.gave(status);
         Some(status)
     }

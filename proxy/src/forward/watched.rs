@@ -10,7 +10,7 @@ use crate::forward::exchange::{Failed, was_refused};
 use crate::member::ClientInner;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::watch_connection::WatchSender;
-use crate::pool::watch_stream::{Asked, WatchBody};
+use crate::pool::watch_stream::{WatchBody, WatchHold};
 
 impl ClientInner {
     /// Sends a watch, and waits for the head of its answer; with what it occupies until its body has been read.
@@ -25,7 +25,7 @@ impl ClientInner {
         occupied: Permit,
     ) -> Result<(Response<WatchBody>, Permit), Failed> {
         let held = RequestPermit::from(occupied);
-        let asked = Asked { sent, held: held.clone(), patience: self.tuning.given_up_patience };
+        let asked = WatchHold { sent, held: held.clone(), patience: self.tuning.given_up_patience };
         let (head, body) = request.into_parts();
         // It has none: it was taken out.
         let watch = Request::from_parts(head.clone(), ());

@@ -136,7 +136,7 @@ impl Observer {
     }
 
     /// Notes an answer.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn note_answer(&self) {
         self.heard();
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
@@ -237,7 +237,7 @@ mod tests {
         observer.ready(false);
         assert_eq!(since(), Some(ready_at), "as of when it was");
         observer.unreachable("refused".to_owned());
-        observer.answered();
+        observer.note_answer();
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(reason(), "refused");
         observer.unreachable("401".to_owned());
         assert_eq!((reason(), known.borrow().since), ("401".to_owned(), since));
-        observer.answered();
+        observer.note_answer();
         assert!(known.borrow().is_reachable());
         assert_eq!(known.borrow().recoveries, 1);
     }

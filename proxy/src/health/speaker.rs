@@ -17,7 +17,7 @@ pub(crate) enum Speaker {
 
 impl Speaker {
     /// Of an answer of this status.
-    pub(crate) fn of(status: StatusCode) -> Self {
+    pub(crate) fn from_status(status: StatusCode) -> Self {
         match status {
             StatusCode::UNAUTHORIZED => Self::Rejecting,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tributary_apimachinery::{PollRound, PollSide};
 
 /// What hyper starts for a connection.
-type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionPart = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How often parts that wake each other are polled in one turn. What goes on beyond that waits for others of the
 /// thread: a request and its answer take three.
@@ -33,7 +33,7 @@ pub(crate) struct Starter {
 /// What was started and is not polled yet.
 #[derive(Default)]
 struct Started {
-    parts: Vec<Part>,
+    parts: Vec<ConnectionPart>,
     /// Nobody polls it any more.
     is_over: bool,
 }
@@ -60,7 +60,7 @@ pub(crate) struct ConnectionTask<C> {
     /// `None` once it takes no more requests: its parts see that it is gone, and end with the requests that it has.
     connection: Option<C>,
     starter: Starter,
-    parts: FuturesUnordered<Part>,
+    parts: FuturesUnordered<ConnectionPart>,
     round: Arc<PollRound>,
     of_connection: Waker,
     of_parts: Waker,
@@ -71,7 +71,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let round = Arc::clone(&starter.round);
         let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
-        round.note(PollSide::Connection);
+        round.mark_woken(PollSide::Connection);
         Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
     }
 
@@ -84,7 +84,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if self.round.take(PollSide::Connection)
+            if self.round.take_woken(PollSide::Connection)
                 && let Some(connection) = &mut self.connection
                 && let Poll::Ready(ended) = Pin::new(connection).poll(&mut Context::from_waker(&self.of_connection))
             {
@@ -92,7 +92,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 self.round.leave();
                 return Poll::Ready(ended);
             }
-            if self.round.take(PollSide::Parts) {
+            if self.round.take_woken(PollSide::Parts) {
                 self.poll_parts();
             }
             if self.round.rests() {

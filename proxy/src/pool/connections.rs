@@ -33,19 +33,19 @@ pub(crate) struct Slot {
     pub(crate) version: u64,
     /// Where it was dialed and is driven.
     pub(crate) runtime: runtime::Id,
-    pub(crate) sender: Sender,
+    pub(crate) sender: RequestSender,
     pub(crate) counts: Arc<StreamCounts>,
 }
 
 /// How requests are sent on a connection.
 #[derive(Debug)]
-pub(crate) enum Sender {
+pub(crate) enum RequestSender {
     Usual(SendRequest<Body>),
     /// Watches alone.
     Watches(WatchSender),
 }
 
-impl Sender {
+impl RequestSender {
     /// Whether it takes no more requests.
     fn is_closed(&self) -> bool {
         match self {
@@ -351,7 +351,7 @@ mod tests {
             let _ended = connection.await;
         });
         let counts = Arc::new(StreamCounts::new(streams));
-        let (sender, runtime) = (Sender::Usual(sender), runtime::Handle::current().id());
+        let (sender, runtime) = (RequestSender::Usual(sender), runtime::Handle::current().id());
         Arc::new(Slot { id, version: 1, runtime, sender, counts })
     }
 

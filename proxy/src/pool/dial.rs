@@ -211,7 +211,7 @@ impl Dialer {
         };
         let config = tls.current(protocols, credentials).await;
         let config = config.map_err(|error| without_certificate(&self.cluster, &*error))?;
-        let ahead: BoxIo = Box::new(ReadAhead::of(raw));
+        let ahead: BoxIo = Box::new(ReadAhead::wrap(raw));
         let connect = TlsConnector::from(config).connect(tls.server_name(), ahead);
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
@@ -225,7 +225,7 @@ impl Dialer {
         if tls.checks_servers()
             && let Some([own, ..]) = session.peer_certificates()
         {
-            self.proofs.note(own);
+            self.proofs.add_certificate(own);
         }
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         if is_http2 {
@@ -246,7 +246,7 @@ impl Dialer {
     /// Why there is no byte stream: the endpoint does not give one, or this machine cannot open any.
     async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
-        let said = Exhaustion::of(&*error, try_socket);
+        let said = Exhaustion::from_error(&*error, try_socket);
         let exhausted = match said {
             Some(said) => said.shown(&self.first_hop, deadline).await,
             None => None,
@@ -376,7 +376,7 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
 /// That the client certificate cannot be used. Of one in files that cannot be read the system says why.
 fn without_certificate(cluster: &ClusterName, error: &(dyn std::error::Error + 'static)) -> ForwardError {
     let message = format!("the client certificate cannot be used: {error}");
-    Exhaustion::without_credentials(Exhaustion::of(error, || Ok(())), cluster, message)
+    Exhaustion::without_credentials(Exhaustion::from_error(error, || Ok(())), cluster, message)
 }
 
 /// Shows an error together with its causes: connectors keep the interesting part (`Connection refused`) in the last.
@@ -525,8 +525,8 @@ mod tests {
             let Err(error) = connector(proxy).unwrap().oneshot(dialed.parse().unwrap()).await else {
                 panic!("{dialed} is there")
             };
-            assert_eq!(Exhaustion::of(&*error, || Ok(())), None, "{error:?}");
-            let short = Exhaustion::of(&*error, || Err(io::Error::from_raw_os_error(libc::EMFILE)));
+            assert_eq!(Exhaustion::from_error(&*error, || Ok(())), None, "{error:?}");
+            let short = Exhaustion::from_error(&*error, || Err(io::Error::from_raw_os_error(libc::EMFILE)));
             assert!(short.is_some_and(|short| short.remedy.contains("ulimit -n")), "{error:?}");
             assert!(OneLine(error).to_string().contains("dns error: "), "it says why");
         }

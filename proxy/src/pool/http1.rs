@@ -45,7 +45,7 @@ pub(crate) struct Checkout {
 impl IdleConnections {
     /// Takes the connection that was used last, if one of this credential version is still open:
     /// of this runtime rather than of another.
-    pub(crate) fn take(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
+    pub(crate) fn reuse_connection(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
         // Those of older credentials are done with; those of newer ones are for others.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());

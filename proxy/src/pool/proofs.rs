@@ -55,7 +55,7 @@ impl ServerProofs {
     }
 
     /// Notes the certificate that a server has proved itself by.
-    pub(crate) fn note(&self, certificate: &CertificateDer<'_>) {
+    pub(crate) fn add_certificate(&self, certificate: &CertificateDer<'_>) {
         let mut certificates = self.certificates.lock();
         if certificates.len() < CERTIFICATES_MAX && !certificates.contains(&**certificate) {
             certificates.insert((&**certificate).into());
@@ -95,7 +95,7 @@ mod tests {
             })
             .collect();
         let proofs = ServerProofs::new(&parsed);
-        certificates.iter().for_each(|own| proofs.note(&CertificateDer::from(*own)));
+        certificates.iter().for_each(|own| proofs.add_certificate(&CertificateDer::from(*own)));
         proofs
     }
 
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!((one.meet(&other), other.meet(&one)), (expected, expected), "{one:?} {other:?}");
         }
         let many = proofs(&[a], &[]);
-        (0..1000_u32).for_each(|number| many.note(&CertificateDer::from(number.to_be_bytes().to_vec())));
+        (0..1000_u32).for_each(|number| many.add_certificate(&CertificateDer::from(number.to_be_bytes().to_vec())));
         assert_eq!(many.certificates.lock().len(), CERTIFICATES_MAX);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct ReadAhead {
 
 impl ReadAhead {
     /// A stream that is read so, of which nothing was read yet.
-    pub(crate) fn of<S>(stream: S) -> ReadThrough<S, Self> {
+    pub(crate) fn wrap<S>(stream: S) -> ReadThrough<S, Self> {
         ReadThrough { stream, reading: Self::default() }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_there_is_read_at_once_whatever_is_asked_for() {
         let (near, mut far) = tokio::io::duplex(256 << 10);
-        let mut stream = ReadAhead::of(CountedReads(near, 0));
+        let mut stream = ReadAhead::wrap(CountedReads(near, 0));
         let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();
         far.write_all(&sent).await.unwrap();
         let mut got = vec![0; sent.len()];

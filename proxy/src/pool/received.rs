@@ -16,10 +16,10 @@ use tributary_apimachinery::body::{Body, BoxError};
 /// resets so, and a member would carry out the beginning for the whole. Cost: the box that a body needs anyhow.
 pub fn received(request: Request<Incoming>) -> Request<Body> {
     let is_http2 = request.version() == Version::HTTP_2;
-    request.map(|incoming| Received { incoming, is_http2 }.boxed_unsync())
+    request.map(|incoming| AnswerState { incoming, is_http2 }.boxed_unsync())
 }
 
-struct Received {
+struct AnswerState {
     incoming: Incoming,
     /// Whether the end of the body is the end of the stream.
     is_http2: bool,
@@ -28,16 +28,16 @@ struct Received {
 /// The stream was reset before its end.
 #[derive(Debug, thiserror::Error)]
 #[error("the client reset the stream before the end of the request's body")]
-struct CutShort;
+struct AnswerCutShort;
 
-impl HttpBody for Received {
+impl HttpBody for AnswerState {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Pin::new(&mut self.incoming).poll_frame(cx).map(|frame| match frame {
             Some(frame) => Some(frame.map_err(BoxError::from)),
-            None if self.is_http2 && !self.incoming.is_end_stream() => Some(Err(CutShort.into())),
+            None if self.is_http2 && !self.incoming.is_end_stream() => Some(Err(AnswerCutShort.into())),
             None => None,
         })
     }

@@ -26,7 +26,7 @@ pub(crate) struct Sips {
 
 impl Sips {
     /// A stream that is read so, which sets `heard` whenever something comes.
-    pub(crate) fn of<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
+    pub(crate) fn wrap<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
         ReadThrough { stream, reading: Self { taken: 0, heard } }
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(4 * SIP_BYTES);
         far.write_all(&vec![7; 3 * SIP_BYTES]).await.unwrap();
         let heard = Arc::new(AtomicBool::new(false));
-        let mut sips = Sips::of(near, heard.clone());
+        let mut sips = Sips::wrap(near, heard.clone());
         let (mut buffer, mut turns) = (vec![0; 1000], vec![0]);
         poll_fn(|cx| {
             for _ in 0..SIP_BYTES {

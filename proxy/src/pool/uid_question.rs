@@ -24,7 +24,7 @@ use crate::error::ForwardError;
 use crate::pool::connection_task::ConnectionTask;
 use crate::pool::dial::Dialed;
 use crate::pool::stream_counts::{SentStream, StreamCounts};
-use crate::pool::watch_stream::Asked;
+use crate::pool::watch_stream::WatchHold;
 use crate::target::ServerUrl;
 
 /// The path whose answer has the uid.
@@ -62,11 +62,11 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Namespace {
-    metadata: Metadata,
+    metadata: NamespaceMetadata,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct NamespaceMetadata {
     uid: ClusterUid,
 }
 
@@ -77,7 +77,7 @@ impl UidQuestion {
     /// # Errors
     /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` where the cluster is known
     /// and the answer has no uid.
-    pub(crate) fn ask<'a>(
+    pub(crate) fn ask_connection<'a>(
         &'a self,
         dialed: &'a mut Dialed,
         credentials: &'a Arc<Current>,
@@ -136,7 +136,7 @@ impl UidQuestion {
 
     fn compare(&self, answer: &Answer) -> Result<Asking, ForwardError> {
         match serde_json::from_slice::<Namespace>(&answer.body) {
-            Ok(Namespace { metadata: Metadata { uid } }) if is_uid(&uid) => match self.known.compare(&uid) {
+            Ok(Namespace { metadata: NamespaceMetadata { uid } }) if is_uid(&uid) => match self.known.compare(&uid) {
                 UidMatch::Same => Ok(answer.asking),
                 UidMatch::Other => Err(ForwardError::AnotherCluster { cluster: self.cluster.clone() }),
             },
@@ -206,7 +206,7 @@ async fn exchange_on(dialed: &mut Dialed, request: Request<()>) -> Result<Answer
         }
         Dialed::Watches(sender, connection) => {
             let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
-            let asked = Asked { sent, held: RequestPermit::keeping(()), patience: Duration::ZERO };
+            let asked = WatchHold { sent, held: RequestPermit::keeping(()), patience: Duration::ZERO };
             let head = sender.send(request, asked)?;
             drive_task(async move { read(head.await??).await }, connection).await
         }

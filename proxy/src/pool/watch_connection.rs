@@ -26,7 +26,7 @@ use crate::pool::connection_task::{ConnectionTask, Starter};
 use crate::pool::line::BoxIo;
 use crate::pool::read_through::ReadThrough;
 use crate::pool::sips::Sips;
-use crate::pool::watch_stream::{Asked, WatchBody, follow};
+use crate::pool::watch_stream::{WatchBody, WatchHold, follow};
 use crate::tuning::Windows;
 
 /// The most watches on one connection: what a kube-apiserver allows, and what breaks together when a connection does.
@@ -107,13 +107,13 @@ pub(crate) struct WatchSender {
     // Dropped first: the connection looks at it when it is woken.
     requests: Mutex<SendRequest<Bytes>>,
     starter: Starter,
-    wake: Wake,
+    wake: WakeOnDrop,
 }
 
 /// Wakes the connection when it is dropped: h2 does not where its last handle is (hyperium/hyper#3041).
-struct Wake(Arc<AtomicWaker>);
+struct WakeOnDrop(Arc<AtomicWaker>);
 
-impl Drop for Wake {
+impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         self.0.wake();
     }
@@ -139,7 +139,7 @@ impl WatchSender {
     ///
     /// # Errors
     /// The request was not sent.
-    pub(crate) fn send(&self, request: Request<()>, asked: Asked) -> Result<Head, h2::Error> {
+    pub(crate) fn send(&self, request: Request<()>, asked: WatchHold) -> Result<Head, h2::Error> {
         // A clone of its own: of one, h2 sends nothing more where its last request waits for the member to allow it.
         let mut requests = self.requests.lock().clone();
         let answer = match requests.send_request(request, true) {
@@ -179,14 +179,15 @@ pub(crate) async fn start(
         .max_concurrent_reset_streams(RESET_STREAMS)
         // What still comes of a stream that was reset longer ago is no fault of the connection.
         .max_local_error_reset_streams(None);
-    let (requests, mut connection) = builder.handshake(Sips::of(stream, heard.clone())).await?;
+    let (requests, mut connection) = builder.handshake(Sips::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
         // It is there once.
         None => Box::pin(std::future::pending()),
     };
     let (starter, waker) = (Starter::default(), Arc::new(AtomicWaker::new()));
-    let sender = WatchSender { requests: Mutex::new(requests), starter: starter.clone(), wake: Wake(waker.clone()) };
+    let sender =
+        WatchSender { requests: Mutex::new(requests), starter: starter.clone(), wake: WakeOnDrop(waker.clone()) };
     Ok((sender, ConnectionTask::new(WatchConnection { connection, keep_alive, waker }, starter)))
 }
 

@@ -22,7 +22,7 @@ use tributary_apimachinery::permit::RequestPermit;
 use crate::pool::stream_counts::SentStream;
 
 /// What a watch occupies, and how it is given up.
-pub(crate) struct Asked {
+pub(crate) struct WatchHold {
     /// Of the connection's streams.
     pub(crate) sent: SentStream,
     /// Given back once the stream has ended, and whoever reads is done with it.
@@ -36,9 +36,9 @@ pub(crate) struct Asked {
 pub(crate) async fn follow(
     mut answer: ResponseFuture,
     mut told: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
-    asked: Asked,
+    asked: WatchHold,
 ) {
-    let Asked { sent, held, patience } = asked;
+    let WatchHold { sent, held, patience } = asked;
     let reset_from = Instant::now() + patience;
     let answered = tokio::select! {
         biased;
@@ -59,7 +59,7 @@ pub(crate) async fn follow(
         Err(error) => drop(told.send(Err(error))),
         Ok(response) => {
             let (head, mut stream) = response.into_parts();
-            let unread = Arc::new(Unread::of(&mut stream));
+            let unread = Arc::new(Unread::from_stream(&mut stream));
             let body = WatchBody { unread: unread.clone() };
             let _end = EndOfFollowing(unread.clone());
             // Where nobody waits for it, the body is dropped here, and so given up.
@@ -94,10 +94,10 @@ enum Followed {
 }
 
 /// What has come of a watch and is not read.
-struct Unread(Mutex<State>);
+struct Unread(Mutex<StreamState>);
 
 #[derive(Default)]
-struct State {
+struct StreamState {
     /// No more than the stream's window.
     bytes: BytesMut,
     trailers: Option<HeaderMap>,
@@ -111,9 +111,9 @@ struct State {
 }
 
 impl Unread {
-    fn of(stream: &mut RecvStream) -> Self {
+    fn from_stream(stream: &mut RecvStream) -> Self {
         let end = stream.is_end_stream().then_some(Ok(()));
-        Self(Mutex::new(State { end, flow: Some(stream.flow_control().clone()), ..State::default() }))
+        Self(Mutex::new(StreamState { end, flow: Some(stream.flow_control().clone()), ..StreamState::default() }))
     }
 
     /// Takes over all that there is.
@@ -149,7 +149,7 @@ impl Unread {
     }
 
     /// Something new for whoever reads.
-    fn came(&self, note: impl FnOnce(&mut State)) {
+    fn came(&self, note: impl FnOnce(&mut StreamState)) {
         let reader = {
             let mut state = self.0.lock();
             if state.is_given_up {
@@ -251,7 +251,7 @@ mod tests {
         let (answer, _request_body) = send.send_request(request, true).unwrap();
         let (told, tell) = oneshot::channel();
         let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
-        let asked = Asked { sent, held: Permit::keeping(()).into(), patience: Duration::ZERO };
+        let asked = WatchHold { sent, held: Permit::keeping(()).into(), patience: Duration::ZERO };
         let following = tokio::spawn(follow(answer, told, asked));
         let mut body = tell.await.unwrap().unwrap().into_body();
         following.abort();

@@ -22,7 +22,7 @@ async fn given_impersonation_is_for_the_member_to_judge() {
     given.insert("authorization", "Bearer ignored".parse().unwrap());
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
-    let given = GivenIdentity::of(&given).unwrap().unwrap();
+    let given = GivenIdentity::from_headers(&given).unwrap().unwrap();
     client.forward(get("/version"), RequestIdentity::AsGiven(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);

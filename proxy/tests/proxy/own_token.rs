@@ -53,7 +53,7 @@ async fn a_users_token_comes_without_anything_of_ours() {
 
     let mut given = HeaderMap::new();
     given.insert("impersonate-user", "bob".parse().unwrap());
-    let given = GivenIdentity::of(&given).unwrap();
+    let given = GivenIdentity::from_headers(&given).unwrap();
     let mut request = get("/api");
     request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
     client.forward(request, own("anns", given)).await.unwrap();

@@ -45,7 +45,7 @@ impl Gzip {
     /// Begins the next frame.
     pub fn frame(&mut self) -> Frame<'_> {
         let header: &[u8] = if std::mem::replace(&mut self.begun, true) { &[] } else { &HEADER };
-        Frame { crc: &mut self.crc, compressor: Compressor::take(header), text_bytes: 0 }
+        Frame { crc: &mut self.crc, compressor: Compressor::with_header(header), text_bytes: 0 }
     }
 }
 
@@ -92,7 +92,7 @@ struct Compressor(Option<Deflate>);
 // Writing to memory cannot fail.
 impl Compressor {
     /// One whose output begins with this.
-    fn take(header: &[u8]) -> Self {
+    fn with_header(header: &[u8]) -> Self {
         let idle = IDLE.lock().pop();
         let mut deflate = idle.unwrap_or_else(|| DeflateEncoder::new(Vec::new(), LEVEL));
         deflate.get_mut().extend_from_slice(header);

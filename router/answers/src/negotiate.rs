@@ -180,7 +180,7 @@ pub struct Preferences {
 
 impl Preferences {
     /// Reads a request's headers and query (without its `?`).
-    pub fn of(headers: &HeaderMap, query: Option<&str>) -> Self {
+    pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         Self {
             accept: headers.get(header::ACCEPT).cloned(),
             user_agent: headers.get(header::USER_AGENT).cloned(),

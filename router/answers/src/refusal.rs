@@ -90,7 +90,7 @@ impl Refusal {
     }
 
     /// What a member said itself: its Status, or what a client without one would make of the answer.
-    pub fn said(code: StatusCode, text: &[u8]) -> Self {
+    pub fn from_member_answer(code: StatusCode, text: &[u8]) -> Self {
         MemberRefusal::Said(Status::from_response(code.as_u16(), text)).into()
     }
 

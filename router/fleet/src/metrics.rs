@@ -157,13 +157,13 @@ impl Metrics {
     /// Where requests like this are counted that are answered with this code: what has no room is counted together, now
     /// and later.
     fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
-        let labels = RequestLabels::of(request, code);
+        let labels = RequestLabels::from_request(request, code);
         let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
         let is_timed = request.verb != Verb::Watch;
         RequestSeries {
             expired: expired.map(|labels| self.expired.with(&labels, Counter::clone)),
             durations: is_timed.then(|| self.durations.with(&labels.resource, Histogram::clone)),
-            cluster_requests: self.cluster_requests.with(&ClusterRequestLabels::of(request), Counter::clone),
+            cluster_requests: self.cluster_requests.with(&ClusterRequestLabels::from_request(request), Counter::clone),
             requests: self.requests.with(&labels, Counter::clone),
         }
     }

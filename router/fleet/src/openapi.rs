@@ -41,7 +41,7 @@ use tributary_apimachinery::{ClusterName, Query};
 use tributary_sharing::body::{self, Body};
 
 use crate::topology::Fleet;
-use join::Schema;
+use join::SchemaVersion;
 pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
@@ -52,11 +52,11 @@ const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 const V3_PATH: &str = "/openapi/v3";
 
 /// The content type of joined documents.
-const fn content_type(schema: Schema, spelling: Spelling) -> &'static str {
+const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str {
     match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
-        (Schema::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-        (Schema::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        (SchemaVersion::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
     }
 }
 
@@ -77,8 +77,8 @@ impl OpenApi {
     }
 
     /// What the members said last.
-    pub fn known(&self) -> KnownOpenApi {
-        self.documents.known()
+    pub fn known_documents(&self) -> KnownOpenApi {
+        self.documents.known_documents()
     }
 
     /// Is told when what the members said last has changed.
@@ -90,7 +90,7 @@ impl OpenApi {
     ///
     /// # Errors
     /// 406 for a form that is not given, 503 where no member answers.
-    pub async fn answer(
+    pub async fn answer_request(
         &self,
         path: &str,
         query: Option<&str>,
@@ -101,8 +101,8 @@ impl OpenApi {
         }
         let v3 = path.strip_prefix(V3_PATH).and_then(|rest| rest.strip_prefix('/'));
         let schema = match v3 {
-            Some(_) => Schema::V3,
-            None if path == V2_PATH => Schema::V2,
+            Some(_) => SchemaVersion::V3,
+            None if path == V2_PATH => SchemaVersion::V2,
             None => return Err(Refusal::NoRoute),
         };
         let spelling = match (spelling(schema, headers), v3) {
@@ -120,8 +120,8 @@ impl OpenApi {
         let query = Query::parse(query);
         match (v3, query.get("hash").filter(|hash| !hash.is_empty())) {
             (Some(path), Some(hash)) if hash != document.tag => Ok(moved(&format!("{V3_PATH}/{path}"), &document.tag)),
-            (Some(_), Some(_)) => Ok(answer(headers, document, content_type(schema, spelling), true)),
-            _ => Ok(answer(headers, document, content_type(schema, spelling), false)),
+            (Some(_), Some(_)) => Ok(answer_with_document(headers, document, content_type(schema, spelling), true)),
+            _ => Ok(answer_with_document(headers, document, content_type(schema, spelling), false)),
         }
     }
 
@@ -142,7 +142,7 @@ impl OpenApi {
 }
 
 /// The spelling that the client asks for.
-fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
+fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
     let protobuf = content_type(schema, Spelling::Protobuf);
@@ -156,7 +156,7 @@ fn spelling(schema: Schema, headers: &HeaderMap) -> Result<Spelling, NotAcceptab
     found.next().map(|(_, spelling)| *spelling).ok_or_else(unavailable)
 }
 
-fn answer(
+fn answer_with_document(
     headers: &HeaderMap,
     document: OpenApiDocument,
     content_type: &'static str,
@@ -243,20 +243,20 @@ mod tests {
             spelling(schema, &headers).ok()
         };
         let cases = [
-            (Schema::V2, "", Some(Spelling::Json)),
-            (Schema::V2, "*/*", Some(Spelling::Json)),
-            (Schema::V2, "application/*", Some(Spelling::Json)),
-            (Schema::V2, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(Spelling::Protobuf)),
-            (Schema::V2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", Some(Spelling::Protobuf)),
-            (Schema::V2, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", None),
-            (Schema::V3, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", Some(Spelling::Protobuf)),
+            (SchemaVersion::V2, "", Some(Spelling::Json)),
+            (SchemaVersion::V2, "*/*", Some(Spelling::Json)),
+            (SchemaVersion::V2, "application/*", Some(Spelling::Json)),
+            (SchemaVersion::V2, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(Spelling::Protobuf)),
+            (SchemaVersion::V2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", Some(Spelling::Protobuf)),
+            (SchemaVersion::V2, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", None),
+            (SchemaVersion::V3, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", Some(Spelling::Protobuf)),
             (
-                Schema::V3,
+                SchemaVersion::V3,
                 "application/json;q=0.5, application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
                 Some(Spelling::Protobuf),
             ),
-            (Schema::V3, "text/html, application/json", Some(Spelling::Json)),
-            (Schema::V3, "text/html", None),
+            (SchemaVersion::V3, "text/html, application/json", Some(Spelling::Json)),
+            (SchemaVersion::V3, "text/html", None),
         ];
         for (schema, accept, expected) in cases {
             assert_eq!(asked(schema, accept), expected, "{accept}");

@@ -11,7 +11,7 @@ const SECRETS: &str = "secrets";
 
 /// How one resource is treated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct ResourcePolicy {
     /// The form of single objects' versions.
     pub item_resource_versions: ItemResourceVersions,
     /// What a read without a resourceVersion contains.
@@ -31,7 +31,7 @@ pub struct Policy {
     pub placement: Option<ClusterName>,
 }
 
-impl Policy {
+impl ResourcePolicy {
     /// Whether a cluster's objects are part of the merged view.
     pub fn selects(&self, cluster: &ClusterName) -> bool {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(cluster))
@@ -55,9 +55,9 @@ impl Policy {
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// What holds where no rule names the resource.
-    pub default: Policy,
+    pub default: ResourcePolicy,
     /// The rules in order.
-    pub rules: Vec<(Vec<ResourcePattern>, Policy)>,
+    pub rules: Vec<(Vec<ResourcePattern>, ResourcePolicy)>,
     /// The resources that are cached; `None` for every one that can be.
     pub registered: Option<Vec<ResourcePattern>>,
     /// Whether Secrets are cached only where [`registered`](Self::registered) names them, so that `*` and `None` leave
@@ -68,7 +68,7 @@ pub struct Policies {
 
 impl Policies {
     /// The policy of a resource.
-    pub fn of(&self, resource: &GroupVersionResource) -> &Policy {
+    pub fn policy_for(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
         let rule = self.rules.iter().find(|(patterns, _)| patterns.iter().any(|pattern| pattern.matches(resource)));
         rule.map_or(&self.default, |(_, policy)| policy)
     }
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn places_are_held_by_namespace() {
-        let some = Policy { namespaces: Some(["a".to_owned()].into()), ..Policy::default() };
+        let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
         for (policy, namespaced, namespace, held, view) in [
             (&some, true, Some("a"), true, Some("a")),
             (&some, true, Some("b"), false, Some("b")),
             (&some, true, None, false, None),
             (&some, false, None, true, None),
-            (&Policy::default(), true, Some("a"), true, None),
-            (&Policy::default(), true, None, true, None),
+            (&ResourcePolicy::default(), true, Some("a"), true, None),
+            (&ResourcePolicy::default(), true, None, true, None),
         ] {
             assert_eq!(policy.holds(namespaced, namespace), held, "{namespace:?}");
             assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! each cluster ──▶ ClusterReport ───────────────────┐
-//! each view ─────▶ ResourceReport, CollectionReport ┼─▶ Report::of, a pure join ─▶ JSON, text, metrics
+//! each view ─────▶ ResourceReport, CollectionReport ┼─▶ Report::from_parts, a pure join ─▶ JSON, text, metrics
 //! each bound ────▶ LimitReport ─────────────────────┘
 //! ```
 //!
@@ -295,7 +295,7 @@ impl Report {
     /// that is not among them has just left, or just come, and is left out.
     ///
     /// Cost: one look at each collection.
-    pub fn of(
+    pub fn from_parts(
         mut clusters: Vec<ClusterReport>,
         mut resources: Vec<ResourceReport>,
         mut collections: Vec<CollectionReport>,
@@ -390,7 +390,7 @@ mod tests {
             collection("c", "pods", Unknown, 90),
             collection("a", "pods", Current, 0),
         ];
-        let report = Report::of(clusters, Vec::new(), collections, Vec::new());
+        let report = Report::from_parts(clusters, Vec::new(), collections, Vec::new());
         let told: Vec<_> = report
             .clusters
             .iter()
@@ -417,7 +417,7 @@ mod tests {
             (ClusterCondition::Unreachable, ClusterCondition::Unreachable),
         ] {
             let collections = vec![refused("secrets"), refused("nodes"), refused("pods")];
-            let report = Report::of(vec![cluster("a", condition)], Vec::new(), collections, Vec::new());
+            let report = Report::from_parts(vec![cluster("a", condition)], Vec::new(), collections, Vec::new());
             let told = report.cluster("a").unwrap();
             assert_eq!(told.condition, expected);
             assert_eq!(told.refusal.as_deref(), Some("nodes: forbidden; and 2 more collections"));
@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn a_report_reads_what_it_writes_and_what_a_later_one_leaves_out() {
-        let report = Report::of(vec![cluster("a", ClusterCondition::Ready)], Vec::new(), Vec::new(), Vec::new());
+        let report =
+            Report::from_parts(vec![cluster("a", ClusterCondition::Ready)], Vec::new(), Vec::new(), Vec::new());
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
         assert_eq!(serde_json::from_str::<Report>(r#"{"clusters": [], "weather": 1}"#).unwrap(), Report::default());

@@ -7,7 +7,7 @@ use http::{Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tributary_apimachinery::json::null_is_default;
-use tributary_authorization::{Attributes, ResourceAttributes, RulesReview, User};
+use tributary_authorization::{Attributes, RbacUser, ResourceAttributes, RulesReview};
 use tributary_proxy::Transport;
 use tributary_sharing::body;
 
@@ -45,8 +45,8 @@ pub(super) struct OwnAccount {
 }
 
 impl OwnAccount {
-    pub(super) fn user(&self) -> User<'_> {
-        User { name: &self.username, groups: &self.groups }
+    pub(super) fn user(&self) -> RbacUser<'_> {
+        RbacUser { name: &self.username, groups: &self.groups }
     }
 }
 
@@ -68,7 +68,8 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
         user_info: OwnAccount,
     }
     let text =
-        ask(transport, ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"), Value::Null).await?;
+        send_review(transport, ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"), Value::Null)
+            .await?;
     let answer: Answer = serde_json::from_slice(&text).map_err(|_| NoAnswer::NotNow)?;
     Ok(answer.status.user_info)
 }
@@ -79,7 +80,7 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
 /// [`NoAnswer`].
 pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<RulesReview, NoAnswer> {
     let of = ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview");
-    let text = ask(transport, of, json!({"namespace": namespace})).await?;
+    let text = send_review(transport, of, json!({"namespace": namespace})).await?;
     RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
 }
 
@@ -107,11 +108,11 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
         Attributes::NonResource { verb, path } => spec["nonResourceAttributes"] = json!({"verb": verb, "path": path}),
     }
     let of = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
-    let text = ask(transport, of, spec).await?;
+    let text = send_review(transport, of, spec).await?;
     serde_json::from_slice(&text).map(|answer: Answer| answer.status.allowed).map_err(|_| NoAnswer::NotNow)
 }
 
-async fn ask(
+async fn send_review(
     transport: Transport,
     (group, resource, kind): (&str, &'static str, &str),
     spec: Value,

@@ -11,7 +11,7 @@ use tributary_authentication::{
     Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_beyond_member, identity_elsewhere,
     identity_for,
 };
-use tributary_authorization::User;
+use tributary_authorization::RbacUser;
 use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
@@ -52,7 +52,7 @@ struct JudgedGroups {
 
 impl JudgedGroups {
     /// Those of a user of whom a member is told this, and of whom the user asks to be.
-    fn of(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
+    fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
         let user = judged_groups(told?);
         let acting = given.map_or_else(|| Ok(user.clone()), |given| asked_identity(given).map(judged_groups))?;
         Ok(Self { user, acting })
@@ -73,7 +73,7 @@ impl Actor {
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
         // What is sent as name and groups does not go by what a member wants to be told.
         let rules = MemberRules::default();
-        let judged = |told| JudgedGroups::of(told, given.as_ref());
+        let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
         let told = match (&authority.reach, &own) {
             (Reach::Member(_), Some((_, own))) => own.clone(),
@@ -128,12 +128,12 @@ impl Actor {
 
     /// One of the two, as the rules of most members know them: of all but the one that vouches
     /// for the user.
-    pub fn judged(&self, whom: Whom) -> User<'_> {
+    pub fn judged(&self, whom: Whom) -> RbacUser<'_> {
         self.by(&self.groups, whom)
     }
 
     /// One of the two, as a member's rules know them.
-    pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> User<'_> {
+    pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> RbacUser<'_> {
         match &self.at_home {
             Some((home, groups)) if home == member => self.by(groups, whom),
             _ => self.judged(whom),
@@ -141,7 +141,7 @@ impl Actor {
     }
 
     /// One of the two with the groups of all members together: what changes for them in any changes for this one.
-    pub(super) fn judged_by_any(&self, whom: Whom) -> User<'_> {
+    pub(super) fn judged_by_any(&self, whom: Whom) -> RbacUser<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
         self.by(groups, whom)
     }
@@ -162,11 +162,11 @@ impl Actor {
         self.authority.reach.is_word_of(member)
     }
 
-    fn by<'a>(&'a self, groups: &'a JudgedGroups, whom: Whom) -> User<'a> {
+    fn by<'a>(&'a self, groups: &'a JudgedGroups, whom: Whom) -> RbacUser<'a> {
         let name = self.name(whom);
         match whom {
-            Whom::User => User { name, groups: &groups.user },
-            Whom::Acting => User { name, groups: &groups.acting },
+            Whom::User => RbacUser { name, groups: &groups.user },
+            Whom::Acting => RbacUser { name, groups: &groups.acting },
         }
     }
 
@@ -179,7 +179,7 @@ impl Actor {
             Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
             Whom::Acting => self.identity(member, rules)?,
         };
-        Ok(Subject::of(told, self.judged_by(member, whom).groups))
+        Ok(Subject::from_identity(told, self.judged_by(member, whom).groups))
     }
 
     /// Who this is, as a SelfSubjectReview shows it.
@@ -191,7 +191,7 @@ impl Actor {
     }
 
     /// What its client asks to be.
-    pub fn given(&self) -> Option<&UserInfo> {
+    pub fn impersonated_user(&self) -> Option<&UserInfo> {
         self.given.as_ref()
     }
 
@@ -420,7 +420,7 @@ mod tests {
             for (name, value) in lines {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
             }
-            given_user(&GivenIdentity::of(&headers).unwrap().unwrap())
+            given_user(&GivenIdentity::from_headers(&headers).unwrap().unwrap())
         };
         let read = given(&[
             ("impersonate-user", "j\u{fc}rgen".as_bytes()),

@@ -67,10 +67,11 @@ impl Audience {
             return last.scope;
         }
         let nothing = Visible::nothing();
-        let scope = match Scope::of(clusters.iter().map(|name| (name, self.visible.get(name).unwrap_or(&nothing)))) {
-            Scope::Everything => None,
-            Scope::Part(hash) => Some(hash),
-        };
+        let scope =
+            match Scope::from_visible(clusters.iter().map(|name| (name, self.visible.get(name).unwrap_or(&nothing)))) {
+                Scope::Everything => None,
+                Scope::Part(hash) => Some(hash),
+            };
         *self.last.lock() = Some(VersionScope { clusters, scope });
         scope
     }
@@ -84,14 +85,14 @@ impl Audience {
     }
 
     /// What may be told of a version.
-    pub fn told(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
+    pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
         let told = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
         told.map(|(cluster, component)| (cluster.clone(), component)).collect()
     }
 
     /// The text of a version.
     pub fn encode(&self, version: &CompositeResourceVersion, epochs: &Epochs) -> String {
-        let told = self.told(version);
+        let told = self.visible_components(version);
         let mut text = scope_prefix(self.scope_of(told.iter().map(|(cluster, _)| cluster)));
         text.push_str(&told.encode(epochs));
         text
@@ -129,7 +130,7 @@ impl ItemVersions {
 
     /// How they are written of a cluster's objects. Costs a hash where only some of them may be listed: of many objects
     /// it is asked once.
-    pub fn of(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
+    pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
             // An integer has no room for a scope.

@@ -12,7 +12,7 @@ pub struct AuthenticatedUntil(Instant);
 
 impl AuthenticatedUntil {
     /// So long from now; `None` for an end that no clock reaches.
-    pub fn after(time: Duration) -> Option<Self> {
+    pub fn in_duration(time: Duration) -> Option<Self> {
         Instant::now().checked_add(time).map(Self)
     }
 
@@ -35,7 +35,7 @@ impl StillKnown {
     }
 
     /// Whether the sender would be known now.
-    pub fn ask(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         (self.0)()
     }
 }

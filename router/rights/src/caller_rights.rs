@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary_answers::stream_over::StreamOver;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{FleetRights, User};
+use tributary_authorization::{FleetRights, RbacUser};
 use tributary_sharing::flow::fair_share::Exceeded;
 use tributary_sharing::limits::IMPERSONATED_VALUES;
 
@@ -65,7 +65,7 @@ impl CallerRights {
     }
 
     /// The same, of somebody who is known as long as this says so.
-    pub fn of(self, still_known: Option<StillKnown>) -> Self {
+    pub fn with_still_known(self, still_known: Option<StillKnown>) -> Self {
         Self { still_known, ..self }
     }
 
@@ -122,7 +122,7 @@ impl CallerRights {
                 return (decided, None);
             }
             drop(decided);
-            if let Err(exceeded) = rights.ask(needed.open, until).await {
+            if let Err(exceeded) = rights.ask_clusters(needed.open, until).await {
                 let _is_known = rights.crowded.set(exceeded);
                 // Whoever answers the request looks before it goes on.
                 tokio::task::yield_now().await;
@@ -176,9 +176,13 @@ impl CallerRights {
     ///
     /// # Errors
     /// [`Exceeded`] where so much is being asked that the user may ask no more.
-    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>, until: Instant) -> Result<(), Exceeded> {
+    pub(super) async fn ask_clusters(
+        &self,
+        questions: HashSet<(Question, u64)>,
+        until: Instant,
+    ) -> Result<(), Exceeded> {
         // Boxed: most requests ask nothing.
-        Box::pin(self.mirror.reviews().ask(self.actor.holder(), questions, until)).await
+        Box::pin(self.mirror.reviews().ask_clusters(self.actor.holder(), questions, until)).await
     }
 
     /// Asks clusters whether what lasts is still allowed, before all that requests ask.
@@ -203,7 +207,7 @@ impl CallerRights {
 
     /// Whether they ask to be somebody else, whom a cluster has to let them be.
     pub fn act_as_another(&self) -> bool {
-        self.actor.given().is_some()
+        self.actor.impersonated_user().is_some()
     }
 
     /// As whom they act.
@@ -213,7 +217,7 @@ impl CallerRights {
 
     /// As whom they act, with the groups by which all members know them.
     pub fn acts_as(&self) -> (String, Vec<String>) {
-        let User { name, groups } = self.actor.judged(Whom::Acting);
+        let RbacUser { name, groups } = self.actor.judged(Whom::Acting);
         (name.to_owned(), groups.to_vec())
     }
 
@@ -226,7 +230,7 @@ impl CallerRights {
     pub(super) fn stamp(&self) -> RightsStamp {
         let judged = |whom| self.actor.judged_by_any(whom);
         // Nearly all ask to be nobody else.
-        self.mirror.stamp(judged(Whom::Acting), self.actor.given().map(|_| judged(Whom::User)))
+        self.mirror.stamp(judged(Whom::Acting), self.actor.impersonated_user().map(|_| judged(Whom::User)))
     }
 
     /// The clusters that are configured now.
@@ -239,7 +243,7 @@ impl CallerRights {
         if self.mirror.denies(self.actor.name(Whom::User)) {
             return Some(StreamOver::Denied);
         }
-        let is_known = self.still_known.as_ref().is_none_or(StillKnown::ask);
+        let is_known = self.still_known.as_ref().is_none_or(StillKnown::is_known);
         (!is_known).then_some(StreamOver::Withdrawn)
     }
 

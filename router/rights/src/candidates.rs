@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector};
-use tributary_authorization::{Attributes, FleetRights, User};
+use tributary_authorization::{Attributes, FleetRights, RbacUser};
 
 use super::actor::Whom;
 use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
 use super::hidden_names::names_hidden;
-use super::impersonation::Mode;
+use super::impersonation::ImpersonationMode;
 
 /// The clusters that there are for one request.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ impl CallerRights {
         &self,
         fleet: &FleetRights,
         cluster: &ClusterName,
-        mode: Option<Mode>,
+        mode: Option<ImpersonationMode>,
         request: &Attributes<'_>,
     ) -> Option<bool> {
         mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
@@ -168,7 +168,7 @@ impl CallerRights {
         request: &Attributes<'_>,
     ) -> Candidates {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
-        let anybody = User { name: "", groups: &everybody };
+        let anybody = RbacUser { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
         self.those(&fleet, clusters, |cluster, mode| {
             let acting = self.actor.judged_by(cluster, Whom::Acting);
@@ -188,7 +188,7 @@ impl CallerRights {
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        is_wanted: impl Fn(&ClusterName, Option<Mode>) -> Option<bool>,
+        is_wanted: impl Fn(&ClusterName, Option<ImpersonationMode>) -> Option<bool>,
     ) -> Candidates {
         let (mut only, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for cluster in clusters {

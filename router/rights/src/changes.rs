@@ -18,10 +18,10 @@ const TOLD_EACH: Duration = Duration::from_millis(200);
 
 /// Counts what may have changed. Clones are one.
 #[derive(Clone, Default)]
-pub(super) struct Changes(Arc<Told>);
+pub(super) struct RightsChanges(Arc<ChangeState>);
 
 #[derive(Default)]
-struct Told {
+struct ChangeState {
     count: watch::Sender<u64>,
     last: Mutex<Last>,
 }
@@ -33,14 +33,14 @@ struct Last {
     is_waiting: bool,
 }
 
-impl Changes {
+impl RightsChanges {
     /// Tells of those from now on.
     pub(super) fn follow(&self) -> watch::Receiver<u64> {
         self.0.count.subscribe()
     }
 
     /// Counts one, and tells of it at once, or with those that follow the last one too closely.
-    pub(super) fn note(&self) {
+    pub(super) fn add_change(&self) {
         let mut last = self.0.last.lock();
         // Seen by whoever looks, and nobody is woken.
         self.0.count.send_if_modified(|count| {
@@ -57,14 +57,14 @@ impl Changes {
                 let own = self.clone();
                 runtime.spawn(async move {
                     sleep_until(next).await;
-                    own.tell(&mut own.0.last.lock());
+                    own.send_change(&mut own.0.last.lock());
                 });
             }
-            _ => self.tell(&mut last),
+            _ => self.send_change(&mut last),
         }
     }
 
-    fn tell(&self, last: &mut Last) {
+    fn send_change(&self, last: &mut Last) {
         *last = Last { told: Some(Instant::now()), is_waiting: false };
         self.0.count.send_modify(|count| *count += 1);
     }
@@ -78,17 +78,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_is_told_at_once_and_many_together() {
-        let changes = Changes::default();
+        let changes = RightsChanges::default();
         let mut told = changes.follow();
         let mut is_told = || {
             let is_told = told.has_changed().unwrap();
             told.mark_unchanged();
             is_told
         };
-        changes.note();
+        changes.add_change();
         assert!(is_told());
         for _ in 0..1_000 {
-            changes.note();
+            changes.add_change();
         }
         assert!(!is_told(), "all of them wait");
         assert!(*changes.follow().borrow() > 1_000, "who looks sees them");
@@ -96,11 +96,11 @@ mod tests {
         assert!(is_told(), "and none is forgotten");
         sleep(TOLD_EACH).await;
         assert!(!is_told());
-        changes.note();
+        changes.add_change();
         assert!(is_told(), "nothing was told for a while");
         let mut count = 0;
         for _ in 0..1_000 {
-            changes.note();
+            changes.add_change();
             advance(Duration::from_millis(1)).await;
             count += u32::from(is_told());
         }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, Sample};
 
-use super::changes::Changes;
+use super::changes::RightsChanges;
 use super::obstacle::Obstacle;
 
 /// The rights in all clusters. A change is compiled aside and takes the place of what was in one step: a role under
@@ -18,7 +18,7 @@ pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
     now: ArcSwap<FleetRights>,
     /// Counts what may have changed for anybody: what roles and bindings give, and which clusters are known.
-    changes: Changes,
+    changes: RightsChanges,
 }
 
 /// What compiles changes.
@@ -67,22 +67,22 @@ impl CompiledRights {
     }
 
     /// Notes that it has changed of which clusters the rights are known.
-    pub(super) fn note(&self) {
-        self.changes.note();
+    pub(super) fn note_known_clusters(&self) {
+        self.changes.add_change();
     }
 
     fn change(&self, cluster: &ClusterName, change: impl FnOnce(&mut Fleet) -> bool) {
         let mut compiler = self.compiler.lock();
-        let before = Excess::of(&compiler.fleet, cluster);
+        let before = Excess::in_cluster(&compiler.fleet, cluster);
         let is_news = change(&mut compiler.fleet);
-        let now = Excess::of(&compiler.fleet, cluster);
+        let now = Excess::in_cluster(&compiler.fleet, cluster);
         if is_news {
             compiler._before = self.now.swap(Arc::new(FleetRights::clone(&compiler.fleet)));
         }
         drop(compiler);
-        now.tell(before, cluster);
+        now.log_news(before, cluster);
         if is_news {
-            self.note();
+            self.note_known_clusters();
         }
     }
 }
@@ -97,12 +97,12 @@ struct Excess {
 }
 
 impl Excess {
-    fn of(fleet: &Fleet, cluster: &ClusterName) -> Self {
+    fn in_cluster(fleet: &Fleet, cluster: &ClusterName) -> Self {
         Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
     }
 
     /// Says in the log what is news.
-    fn tell(self, before: Self, cluster: &ClusterName) {
+    fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
             // Where nothing is compiled nothing is known of what a subject has.
             (false, true) => tracing::warn!(
@@ -129,7 +129,7 @@ impl Excess {
 
 #[cfg(test)]
 mod tests {
-    use tributary_authorization::{Attributes, ResourceAttributes, User};
+    use tributary_authorization::{Attributes, RbacUser, ResourceAttributes};
 
     use super::*;
 
@@ -146,7 +146,7 @@ mod tests {
         };
         let binding = r#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"ann"}]}"#;
         rights.replace(&eu, vec![role("pods"), object(RbacKind::ClusterRoleBinding, binding)]);
-        let ann = User { name: "ann", groups: &[] };
+        let ann = RbacUser { name: "ann", groups: &[] };
         let lists = |resource| {
             let asked = ResourceAttributes { verb: "list", resource, ..ResourceAttributes::default() };
             rights.now().allows(&eu, ann, &Attributes::Resource(asked))

@@ -61,7 +61,7 @@ impl Confirmation {
     }
 
     /// Ends when somebody has found that they do not. Cancelling is safe.
-    async fn wanted(&self) {
+    async fn until_wanted(&self) {
         loop {
             self.wanted.notified().await;
             // Others may have asked for it while it was found out.
@@ -86,8 +86,8 @@ fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
 pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, confirmation: Arc<Confirmation>) {
     loop {
         tokio::select! {
-            () = precedence.wanted() => {}
-            () = confirmation.wanted() => {}
+            () = precedence.until_wanted() => {}
+            () = confirmation.until_wanted() => {}
         }
         let as_of = loop {
             let begun = Instant::now();
@@ -97,7 +97,7 @@ pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, c
             sleep(PAUSE).await;
         };
         *confirmation.known.lock() = Some(as_of);
-        precedence.known(as_of);
+        precedence.mark_known(as_of);
     }
 }
 

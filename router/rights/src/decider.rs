@@ -1,6 +1,6 @@
 //! By what it is decided what users may read of a cluster: a pure decision, so that a table can test it.
 
-use tributary_authorization::{Doubt, Rule, RulesReview, Sample};
+use tributary_authorization::{CompiledRule, Doubt, RulesReview, Sample};
 
 /// The group by which OpenShift is known. The scopes of its tokens take rights away that roles give.
 pub(super) const OPENSHIFT: &str = "authorization.openshift.io";
@@ -67,7 +67,7 @@ impl ReviewCause {
 
 /// What is known of a cluster without asking it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ClusterFacts {
     /// Whether it serves [`OPENSHIFT`].
     pub(super) serves_openshift: bool,
     /// Whether an address of it has a path.
@@ -80,7 +80,7 @@ pub(super) struct Evidence {
     /// Whether the mirror lets our account read roles and bindings.
     pub(super) may_read_roles: bool,
     /// What the mirror gives our account.
-    pub(super) mirrored: Vec<Rule>,
+    pub(super) mirrored: Vec<CompiledRule>,
     /// What each endpoint lists.
     pub(super) reviews: Vec<RulesReview>,
     /// A sample of what the mirror allows that the cluster does not.
@@ -89,7 +89,7 @@ pub(super) struct Evidence {
     pub(super) open: Option<Sample>,
 }
 
-impl Place {
+impl ClusterFacts {
     /// Why it is asked whatever it says.
     pub(super) fn cause(self) -> Option<ReviewCause> {
         let openshift = self.serves_openshift.then_some(ReviewCause::OpenShift);
@@ -127,7 +127,7 @@ fn described(sample: &Sample) -> String {
 mod tests {
     use super::*;
 
-    fn rule(verb: &str) -> Rule {
+    fn rule(verb: &str) -> CompiledRule {
         serde_json::from_str(&format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#)).unwrap()
     }
 
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn some_places_are_asked_whatever_they_say() {
-        let of = |serves_openshift, has_base_path| Place { serves_openshift, has_base_path }.cause();
+        let of = |serves_openshift, has_base_path| ClusterFacts { serves_openshift, has_base_path }.cause();
         assert_eq!(of(false, false), None);
         assert_eq!(of(true, true), Some(ReviewCause::OpenShift));
         assert_eq!(of(false, true), Some(ReviewCause::BasePath));

@@ -15,7 +15,7 @@ use tributary_fleet::topology::Cluster;
 use tributary_proxy::{ClusterClient, Transport, nearest_tick};
 
 use super::access_review::{self, NoAnswer};
-use super::decider::{Decider, Evidence, OPENSHIFT, Place, ReviewCause, decide};
+use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
 /// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow
@@ -120,7 +120,7 @@ impl Detector {
     async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
-            let found = self.ask(turn, refuted).await?;
+            let found = self.detect_decider(turn, refuted).await?;
             doubted += 1;
             match &found {
                 Decider::Review(cause) if cause.may_be_of_delay() && doubted < DOUBTED_MAX => sleep(AGAIN_AFTER).await,
@@ -129,7 +129,7 @@ impl Detector {
         }
     }
 
-    async fn ask(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
+    async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let found = match self.settled()? {
             // All that is open is whether it lets us ask.
             Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
@@ -149,7 +149,7 @@ impl Detector {
         }
         let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
         let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
-        Ok(Place { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
+        Ok(ClusterFacts { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
     }
 
     async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, NoAnswer> {

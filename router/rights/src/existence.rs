@@ -7,7 +7,7 @@ use tributary_authorization::{Attributes, FleetRights};
 use super::actor::Whom;
 use super::basis::Basis;
 use super::caller_rights::CallerRights;
-use super::impersonation::{LetsBe, Mode, lets_be};
+use super::impersonation::{ImpersonationMode, LetsBe, lets_be};
 use super::judged::Judged;
 
 /// Whether a cluster is there for somebody.
@@ -16,7 +16,7 @@ pub(super) enum Existence {
     /// It is told who acts, and lets them act as whom they ask to be.
     There,
     /// The same, for each request that they are [allowed in this mode](does_in), too.
-    ThereFor(Mode),
+    ThereFor(ImpersonationMode),
     /// It is not, or does not.
     Nowhere,
     /// What it allows is not known.
@@ -85,7 +85,7 @@ impl CallerRights {
 
     /// For what a cluster lets the user act as whom they ask to be; `None` where that is not known.
     fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<LetsBe> {
-        let Some(given) = self.actor.given() else { return Some(LetsBe::Anything) };
+        let Some(given) = self.actor.impersonated_user() else { return Some(LetsBe::Anything) };
         let user = self.judged(fleet, Whom::User);
         lets_be(given, self.mirror.impersonation_filter(cluster), |asked| user.allows(cluster, asked))
     }
@@ -93,7 +93,12 @@ impl CallerRights {
 
 /// Whether a cluster lets a user do something in a mode of constrained impersonation; `None` where that is not known.
 /// Whom they ask to be has to be allowed it as well.
-pub(super) fn does_in(user: &Judged<'_>, mode: Mode, cluster: &ClusterName, request: &Attributes<'_>) -> Option<bool> {
+pub(super) fn does_in(
+    user: &Judged<'_>,
+    mode: ImpersonationMode,
+    cluster: &ClusterName,
+    request: &Attributes<'_>,
+) -> Option<bool> {
     user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
 }
 

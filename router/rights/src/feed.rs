@@ -46,7 +46,7 @@ impl MirrorFeed {
     }
 
     /// What the cacher of a kind is to tell.
-    pub(super) fn of(self: &Arc<Self>, kind: RbacKind) -> Arc<KindFeed> {
+    pub(super) fn for_kind(self: &Arc<Self>, kind: RbacKind) -> Arc<KindFeed> {
         Arc::new(KindFeed { feed: Arc::downgrade(self), kind })
     }
 
@@ -60,7 +60,7 @@ impl MirrorFeed {
         *self.progress.lock() = Progress::Ended;
     }
 
-    fn take(&self, kind: RbacKind, update: Update) {
+    fn apply_update(&self, kind: RbacKind, update: Update) {
         let mut progress = self.progress.lock();
         match &mut *progress {
             Progress::Ended => {}
@@ -153,7 +153,7 @@ fn gone(kind: RbacKind, object: &Object) -> RbacChange {
 impl UpdateObserver for KindFeed {
     fn update(&self, update: Update) {
         if let Some(feed) = self.feed.upgrade() {
-            feed.take(self.kind, update);
+            feed.apply_update(self.kind, update);
         }
     }
 }
@@ -161,7 +161,7 @@ impl UpdateObserver for KindFeed {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::{ObjectDecoder, ResourceVersion};
-    use tributary_authorization::User;
+    use tributary_authorization::RbacUser;
 
     use super::*;
 
@@ -203,12 +203,12 @@ mod tests {
         }
 
         fn synced(&self, kind: RbacKind, objects: &[&str]) {
-            self.feed.of(kind).update(Update::Synced { snapshot: state(kind, 7, objects) });
+            self.feed.for_kind(kind).update(Update::Synced { snapshot: state(kind, 7, objects) });
         }
 
         /// Where ann may list pods: everywhere, in `n`, or nowhere.
         fn ann(&self) -> &'static str {
-            let user = User { name: "ann", groups: &[] };
+            let user = RbacUser { name: "ann", groups: &[] };
             let rights = self.compiled.now().rights(&ClusterName::new("a").unwrap(), user, "list", "", "pods");
             match (rights.lists("other"), rights.lists("n")) {
                 (true, _) => "everywhere",
@@ -249,8 +249,8 @@ mod tests {
             previous: None,
         };
         let changes = vec![change(ChangeType::Added, "other"), change(ChangeType::Deleted, "one")];
-        rights.feed.of(kind).update(Update::Changes { changes, snapshot: Snapshot::default() });
-        rights.feed.of(kind).update(Update::Progress { snapshot: Snapshot::default() });
+        rights.feed.for_kind(kind).update(Update::Changes { changes, snapshot: Snapshot::default() });
+        rights.feed.for_kind(kind).update(Update::Progress { snapshot: Snapshot::default() });
         rights.synced(RbacKind::RoleBinding, &[]);
         rights.synced(RbacKind::Role, &[]);
         assert_eq!(rights.ann(), "everywhere", "by the binding that did not change");
@@ -268,7 +268,7 @@ mod tests {
         changes.mark_unchanged();
         let kind = RbacKind::RoleBinding;
         let (none, one, other) = (state(kind, 8, &[]), state(kind, 9, &["b>reader"]), state(kind, 10, &["!b"]));
-        let tell = |update| rights.feed.of(kind).update(update);
+        let tell = |update| rights.feed.for_kind(kind).update(update);
         let change = |change_type, of: &Snapshot| Change {
             change_type,
             object: Arc::clone(of.get("n/b").unwrap()),
@@ -305,7 +305,7 @@ mod tests {
             rights.synced(kind, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });
         }
         rights.feed.end();
-        rights.feed.of(RbacKind::ClusterRoleBinding).update(Update::Relisted {
+        rights.feed.for_kind(RbacKind::ClusterRoleBinding).update(Update::Relisted {
             before: Snapshot::default(),
             after: state(RbacKind::ClusterRoleBinding, 9, &["readers>reader"]),
         });

@@ -32,7 +32,7 @@ const GATHERED_FOR: Duration = Duration::from_secs(30);
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
 /// Ends when one of those that are being asked has answered; gives which. Cancelling is safe.
-async fn answered(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
+async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
         let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
         answered.map_or(Poll::Pending, Poll::Ready)
@@ -167,7 +167,7 @@ impl FollowedRights {
     pub async fn news(&mut self) {
         let due = self.due.map(|(at, _)| at).into_iter().chain(self.until).chain(self.confirm_by).min();
         tokio::select! {
-            at = answered(&mut self.asking) => {
+            at = next_answer(&mut self.asking) => {
                 drop(self.asking.swap_remove(at));
                 self.judge_soon();
             }
@@ -224,19 +224,19 @@ impl FollowedRights {
             self.due = self.judge(&clusters, &followed, now);
             return;
         }
-        self.unconfirmed.note(&open, now);
+        self.unconfirmed.set_open_questions(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
         // A no is a loss though something else is open: where something always is, it would never be one.
         let last = self.rights.by_last_word().followed(&clusters, &self.place);
         let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
         let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
         self.due = lost.or(judged[0]).or(self.due);
-        self.ask(open);
+        self.ask_clusters(open);
     }
 
     /// Has each cluster asked by itself that is not being asked already: one that is slow keeps none from being asked
     /// what follows from its answers.
-    fn ask(&mut self, open: HashSet<(Question, u64)>) {
+    fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
         let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
         for question in open {
             by_cluster.entry(question.0.cluster.clone()).or_default().insert(question);
@@ -295,7 +295,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use tributary_apimachinery::GroupVersionResource;
-    use tributary_authorization::{Attributes, ResourceAttributes, User as Subjects};
+    use tributary_authorization::{Attributes, RbacUser as Subjects, ResourceAttributes};
 
     use super::super::actor::Actor;
     use super::super::audience::Audience;
@@ -344,7 +344,7 @@ mod tests {
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
         let question = Question::new(&eu(), &who, &Attributes::Resource(asked));
         let now = Instant::now();
-        followed.unconfirmed.note(&HashSet::from([(question, 0)]), now);
+        followed.unconfirmed.set_open_questions(&HashSet::from([(question, 0)]), now);
         let unknown = || VisibleClusters { unknown: [eu()].into(), ..VisibleClusters::default() };
         let judged = |by: WatchRights| followed.judge(&[eu()], &by, now);
         assert_eq!(judged(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");

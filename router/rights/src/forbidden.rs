@@ -9,7 +9,7 @@ use super::actor::Whom;
 use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::does_in;
-use super::impersonation::{ImpersonationFilter, Refused, refused};
+use super::impersonation::{ImpersonationFilter, ImpersonationRefused, refused};
 use super::read_place::ReadPlace;
 
 /// How many roles that are not there a refusal names. A namespace's administrator may bind any number.
@@ -33,7 +33,7 @@ impl CallerRights {
     /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it
     /// does, or that is not known.
     pub fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
-        let asked = Attributes::of(info);
+        let asked = Attributes::from_request(info);
         if self.grants(cluster, &asked, &asked) != Some(false) {
             return None;
         }
@@ -62,7 +62,7 @@ impl CallerRights {
         let sent = clusters.iter().map(|cluster| self.actor.reaches(cluster));
         match sent.reduce(|first, other| if first.is_ok() { first } else { other }) {
             Some(Err(why)) => Some(RequestRefusal::NotSent(why).into()),
-            _ if self.actor.given().is_some() => Some(self.not_let(&fleet, clusters, request)),
+            _ if self.actor.impersonated_user().is_some() => Some(self.not_let(&fleet, clusters, request)),
             _ => None,
         }
     }
@@ -74,7 +74,9 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         request: &Attributes<'_>,
     ) -> Refusal {
-        let Some(given) = self.actor.given() else { return RequestRefusal::NotSent(NotSent::NoName).into() };
+        let Some(given) = self.actor.impersonated_user() else {
+            return RequestRefusal::NotSent(NotSent::NoName).into();
+        };
         let reached: Vec<_> = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok()).collect();
         let user = self.judged(fleet, Whom::User);
         let of_cluster = |cluster: &&ClusterName| {
@@ -90,7 +92,7 @@ impl CallerRights {
         };
         let user = self.actor.name(Whom::User).to_owned();
         let forbidden = match refused {
-            Refused::ToBe(own, why) => {
+            ImpersonationRefused::ToBe(own, why) => {
                 let asked = own.attributes();
                 let reason = match why.is_empty() {
                     true => self.missing_roles(fleet, reached, Whom::User, asked.namespace),
@@ -98,7 +100,7 @@ impl CallerRights {
                 };
                 forbidden_acting(user, &asked, reason)
             }
-            Refused::ToDo(mode) => {
+            ImpersonationRefused::ToDo(mode) => {
                 let verb = mode.on(request.verb());
                 match request.with_verb(&verb) {
                     Attributes::Resource(asked) => {

@@ -141,7 +141,7 @@ impl FollowedGrant {
     /// grants in the cluster for each.
     fn look(&mut self) -> (GrantChange, Needed) {
         let Self { rights, cluster, verbs, asked, begun, .. } = self;
-        let (asked, begun) = (Attributes::of(asked), *begun);
+        let (asked, begun) = (Attributes::from_request(asked), *begun);
         rights.decided(|rights| {
             let by_word = rights.by_word_in(cluster, begun);
             let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));

@@ -59,13 +59,13 @@ impl CallerRights {
             why => RequestRefusal::NotSent(why).into(),
         })?;
         // Whoever acts as themselves is the cluster's own to judge.
-        if self.actor.given().is_none() {
+        if self.actor.impersonated_user().is_none() {
             return Ok(told);
         }
         // Whether they may be another nobody looks at there: the cluster would take our word for a right that it has
         // taken away. What it said last shows what is held of it, and sends nothing.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
-        let (fleet, request) = (self.mirror.compiled(), Attributes::of(&info));
+        let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
             // Others may let them: what each caller does without this cluster is theirs to say.
@@ -117,7 +117,7 @@ mod tests {
             ("/api/v1/secrets?watch=1", None, None),
         ] {
             let info = SentRequest { method: &Method::GET, path, query }.info(&cluster).unwrap();
-            let told = match Attributes::of(&info) {
+            let told = match Attributes::from_request(&info) {
                 Attributes::NonResource { verb, path } => Some((verb.to_owned(), path.into_owned())),
                 Attributes::Resource(_) => None,
             };

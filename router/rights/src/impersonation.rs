@@ -34,7 +34,7 @@ pub(crate) enum ImpersonationFilter {
 
 /// A mode of constrained impersonation. Those of nodes are none here: nobody acts as a node through this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum ImpersonationMode {
     /// A ServiceAccount, by its name alone.
     ServiceAccount,
     /// Whoever is neither a node nor a ServiceAccount.
@@ -46,8 +46,8 @@ pub(super) enum Mode {
 pub(super) enum LetsBe {
     /// For nothing.
     Nothing,
-    /// For each request that they are allowed in this mode, too: [`Mode::on`].
-    InMode(Mode),
+    /// For each request that they are allowed in this mode, too: [`ImpersonationMode::on`].
+    InMode(ImpersonationMode),
     /// For whatever the other may do.
     Anything,
 }
@@ -77,11 +77,11 @@ enum Check<'a> {
 
 /// What a user is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused<'a> {
+pub(super) enum ImpersonationRefused<'a> {
     /// To impersonate something; with a reason where it is refused to everybody.
     ToBe(Impersonated<'a>, String),
     /// To do what is asked in this mode.
-    ToDo(Mode),
+    ToDo(ImpersonationMode),
 }
 
 impl<'a> Impersonated<'a> {
@@ -91,9 +91,9 @@ impl<'a> Impersonated<'a> {
     }
 }
 
-impl Mode {
+impl ImpersonationMode {
     /// The one that can be for whom somebody asks to be; `None` where there is none.
-    pub(super) fn of(given: &UserInfo) -> Option<Self> {
+    pub(super) fn for_given(given: &UserInfo) -> Option<Self> {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
@@ -141,23 +141,23 @@ pub(super) fn lets_be(
 pub(super) fn refused<'a>(
     given: &'a UserInfo,
     filter: ImpersonationFilter,
-    does: impl Fn(Mode) -> bool,
+    does: impl Fn(ImpersonationMode) -> bool,
     allows: impl Fn(&Attributes<'_>) -> bool,
-) -> Option<(usize, Refused<'a>)> {
+) -> Option<(usize, ImpersonationRefused<'a>)> {
     let by_legacy = first_refused(legacy(given, filter), &allows)?;
     let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
     let to_be = first_refused(constrained(given, mode), &allows);
     match does(mode) {
         // The request itself was the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
-        false => Some((if to_be.is_none() { usize::MAX } else { 0 }, Refused::ToDo(mode))),
+        false => Some((if to_be.is_none() { usize::MAX } else { 0 }, ImpersonationRefused::ToDo(mode))),
     }
 }
 
-fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Mode> {
+fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<ImpersonationMode> {
     match filter {
         ImpersonationFilter::Legacy => None,
-        ImpersonationFilter::Constrained => Mode::of(given),
+        ImpersonationFilter::Constrained => ImpersonationMode::for_given(given),
     }
 }
 
@@ -165,9 +165,9 @@ fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Mode> {
 fn first_refused<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> bool,
-) -> Option<(usize, Refused<'a>)> {
+) -> Option<(usize, ImpersonationRefused<'a>)> {
     let refused = checks.enumerate().find_map(|(place, check)| Some((place, check.refused(allows)?)));
-    refused.map(|(place, (what, why))| (place + 1, Refused::ToBe(what, why)))
+    refused.map(|(place, (what, why))| (place + 1, ImpersonationRefused::ToBe(what, why)))
 }
 
 /// Whether all of it is allowed; `None` where that is not known. What comes after a no, or after a name of which it is
@@ -245,14 +245,14 @@ fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item =
 }
 
 /// What a mode is asked for (`impersonationModeState.check`): the name first, and the rest once that is looked at.
-fn constrained(given: &UserInfo, mode: Mode) -> impl Iterator<Item = Check<'_>> {
+fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
     let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
     let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
     std::iter::once(name).chain(others.flatten())
 }
 
 /// What a mode is asked for once the name is allowed.
-fn constrained_beside_the_name(given: &UserInfo, mode: Mode) -> Vec<Check<'_>> {
+fn constrained_beside_the_name(given: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
     let mut checks: Vec<_> = uid(verb, given).into_iter().collect();
     let a_group = group_named(verb, group, "");
@@ -376,7 +376,7 @@ mod tests {
     fn a_user_is_let_as_kube_apiserver_lets_them() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
-        let (user_info, account) = (InMode(Mode::UserInfo), InMode(Mode::ServiceAccount));
+        let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
         let robot = "system:serviceaccount:n:s";
         for (filter, who, allowed, expected) in [
             (Legacy, "bob", "users bob", Anything),
@@ -477,11 +477,11 @@ mod tests {
             let (words, given): (Vec<_>, _) = (allowed.split(", ").collect(), given(who));
             let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
             let told = match refused(&given, filter, |_| does, allows) {
-                Some((0 | usize::MAX, Refused::ToDo(mode))) => format!("{mode:?}"),
-                Some((_, Refused::ToBe(own, why))) if why.is_empty() => {
+                Some((0 | usize::MAX, ImpersonationRefused::ToDo(mode))) => format!("{mode:?}"),
+                Some((_, ImpersonationRefused::ToBe(own, why))) if why.is_empty() => {
                     described(&Attributes::Resource(own.attributes()))
                 }
-                Some((_, Refused::ToBe(own, why))) => {
+                Some((_, ImpersonationRefused::ToBe(own, why))) => {
                     format!("{}: {why}", described(&Attributes::Resource(own.attributes())))
                 }
                 other => format!("{other:?}"),
@@ -501,8 +501,8 @@ mod tests {
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
         // Of a mode nothing but the name is there yet.
-        assert_eq!(constrained(&given, Mode::UserInfo).size_hint().0, 1);
-        assert_eq!(constrained(&given, Mode::UserInfo).count(), 2);
+        assert_eq!(constrained(&given, ImpersonationMode::UserInfo).size_hint().0, 1);
+        assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
     }
 
     /// Each that is not known is a question to a cluster, and one no refuses all.
@@ -537,7 +537,7 @@ mod tests {
         let of_one = rounds(&given, Legacy, |asked| asked == "groups g5");
         assert_eq!(of_one, (Some(LetsBe::Nothing), vec![1, ASKED_TOGETHER]));
         let in_mode = rounds(&given, Constrained, |asked| ["users bob", "c groups *"].contains(&asked));
-        assert_eq!(in_mode, (Some(LetsBe::InMode(Mode::UserInfo)), batches(vec![1, 1, 1])));
+        assert_eq!(in_mode, (Some(LetsBe::InMode(ImpersonationMode::UserInfo)), batches(vec![1, 1, 1])));
     }
 
     #[test]

@@ -45,7 +45,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
     let mut answered = Instant::now();
     loop {
         let (asked, connections) = (Instant::now(), client.connections_made());
-        let found = ask(&client).await;
+        let found = probe_filter(&client).await;
         let Some(mirror) = mirror.upgrade() else { return };
         match found {
             Some(filter) => {
@@ -72,7 +72,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
 
 /// What all endpoints have together; `None` where one does not answer. Of several kube-apiservers behind one address
 /// one is asked, and speaks for all.
-async fn ask(client: &ClusterClient) -> Option<ImpersonationFilter> {
+async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
         match ask_endpoint(client, endpoint).await? {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
-use tributary_authorization::{Attributes, FleetRights, User};
+use tributary_authorization::{Attributes, FleetRights, RbacUser};
 
 use super::actor::{Actor, Whom};
 use super::basis::{Basis, Decides};
 use super::mirror::RightsMirror;
 use super::needed::Needed;
-use super::reviews::{Known, Question};
+use super::reviews::{KnownAnswer, Question};
 use super::subject::Subject;
 
 impl Basis {
@@ -63,7 +63,7 @@ impl<'a> Judged<'a> {
     }
 
     /// Who it is, as a cluster's rules know them.
-    pub(super) fn user(&self, cluster: &ClusterName) -> User<'a> {
+    pub(super) fn user(&self, cluster: &ClusterName) -> RbacUser<'a> {
         self.actor.judged_by(cluster, self.whom)
     }
 
@@ -100,7 +100,7 @@ impl<'a> Judged<'a> {
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
         let answers = self.mirror.reviews().answers();
         let known = match self.basis {
-            Basis::Held => answers.known(&question, generation),
+            Basis::Held => answers.known_answer(&question, generation),
             Basis::Last => answers.known_last(&question, generation),
             Basis::Now(_) => answers.known_now(&question, generation),
             Basis::Asked(since) => answers.known_since(&question, generation, since),
@@ -108,15 +108,15 @@ impl<'a> Judged<'a> {
         if let Some(needed) = self.needed {
             let mut needed = needed.lock();
             match known {
-                Known::Said(_, until) | Known::Silent(until) => {
+                KnownAnswer::Said(_, until) | KnownAnswer::Silent(until) => {
                     needed.until = Some(needed.until.map_or(until, |own| own.min(until)));
                 }
-                Known::Open => drop(needed.open.insert((question, generation))),
+                KnownAnswer::Open => drop(needed.open.insert((question, generation))),
             }
         }
         match known {
-            Known::Said(allowed, _) => Some(allowed),
-            Known::Silent(_) | Known::Open => None,
+            KnownAnswer::Said(allowed, _) => Some(allowed),
+            KnownAnswer::Silent(_) | KnownAnswer::Open => None,
         }
     }
 

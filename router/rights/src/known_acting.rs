@@ -15,10 +15,10 @@ impl CallerRights {
     /// is known of one is no reason to take another's word for nothing. That there is too much to be known is: whoever
     /// administrates a namespace can bring that about.
     pub fn is_known_to_act(&self, info: &RequestInfo) -> Option<bool> {
-        if self.actor.given().is_none() {
+        if self.actor.impersonated_user().is_none() {
             return Some(true);
         }
-        let (rights, request) = (self.by_last_word(), Attributes::of(info));
+        let (rights, request) = (self.by_last_word(), Attributes::from_request(info));
         let fleet = rights.mirror.compiled();
         let known = |cluster: &ClusterName| match rights.there_for(&fleet, cluster, &request, || Some(true)) {
             None if rights.is_unknown_by_excess(&fleet, cluster) => Some(false),

@@ -16,7 +16,7 @@ use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_answers::refusal::Trouble;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
-use tributary_authorization::{FleetRights, RbacKind, Sample, User};
+use tributary_authorization::{FleetRights, RbacKind, RbacUser, Sample};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
 use tributary_fleet::report::{RightsCondition, RightsDecider};
 use tributary_fleet::topology::{Cluster, Fleet, next_state};
@@ -99,7 +99,7 @@ impl MirroredClusters {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
+        Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
     }
 
     /// Says in the log what keeps us from knowing it, where that is news.
@@ -252,7 +252,7 @@ impl RightsMirror {
     }
 
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
-    pub(super) fn stamp(&self, acting: User<'_>, user: Option<User<'_>>) -> RightsStamp {
+    pub(super) fn stamp(&self, acting: RbacUser<'_>, user: Option<RbacUser<'_>>) -> RightsStamp {
         // Before the mirrors: what is read anew is compiled before it is known.
         let compiled = self.compiled.now();
         let acting = compiled.generation_of(acting);
@@ -307,7 +307,7 @@ impl RightsMirror {
     /// Denies these users everything, and nobody else. Whoever follows rights is told.
     pub fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
-        self.compiled.note();
+        self.compiled.note_known_clusters();
     }
 
     /// Has these clusters be asked nothing of what users may do there, and all others what there is to ask. What they
@@ -320,12 +320,12 @@ impl RightsMirror {
         let mut members = self.members.lock();
         before.symmetric_difference(&clusters).for_each(|name| self.state_changed_of(&mut members, name));
         drop(members);
-        self.compiled.note();
+        self.compiled.note_known_clusters();
     }
 
     /// Tells whoever follows rights to look anew.
-    pub fn note(&self) {
-        self.compiled.note();
+    pub fn notify_followers(&self) {
+        self.compiled.note_known_clusters();
     }
 
     /// Whether a user is answered nothing.
@@ -475,7 +475,7 @@ impl RightsMirror {
                 held: HeldObjects::UntilTold,
                 tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },
             };
-            let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.of(kind)));
+            let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.for_kind(kind)));
             self.forward_states(cluster, &cacher);
             cacher
         });
@@ -544,7 +544,7 @@ impl RightsMirror {
         members.known = known;
         let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
         self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, until }));
-        self.compiled.note();
+        self.compiled.note_known_clusters();
     }
 
     fn known_of(&self, name: &ClusterName, member: Option<&MirroredCluster>) -> KnownRights {
@@ -558,7 +558,7 @@ impl RightsMirror {
         let Some(member) = member else { return MirrorState::Unread };
         let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
         let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
-        MirrorState::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+        MirrorState::from_collections(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
     }
 }
 

@@ -61,7 +61,7 @@ impl MirrorState {
 
     /// By how its collections are. `is_read`: all have been read, by these cachers or, up to `earlier`, by others of
     /// the same cluster. `stale_rights` is how long rights hold in a cluster that is `cut_off` as a whole.
-    pub(super) fn of(
+    pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,
         earlier: Option<Instant>,
@@ -99,7 +99,7 @@ mod tests {
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };
         let hours = Duration::from_secs(12 * 3600);
         let of = |states: &[CacherState], is_read, earlier, cut_off| {
-            MirrorState::of(states, is_read, earlier, cut_off, hours)
+            MirrorState::from_collections(states, is_read, earlier, cut_off, hours)
         };
         let synced = || CacherState::Synced;
         let reading = || CacherState::Syncing { since: at(0), reason: None };

@@ -32,7 +32,7 @@ pub(super) enum Obstacle {
 impl Obstacle {
     /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`:
     /// whether what was read of them last counts. `is_frozen`: whether the cluster is asked nothing.
-    pub(super) fn of(
+    pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
         decider: &Decider,
@@ -136,7 +136,7 @@ mod tests {
             ),
         ];
         for (states, holds, decider, expected) in rows {
-            let found = Obstacle::of(states, holds, &decider, false);
+            let found = Obstacle::from_collections(states, holds, &decider, false);
             let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble()));
             let is_it = match (&told, expected) {
                 (Some((text, trouble)), Some((begin, is_trouble))) => text.starts_with(begin) && *trouble == is_trouble,
@@ -146,10 +146,11 @@ mod tests {
         }
         // Nothing is to be asked of one whose roles decide.
         let states = [("roles", CacherState::Synced)];
-        let frozen = Obstacle::of(&states, true, &Decider::Review(ReviewCause::Configured), true).unwrap();
+        let frozen =
+            Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), true).unwrap();
         assert!(frozen.is_trouble() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
         assert!(frozen.to_string().ends_with("counts for 5 minutes"), "{frozen}");
-        assert_eq!(Obstacle::of(&states, true, &Decider::Rbac, true), None);
+        assert_eq!(Obstacle::from_collections(&states, true, &Decider::Rbac, true), None);
         let forbidden = Obstacle::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };
         assert!(forbidden.to_string().contains("tributary join CONTEXT"), "{forbidden}");
     }

@@ -32,13 +32,13 @@ const KEPT_READABLE_BYTES: usize = 256 << 20;
 
 /// Of whom, and for what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Asked {
+struct ReadableKey {
     actor: Arc<Actor>,
     verb: &'static str,
     place: ReadPlace,
 }
 
-impl Asked {
+impl ReadableKey {
     fn bytes(&self) -> usize {
         let Self { actor, place, .. } = self;
         actor.bytes() + place.namespace.len() + place.name.len()
@@ -80,22 +80,22 @@ impl FoundBy {
     }
 }
 
-type Found = (FoundBy, Result<Readable, Refusal>);
+type CachedReadable = (FoundBy, Result<Readable, Refusal>);
 
 /// What callers may read, as it was found lately. What nobody asked for since as many others were found is forgotten.
 #[derive(Default)]
 pub struct ReadableCache {
-    kept: Mutex<Kept>,
+    kept: Mutex<CacheGenerations>,
 }
 
 #[derive(Default)]
-struct Kept {
-    young: HashMap<Asked, Found>,
+struct CacheGenerations {
+    young: HashMap<ReadableKey, CachedReadable>,
     /// How many bytes of texts the young ones have.
     young_bytes: usize,
     /// How many bytes what was found has.
     young_readable_bytes: usize,
-    old: HashMap<Asked, Found>,
+    old: HashMap<ReadableKey, CachedReadable>,
 }
 
 impl ReadableCache {
@@ -113,7 +113,7 @@ impl ReadableCache {
     ) -> Result<Readable, Refusal> {
         // Before it is found: what changes meanwhile is another.
         let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
-        let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
+        let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
@@ -124,23 +124,23 @@ impl ReadableCache {
             return found;
         }
         by.until = until;
-        self.kept.lock().keep(asked, (by, found.clone()));
+        self.kept.lock().insert(asked, (by, found.clone()));
         found
     }
 }
 
-impl Kept {
-    fn find(&mut self, asked: &Asked, by: &FoundBy) -> Option<Result<Readable, Refusal>> {
+impl CacheGenerations {
+    fn find(&mut self, asked: &ReadableKey, by: &FoundBy) -> Option<Result<Readable, Refusal>> {
         if let Some((_, found)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
             return Some(found.clone());
         }
         let (own, kept) = self.old.remove(asked)?;
         let found = own.is(by).then(|| kept.clone())?;
-        self.keep(asked.clone(), (own, kept));
+        self.insert(asked.clone(), (own, kept));
         Some(found)
     }
 
-    fn keep(&mut self, asked: Asked, found: Found) {
+    fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
         let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
         // What takes the place of something may be larger.
         if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
@@ -156,7 +156,7 @@ impl Kept {
 }
 
 /// How many bytes what was found has.
-fn bytes((_, found): &Found) -> usize {
+fn bytes((_, found): &CachedReadable) -> usize {
     found.as_ref().map_or(0, Readable::bytes)
 }
 
@@ -221,7 +221,7 @@ mod tests {
                 cache.get(&rights, configuration.clone(), ("list", place("")), |_| Err(RequestRefusal::Path.into()));
         }
         let kept = cache.kept.lock();
-        let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
+        let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(ReadableKey::bytes).sum();
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
 
@@ -250,9 +250,9 @@ mod tests {
         for found in [little, readable.clone()] {
             for number in numbers.clone() {
                 let place = place(&number.to_string());
-                let asked = Asked { actor: Arc::clone(rights.actor()), verb: "get", place };
+                let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb: "get", place };
                 let by = FoundBy { rights: stamp.clone(), configuration: configuration.clone(), until: None };
-                cache.kept.lock().keep(asked, (by, Ok(found.clone())));
+                cache.kept.lock().insert(asked, (by, Ok(found.clone())));
             }
         }
         let bytes = cache.kept.lock().young_readable_bytes;

@@ -26,7 +26,7 @@ struct Remembered {
 impl RememberedActor {
     /// The actor of a user who asks to be nobody else. It is the last one only where all that is known of the user is
     /// the same.
-    pub fn of(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
+    pub fn actor_for(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
         let mut last = self.0.actor.lock();
         if let Some(known) = last.as_ref().filter(|known| known.is_of(user, authority)) {
             return Arc::clone(known);
@@ -75,8 +75,8 @@ mod tests {
     fn an_actor_is_made_anew_for_whoever_is_not_the_same_in_all() {
         let ann = User::named("test", "ann");
         let remembered = RememberedActor::default();
-        let known = remembered.of(&ann.info, &ann.authority);
-        assert!(Arc::ptr_eq(&known, &remembered.clone().of(&ann.info, &ann.authority)), "it is made once");
+        let known = remembered.actor_for(&ann.info, &ann.authority);
+        assert!(Arc::ptr_eq(&known, &remembered.clone().actor_for(&ann.info, &ann.authority)), "it is made once");
         let with = |change: fn(&mut User)| {
             let mut user = ann.clone();
             change(&mut user);
@@ -90,11 +90,11 @@ mod tests {
             with(|user| user.authority.verifier = "another".into()),
             with(|user| user.authority.reach = Reach::Member(ClusterName::new("a").unwrap())),
         ] {
-            let actor = remembered.of(&other.info, &other.authority);
+            let actor = remembered.actor_for(&other.info, &other.authority);
             assert!(*actor == Actor::new(other.info.clone(), other.authority.clone(), None), "{other:?}");
             assert!(*actor != *known);
         }
-        assert_eq!(*remembered.of(&ann.info, &ann.authority), *known);
+        assert_eq!(*remembered.actor_for(&ann.info, &ann.authority), *known);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tributary_sharing::flow::holder::Holder;
 
 use self::answers::ClusterAnswers;
 pub(super) use self::question::Question;
-pub(super) use self::said::{ALLOWED_FOR, Known};
+pub(super) use self::said::{ALLOWED_FOR, KnownAnswer};
 use super::SharedMode;
 
 /// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their
@@ -50,7 +50,7 @@ pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
 
 /// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it
 /// has been put, unless it comes first.
-type Flight = Shared<BoxFuture<'static, ()>>;
+type OpenQuestion = Shared<BoxFuture<'static, ()>>;
 
 /// The questions that are waited for, by when it is their turn, each with what tells it from another one of the same
 /// words: one that comes first waits for none that does not.
@@ -102,7 +102,7 @@ impl Reviews {
     ///
     /// # Errors
     /// [`Exceeded`] where so many are waited for of a cluster that the asker may have no more.
-    pub(super) async fn ask(
+    pub(super) async fn ask_clusters(
         self: &Arc<Self>,
         asker: Holder,
         questions: HashSet<(Question, u64)>,
@@ -179,7 +179,7 @@ impl Reviews {
         asker: Holder,
         question: &Question,
         generation: u64,
-    ) -> Result<Flight, Exceeded> {
+    ) -> Result<OpenQuestion, Exceeded> {
         let mut flights = self.flights.lock();
         let listed_as = (turn, question.clone());
         if let Some(flight) = flights.get(&listed_as).and_then(|(_, flight)| flight.upgrade()) {
@@ -188,11 +188,11 @@ impl Reviews {
         let line = self.line_of(&listed_as.1.cluster);
         let room = match turn {
             Turn::First => None,
-            Turn::Usual => Some(line.waiting.take(asker, 1)?),
+            Turn::Usual => Some(line.waiting.acquire(asker, 1)?),
         };
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let listed = Listed { reviews: Arc::clone(self), listed_as: listed_as.clone(), number, _room: room };
-        let flight: Flight = listed.fly(line.places, asker, generation).boxed().shared();
+        let flight: OpenQuestion = listed.fly(line.places, asker, generation).boxed().shared();
         if let Some(weak) = flight.downgrade() {
             flights.insert(listed_as, (number, weak));
         }
@@ -254,12 +254,14 @@ mod tests {
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
         let mut taken = Vec::new();
         for number in 0..AT_ONCE {
-            taken.push(line.places.take(user(&number.to_string())).await);
+            taken.push(line.places.acquire(user(&number.to_string())).await);
         }
         let ask = |name: &'static str, request: usize| {
             let asked = (0..100).map(|number| (question("a", &format!("{name}-{request}-{number}")), 0));
             let (reviews, asked) = (Arc::clone(&reviews), asked.collect::<HashSet<_>>());
-            Box::pin(async move { reviews.ask(Holder::user("test", name), asked, Instant::now() + WAITED_MAX).await })
+            Box::pin(async move {
+                reviews.ask_clusters(Holder::user("test", name), asked, Instant::now() + WAITED_MAX).await
+            })
         };
         let mut requests: Vec<_> = (0..200).map(|request| ask("eve", request)).collect();
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
@@ -268,12 +270,12 @@ mod tests {
         // Half of three quarters, and each request a few of its hundred.
         let most = WAITING_MAX * 3 / 8;
         assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
-        assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (most, most));
+        assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (most, most));
         // Others are asked for.
         let mut of_ann = ask("ann", 0);
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
-        assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (0, 0));
+        assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (0, 0));
         drop(taken);
     }
 
@@ -285,15 +287,15 @@ mod tests {
         let eve = Holder::user("test", "eve");
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
         // All but ten of what she may have.
-        let others = line.waiting.take(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
+        let others = line.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
         let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
         let until = Instant::now() + WAITED_MAX;
         let all = asked.iter().map(|own| (own.clone(), 0)).collect();
-        reviews.ask(eve, all, until).await.expect("some are asked at once");
+        reviews.ask_clusters(eve, all, until).await.expect("some are asked at once");
         // The cluster has left, and so does not answer.
-        assert!(asked.iter().all(|own| reviews.answers.said(own).silent_until.is_some()), "all are put");
-        let full = line.waiting.take(eve, 10).unwrap();
-        let refused = reviews.ask(eve, HashSet::from([(question("a", "another"), 0)]), until).await;
+        assert!(asked.iter().all(|own| reviews.answers.last_answer(own).silent_until.is_some()), "all are put");
+        let full = line.waiting.acquire(eve, 10).unwrap();
+        let refused = reviews.ask_clusters(eve, HashSet::from([(question("a", "another"), 0)]), until).await;
         assert!(refused.is_err(), "none may be asked");
         drop((others, full));
     }
@@ -307,13 +309,13 @@ mod tests {
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
         let mut taken = Vec::new();
         for number in 0..AT_ONCE {
-            taken.push(line.places.take(Holder::user("test", &number.to_string())).await);
+            taken.push(line.places.acquire(Holder::user("test", &number.to_string())).await);
         }
         let mut requests: Vec<_> = (0..2_000)
             .map(|number| {
                 let (reviews, asked) = (Arc::clone(&reviews), (question("a", &number.to_string()), 0));
                 let until = Instant::now() + WAITED_MAX;
-                Box::pin(async move { reviews.ask(eve, HashSet::from([asked]), until).await })
+                Box::pin(async move { reviews.ask_clusters(eve, HashSet::from([asked]), until).await })
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
@@ -324,8 +326,8 @@ mod tests {
         drop(taken.pop());
         tokio::time::sleep(Duration::from_secs(1)).await;
         // The cluster has left, and so does not answer.
-        assert!(reviews.answers.said(&lasting).silent_until.is_some(), "it was put");
-        let of_requests = |number: usize| reviews.answers.said(&question("a", &number.to_string()));
+        assert!(reviews.answers.last_answer(&lasting).silent_until.is_some(), "it was put");
+        let of_requests = |number: usize| reviews.answers.last_answer(&question("a", &number.to_string()));
         assert!((0..1_999).all(|number| of_requests(number).silent_until.is_none()));
         assert_eq!(reviews.flights.lock().len(), 2_000, "those of requests wait");
         drop((requests, taken));

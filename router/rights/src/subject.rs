@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tributary_authentication::UserInfo;
-use tributary_authorization::User;
+use tributary_authorization::RbacUser;
 
 /// Of whom a cluster is asked. It has all that the cluster is told of somebody: an authorizing webhook may go by the
 /// uid or an extra, and an answer about somebody with fewer of them is one about somebody else.
@@ -17,7 +17,7 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Of whom the cluster is told this, with the groups by which it judges them.
-    pub(super) fn of(told: UserInfo, groups: &[String]) -> Self {
+    pub(super) fn from_identity(told: UserInfo, groups: &[String]) -> Self {
         let UserInfo { username, uid, extra, .. } = told;
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
@@ -42,9 +42,9 @@ impl Subject {
     }
 }
 
-impl From<User<'_>> for Subject {
+impl From<RbacUser<'_>> for Subject {
     /// Of whom nothing but this is known.
-    fn from(user: User<'_>) -> Self {
+    fn from(user: RbacUser<'_>) -> Self {
         let (name, groups) = (user.name.to_owned(), user.groups.to_vec());
         Self { name, uid: String::new(), groups, extra: Vec::new() }
     }

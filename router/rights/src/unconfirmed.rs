@@ -24,7 +24,7 @@ pub(super) struct Unconfirmed {
 
 impl Unconfirmed {
     /// These questions are open at this moment, and no others, whatever the generation of rights.
-    pub(super) fn note(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
+    pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
         let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
         self.since.retain(|question, _| open.contains(question));
         for question in open {
@@ -60,7 +60,7 @@ impl Unconfirmed {
 mod tests {
     use std::sync::Arc;
 
-    use tributary_authorization::{Attributes, ResourceAttributes, User};
+    use tributary_authorization::{Attributes, RbacUser, ResourceAttributes};
 
     use super::super::subject::Subject;
     use super::*;
@@ -72,7 +72,7 @@ mod tests {
     /// Whether somebody may list what is in these namespaces, each as `cluster/namespace`, in a generation of their
     /// rights.
     fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
-        let who = Arc::new(Subject::from(User { name: "ann", groups: &[] }));
+        let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let of = |word: &str| {
             let (name, namespace) = word.split_once('/').unwrap();
             let asked =
@@ -89,15 +89,15 @@ mod tests {
         let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
-        unconfirmed.note(&open("a/", 1), at(0));
+        unconfirmed.set_open_questions(&open("a/", 1), at(0));
         // Whatever changes the user's rights meanwhile.
-        unconfirmed.note(&open("a/ b/", 2), at(30));
+        unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
         // It has answered, and is asked again.
-        unconfirmed.note(&open("b/", 2), at(50));
-        unconfirmed.note(&open("a/ b/", 2), at(55));
+        unconfirmed.set_open_questions(&open("b/", 2), at(50));
+        unconfirmed.set_open_questions(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
         unconfirmed.clear();
         assert!(!unconfirmed.counts(&a, at(56)));
@@ -113,7 +113,7 @@ mod tests {
             // The one that is never answered is told of all the same.
             let stuck = if second >= 200 { "a/stuck" } else { "" };
             let now = begin + Duration::from_secs(second);
-            unconfirmed.note(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
+            unconfirmed.set_open_questions(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
             assert_eq!(unconfirmed.counts(&cluster("a"), now), second < 260, "after {second} s");
         }
     }

@@ -11,7 +11,7 @@ use super::audience::Audience;
 use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
-use super::impersonation::Mode;
+use super::impersonation::ImpersonationMode;
 use super::judged::Judged;
 use super::read_place::ReadPlace;
 use super::reviewed;
@@ -150,7 +150,7 @@ impl CallerRights {
     fn rights_in(
         &self,
         acting: &Judged<'_>,
-        mode: Option<(&Judged<'_>, Mode)>,
+        mode: Option<(&Judged<'_>, ImpersonationMode)>,
         cluster: &ClusterName,
         verb: &str,
         place: &ReadPlace,

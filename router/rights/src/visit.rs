@@ -57,7 +57,7 @@ impl CallerRights {
             // Its roles are known, though it does not say whom it lets the user be.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
-                let existence = match self.actor.given() {
+                let existence = match self.actor.impersonated_user() {
                     None => Some(LetsBe::Anything),
                     Some(given) => {
                         let filter = self.mirror.impersonation_filter(cluster);

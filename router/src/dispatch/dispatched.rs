@@ -11,7 +11,7 @@ use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, Poli
 use tributary_proxy::EndpointSubset;
 
 use super::places::{Dispatch, DispatchGate};
-use super::sender::{Asked, Counted, PolicySender, PolicyUser};
+use super::sender::{Counted, PolicyQuestion, PolicySender, PolicyUser};
 use crate::request_trace::RequestTrace;
 
 /// One request, as policies look at it, and what they say of it.
@@ -43,7 +43,7 @@ pub(crate) enum SchemaName {
 
 impl SchemaName {
     /// The schema that the policies of a place choose for a request.
-    fn of(outcome: Option<&Outcome>) -> Self {
+    fn from_outcome(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
             None => Self::Unsaid,
             Some(Action::Dispatch { flow_control_schema: Some(name), .. }) => Self::Named(name.as_str().into()),
@@ -54,7 +54,7 @@ impl SchemaName {
     /// Adds the outcome of one more list of policies. A schema that a global policy names replaces the schema of the
     /// place, so that a request passes a single schema.
     fn with_outcome(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
-        match (list, self, Self::of(outcome)) {
+        match (list, self, Self::from_outcome(outcome)) {
             (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
             (PolicyList::Global, said, _) | (PolicyList::Dispatch, said @ Self::Global(_), _) => said,
             (PolicyList::Dispatch, _, own) => own,
@@ -82,7 +82,7 @@ impl DeniedClusters {
     }
 
     /// Those that have, or may have, the resource and do not.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &ClusterName> {
+    pub(crate) fn allowed_clusters(&self) -> impl Iterator<Item = &ClusterName> {
         self.others.iter()
     }
 
@@ -132,19 +132,19 @@ impl Dispatched {
     }
 
     fn seen_as<'a>(&'a self, user: &'a PolicyUser) -> DispatchAttributes<'a> {
-        DispatchAttributes::of(&self.info, &user.name, &user.groups, &self.user_agent)
+        DispatchAttributes::from_request(&self.info, &user.name, &user.groups, &self.user_agent)
     }
 
     /// The request as policies look at it that choose nothing for it: those of each cluster that it is sent to.
-    fn asked(&self) -> Asked<'_> {
+    fn policy_question(&self) -> PolicyQuestion<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
-        Asked { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
+        PolicyQuestion { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
 
     /// The same as those of the place look at it where it came in.
-    fn asked_where_it_came_in(&self) -> Asked<'_> {
-        Asked { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.asked() }
+    fn asked_where_it_came_in(&self) -> PolicyQuestion<'_> {
+        PolicyQuestion { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_question() }
     }
 
     /// What its policy says of the schema that it passes.
@@ -160,7 +160,7 @@ impl Dispatched {
         trace: Option<&RequestTrace>,
     ) {
         let Some(dispatch) = &self.dispatch else { return };
-        let (asked, mut denied) = (self.asked(), DeniedClusters::default());
+        let (asked, mut denied) = (self.policy_question(), DeniedClusters::default());
         for cluster in clusters {
             let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, trace));
             match passed {
@@ -189,10 +189,10 @@ impl Dispatched {
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
         let of = RequestedResource { group, resource, subresource, namespace, name };
         let (verb, target) = (dispatched_verb(&of, verb), DispatchTarget::Resource(of));
-        let Asked { acting, authenticated, counted } = self.asked();
+        let PolicyQuestion { acting, authenticated, counted } = self.policy_question();
         let authenticated = authenticated.map(|own| DispatchAttributes { verb, target: target.clone(), ..own });
         let acting = DispatchAttributes { verb, target, ..acting };
-        let asked = Asked { acting, authenticated, counted };
+        let asked = PolicyQuestion { acting, authenticated, counted };
         dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
     }
 
@@ -216,7 +216,7 @@ impl Dispatched {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
             return Ok(None);
         };
-        Ok(place.endpoints(&self.asked())?.cloned())
+        Ok(place.endpoints(&self.policy_question())?.cloned())
     }
 
     /// Ends once the policies refuse the request at a cluster that answers it. Cancelling is safe.
@@ -234,7 +234,7 @@ impl Dispatched {
         let further = if self.info.cluster.is_none() { dispatch.cluster(cluster) } else { None };
         dispatch.frozen(cluster).is_none()
             && self.is_let_in_where_it_came_in(&dispatch)
-            && further.is_none_or(|place| place.judge(&self.asked()).is_ok())
+            && further.is_none_or(|place| place.judge(&self.policy_question()).is_ok())
     }
 
     /// Whether the global policies and the policies of the place let the request in.
@@ -258,7 +258,7 @@ impl Dispatched {
         if !self.is_let_in_where_it_came_in(&dispatch) {
             return None;
         }
-        let asked = self.asked();
+        let asked = self.policy_question();
         let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&asked).is_err());
         Some(clusters.filter(denies).cloned().collect())
     }

@@ -13,11 +13,12 @@ use tokio::sync::watch;
 use tributary_answers::refusal::{PolicyCause, PolicyRefusal};
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{
-    Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, PolicyList, Verdict,
+    Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Policy, PolicyDecision, PolicyList,
+    RulePlace, Verdict,
 };
 use tributary_proxy::EndpointSubset;
 
-use super::sender::{Asked, Counted};
+use super::sender::{Counted, PolicyQuestion};
 use crate::request_trace::RequestTrace;
 
 /// The object that has the policies of the merged view.
@@ -174,7 +175,7 @@ impl CompiledPolicies {
     ///
     /// # Errors
     /// Why it does not go on.
-    pub(crate) fn judge(&self, asked: &Asked<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
+    pub(crate) fn judge(&self, asked: &PolicyQuestion<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
         self.outcome_of(self.decide(asked).verdict, &asked.acting)
     }
 
@@ -182,7 +183,7 @@ impl CompiledPolicies {
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
-    pub(crate) fn endpoints(&self, asked: &Asked<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
+    pub(crate) fn endpoints(&self, asked: &PolicyQuestion<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
         let verdict = self.decide(asked).verdict;
         self.outcome_of(verdict, &asked.acting)?;
         Ok(match verdict {
@@ -199,7 +200,7 @@ impl CompiledPolicies {
     /// As [`judge`](Self::judge).
     pub(crate) fn enter(
         &self,
-        asked: &Asked<'_>,
+        asked: &PolicyQuestion<'_>,
         may_act: &dyn Fn() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
@@ -209,7 +210,7 @@ impl CompiledPolicies {
             trace.note_log_mode(outcome.log_mode);
         }
         let verdict = strictest(acting.verdict, authenticated, counted);
-        self.passed(&Decision { verdict, ..acting }, &asked.acting, trace)?;
+        self.passed(&PolicyDecision { verdict, ..acting }, &asked.acting, trace)?;
         self.outcome_of(counted, &asked.acting)
     }
 
@@ -219,25 +220,25 @@ impl CompiledPolicies {
     /// As [`judge`](Self::judge).
     pub(crate) fn pass(
         &self,
-        asked: &Asked<'_>,
+        asked: &PolicyQuestion<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
         self.passed(&self.decide(asked), &asked.acting, trace)
     }
 
     /// What they say of a request, without what they choose for it.
-    fn decide(&self, asked: &Asked<'_>) -> Decision<'_> {
+    fn decide(&self, asked: &PolicyQuestion<'_>) -> PolicyDecision<'_> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
         // Whether somebody may act as another is not looked at again.
         let counted = match (authenticated, &asked.counted) {
             (None, Counted::Less(counted)) => self.policies.decide(counted).verdict,
             _ => acting.verdict,
         };
-        Decision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
+        PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
     }
 
     /// What they say of the one who authenticated, where they ask to be another.
-    fn of_authenticated(&self, asked: &Asked<'_>) -> Option<Verdict<'_>> {
+    fn of_authenticated(&self, asked: &PolicyQuestion<'_>) -> Option<Verdict<'_>> {
         asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
@@ -269,28 +270,28 @@ impl CompiledPolicies {
 
     fn passed<'a>(
         &self,
-        decision: &Decision<'a>,
+        decision: &PolicyDecision<'a>,
         asked: &DispatchAttributes<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
         if let Some(place) = decision.audited {
             self.counters[place.policy].audited.inc();
-            self.tell(trace, Some(place), "would take it (mode: Audit)");
+            self.add_to_trace(trace, Some(place), "would take it (mode: Audit)");
         }
         let outcome = self.outcome_of(decision.verdict, asked);
         match (decision.verdict, &outcome) {
             (Verdict::Ungoverned, _) => {}
             (Verdict::Taken { place, .. }, Ok(_)) => {
                 self.counters[place.policy].dispatched.inc();
-                self.tell(trace, Some(place), "takes it");
+                self.add_to_trace(trace, Some(place), "takes it");
             }
             (Verdict::Taken { place, .. }, Err(_)) => {
                 self.counters[place.policy].denied.inc();
-                self.tell(trace, Some(place), "denies it");
+                self.add_to_trace(trace, Some(place), "denies it");
             }
             (Verdict::Unmatched, _) => {
                 self.unmatched.inc();
-                self.tell(trace, None, "no rule matches");
+                self.add_to_trace(trace, None, "no rule matches");
             }
         }
         outcome
@@ -312,7 +313,7 @@ impl CompiledPolicies {
         Err(PolicyRefusal { object: Arc::clone(&self.object), cause })
     }
 
-    fn tell(&self, trace: Option<&RequestTrace>, place: Option<Place>, what: &str) {
+    fn add_to_trace(&self, trace: Option<&RequestTrace>, place: Option<RulePlace>, what: &str) {
         let Some(trace) = trace.filter(|trace| trace.tells_policies()) else { return };
         trace.note_policy(match place {
             Some(place) => format!("{}: {place} {what}", self.object),

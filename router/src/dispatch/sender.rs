@@ -14,7 +14,7 @@
 //! ```
 
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::User;
+use tributary_authorization::RbacUser;
 use tributary_policy::DispatchAttributes;
 
 use tributary_rights::{CallerRights, Whom};
@@ -65,9 +65,10 @@ impl PolicySender {
     /// A user's sender for the policies of a place: of a cluster, or of the merged view (`None`).
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
-        let seen_as = |User { name, groups }: User<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
+        let seen_as =
+            |RbacUser { name, groups }: RbacUser<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
         let acting = seen_as(actor.judged(Whom::Acting));
-        let authenticated = actor.given().map(|_| seen_as(actor.judged(Whom::User)));
+        let authenticated = actor.impersonated_user().map(|_| seen_as(actor.judged(Whom::User)));
         let counted = match actor.counted_at(place) {
             Some((name, groups)) => Counted::Less(PolicyUser { name: name.clone(), groups: groups.clone() }),
             None if authenticated.is_some() => Counted::Authenticated,
@@ -84,7 +85,7 @@ impl PolicySender {
 
 /// A request as policies look at it: as each of the users that its [`PolicySender`] is.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PolicyQuestion<'a> {
     /// As [`PolicySender::acting`].
     pub(crate) acting: DispatchAttributes<'a>,
     /// As [`PolicySender::authenticated`].

@@ -77,7 +77,7 @@ pub(crate) async fn translate(
     let (mut head, incoming) = answer.into_parts();
     warnings::name(cluster.name(), &mut head.headers);
     let is_yaml = wish.error_form.encoding == Encoding::Yaml;
-    let kind = BodyKind::of(content_type(&head.headers));
+    let kind = BodyKind::from_media_type(content_type(&head.headers));
     if head.status.is_success() && kind == BodyKind::OtherEncoding {
         let cause = "it is in another encoding than JSON, which was asked for".to_owned();
         return Err(MemberRefusal::Interrupted { cluster: cluster.name().clone(), cause }.into());
@@ -93,7 +93,7 @@ pub(crate) async fn translate(
     if wish.writes && head.status.is_success() {
         // Before its turn: whoever gives up waiting for that has written all the same.
         at_once(text.len(), || {
-            note(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
+            note_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
     }
     let turn = request.router.large_bodies().turn(room.holder(), text.len().max(form.writing_cost(text.len()))).await;
@@ -118,7 +118,7 @@ enum BodyKind {
 impl BodyKind {
     /// Source: the media types of kubernetes/apimachinery `pkg/runtime/types.go`; client-go's `rest/request.go` for a
     /// body without a type.
-    fn of(media_type: &str) -> Self {
+    fn from_media_type(media_type: &str) -> Self {
         match &*media_type.to_ascii_lowercase() {
             "" | "application/json" => Self::Json,
             "application/yaml"
@@ -155,7 +155,9 @@ fn translated(
     };
     let mut version = String::new();
     match object.native_version() {
-        NativeVersion::Number(own) => item_versions(request, cluster).of(&cluster.mark).write(own, &mut version),
+        NativeVersion::Number(own) => {
+            item_versions(request, cluster).for_cluster(&cluster.mark).write(own, &mut version)
+        }
         NativeVersion::Opaque(own) => version = cluster.mark.opaque_version(&own),
     }
     let mut out = Vec::with_capacity(text.len() + 256);
@@ -247,7 +249,7 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
 ///
 /// An answer of another kind than the resource's (what an aggregated server computes, for example) tells nothing of the
 /// resource's versions.
-pub(crate) fn note(
+pub(crate) fn note_write(
     router: &Router,
     writer: Holder,
     cluster: &Arc<Cluster>,
@@ -331,7 +333,7 @@ mod tests {
             ("image/png", BodyKind::Opaque),
             ("text/plain", BodyKind::Opaque),
         ] {
-            assert_eq!(BodyKind::of(media_type), kind, "{media_type}");
+            assert_eq!(BodyKind::from_media_type(media_type), kind, "{media_type}");
         }
     }
 
@@ -379,7 +381,7 @@ mod tests {
                 rest: None,
                 selected_name: None,
             };
-            note(&router, Holder::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
+            note_write(&router, Holder::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
             let key = ObjectKey::new("", "x");
             let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, key.as_str());
             let gone = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
@@ -398,7 +400,7 @@ mod tests {
             name: name.clone(),
             client,
             client_generation: 0,
-            address: ClusterAddress::of(""),
+            address: ClusterAddress::from_description(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
@@ -445,13 +447,13 @@ mod tests {
         };
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
-        let room = router.held_bytes().take(Holder::Unknown, 0).unwrap();
+        let room = router.held_bytes().acquire(Holder::Unknown, 0).unwrap();
         // It gives up, as where its time is over.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
             router: &router,
             configuration: &router.configuration(),
-            caller: &Caller::of(
+            caller: &Caller::from_request(
                 &HeaderMap::new(),
                 &http::Extensions::new(),
                 &crate::User::named("test", "owner"),
@@ -463,7 +465,7 @@ mod tests {
             resource: &resource,
             query: None,
             served: &served,
-            preferences: &Preferences::of(&HeaderMap::new(), None),
+            preferences: &Preferences::from_headers(&HeaderMap::new(), None),
         };
         assert!(translate(request, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
         let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, "n/x");

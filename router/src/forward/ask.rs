@@ -106,13 +106,13 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
         // Nothing is known of it, not even that it does not answer.
         return Reply::NotPut(LimitRefusal::Questions { cluster: cluster.name().clone() }.into());
     };
-    let room = match question.held_bytes.take(holder, 0) {
+    let room = match question.held_bytes.acquire(holder, 0) {
         Ok(room) => room,
         Err(exceeded) => return Reply::NotPut(no_room(cluster, exceeded)),
     };
     question.put.inc();
     let reply = async {
-        match send::ask(cluster, &question.caller, question.message(), &question.path).await {
+        match send::ask_cluster(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
             Err(refusal) if refusal.forbids_acting() => Reply::Forbidden(refusal),
             // What a cluster says of our account, and would say of the user, too, is told in its words.
@@ -132,7 +132,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
         return Reply::Answer(code, Bytes::new(), room);
     }
     match whole_within(answer.into_body(), bytes_max, &mut room).await {
-        Ok(text) if code == StatusCode::FORBIDDEN => Reply::Forbidden(Refusal::said(code, &text)),
+        Ok(text) if code == StatusCode::FORBIDDEN => Reply::Forbidden(Refusal::from_member_answer(code, &text)),
         Ok(text) => Reply::Answer(code, text, room),
         Err(error) => match error.downcast_ref::<Exceeded>() {
             Some(exceeded) => Reply::NotPut(no_room(cluster, *exceeded)),

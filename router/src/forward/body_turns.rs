@@ -43,7 +43,7 @@ mod tests {
     }
 
     fn held(max: usize, text: &Bytes) -> Portion {
-        FairShare::new("bytes", max, ShareMetrics::default()).take(Holder::Unknown, text.len()).unwrap()
+        FairShare::new("bytes", max, ShareMetrics::default()).acquire(Holder::Unknown, text.len()).unwrap()
     }
 
     #[tokio::test]

@@ -41,8 +41,8 @@ impl BufferedRequest {
         bytes_max: usize,
     ) -> Result<Self, Refusal> {
         let (head, incoming) = message.into_parts();
-        let shape = BodyKind::of(verb, request.resource);
-        let mut portion = request.router.held_bytes().take(request.caller.holder, 0)?;
+        let shape = BodyKind::for_request(verb, request.resource);
+        let mut portion = request.router.held_bytes().acquire(request.caller.holder, 0)?;
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         let text = match is_read {
             true => Bytes::new(),

@@ -27,7 +27,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     }
     let meant = meant::of_new(request, &held, &[]).await?.ok_or_else(|| meant::not_named(request, &held))?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
-        hold(request).await;
+        cache_resource(request).await;
     }
     let error_form = request.preferences.error_form();
     let wish = TranslationOptions { form, error_form, include, writes: !held.is_dry_run() };
@@ -37,7 +37,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
 
 /// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer
 /// needs its event in the log, and in a log that begins later it is not.
-async fn hold(request: ClientRequest<'_>) {
+async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
         // An object can be made where the others cannot be read.
         let held = request.view();

@@ -44,7 +44,7 @@ pub(crate) async fn delete_collection(
     message: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let renewed = request.renewed().await;
-    let request = renewed.as_ref().map_or(request, |renewed| renewed.of(request));
+    let request = renewed.as_ref().map_or(request, |renewed| renewed.renew_request(request));
     let ClientRequest { router, info, resource, query, .. } = request;
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
@@ -61,7 +61,7 @@ pub(crate) async fn delete_collection(
     all_allow(request, &clusters, is_nowhere).await?;
     all_in_reach(request, &clusters, unknown)?;
     // Without it a deletion might not be noted that was made.
-    let reserve = Reserve::take(router, request.caller, until)?;
+    let reserve = Reserve::for_request(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
@@ -208,15 +208,15 @@ async fn delete_in(
         translating(&mut version, |version| rewrite::rewrite_query(&rewrite::without_clusters(query)?, version))
     };
     let query = query.map(rewritten).transpose()?;
-    let room = router.held_bytes().take(request.caller.holder, 0)?;
+    let room = router.held_bytes().acquire(request.caller.holder, 0)?;
     let answer = send(cluster, request.caller, message, info, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
         if !code.is_success() {
-            return Err(Refusal::said(code, text));
+            return Err(Refusal::from_member_answer(code, text));
         }
         if !held.is_dry_run() {
-            note(request, cluster, text);
+            note_deletions(request, cluster, text);
         }
         Ok(())
     };
@@ -228,7 +228,7 @@ async fn delete_in(
 /// Has later reads wait until the deletions are seen, and forgets where Helm releases are whose records went. A member
 /// answers with the objects as they were before; an answer above 8 MiB was not read, and what it names is not waited
 /// for.
-fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
+fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);
     if deletions.is_empty() {

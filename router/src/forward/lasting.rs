@@ -71,7 +71,10 @@ impl Lasting {
     ///
     /// # Errors
     /// Those of the answer; 401 and 403 where it is over before.
-    pub(super) async fn answered<T>(&mut self, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    pub(super) async fn wait_for_answer<T>(
+        &mut self,
+        answer: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
         if !self.class.is_long_running() {
             return answer.await;
         }

@@ -21,7 +21,7 @@ use tributary_views::view::{KNOWN_WITHIN, View, WrittenBy};
 pub(crate) use self::no_owner::unknown;
 use super::ask::{Patience, Question};
 use crate::grounds::{self, AnswerOrigin, Meaning, NoOwner};
-pub(crate) use crate::located::{Found, Located, LookupKey};
+pub(crate) use crate::located::{FoundObject, Located, LookupKey};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
@@ -30,7 +30,7 @@ impl Located {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn owner(&self, meaning: Meaning<'_>) -> Result<Found, NoOwner> {
+    pub(crate) fn owner(&self, meaning: Meaning<'_>) -> Result<FoundObject, NoOwner> {
         let clusters: Vec<_> = self.found.iter().map(|(cluster, _)| cluster.name()).collect();
         let owner = grounds::owner(&clusters, self.unknown.iter(), meaning);
         let is_guess = |owner: &usize| match meaning {
@@ -103,7 +103,7 @@ pub(crate) enum Lookup<'a> {
 
 impl Lookup<'_> {
     /// Whether an object of the name is meant.
-    fn means(self, (_, object): &Found) -> bool {
+    fn means(self, (_, object): &FoundObject) -> bool {
         match self {
             Self::Surely { uid: Some(uid) } => object.as_ref().is_some_and(|object| object.uid() == uid),
             _ => true,
@@ -128,7 +128,7 @@ pub(crate) async fn locate(
         && lookup != Lookup::Held
         && let Some(renewed) = Box::pin(request.renewed()).await
     {
-        found = Box::pin(located(renewed.of(request), lookup, seen)).await?;
+        found = Box::pin(located(renewed.renew_request(request), lookup, seen)).await?;
     }
     Ok(Located { is_one_unknown: request.candidates.is_one_unknown(), ..found })
 }
@@ -166,7 +166,7 @@ async fn located(request: ClientRequest<'_>, lookup: Lookup<'_>, seen: &[ClientV
 /// As [`ask_unknown`].
 pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Result<Located, Refusal> {
     let located = ask_unknown(request, located).await?;
-    Ok(may_write::ask(request, located).await)
+    Ok(may_write::ask_forbidding_clusters(request, located).await)
 }
 
 /// Asks the reachable clusters whose objects memory lacks for an object of the name, too.
@@ -223,7 +223,7 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Result<Lo
         located.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
         located.forbidden.extend(asked.forbidden.iter().cloned());
         located.told.extend(asked.told.iter().cloned().chain(request.undescribed()));
-        located.take(asked);
+        located.take_over(asked);
     }
     Ok(located)
 }
@@ -367,9 +367,9 @@ async fn live(
             patience: Patience::Each(within),
             put: router.metrics().questions(QuestionAbout::Name),
         };
-        ask::ask(clusters, asked)
+        ask::ask_clusters(clusters, asked)
     };
-    Ok(router.locations().ask(question.clone(), put, Located::is_nowhere).await)
+    Ok(router.locations().share_question(question.clone(), put, Located::is_nowhere).await)
 }
 
 /// Whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual

@@ -9,7 +9,7 @@ use tributary_fleet::topology::Cluster;
 
 use super::buffered::BufferedRequest;
 use super::evidence::{self, Gathered, Referenced};
-use super::locate::{Found, Located};
+use super::locate::{FoundObject, Located};
 use super::target::OwnerTarget;
 use super::torn_release;
 use crate::grounds::Finding;
@@ -31,7 +31,7 @@ impl Meant {
     }
 
     /// The cluster where an object was found, or not.
-    pub(super) fn of_found(ground: Ground, (cluster, object): Found) -> Self {
+    pub(super) fn of_found(ground: Ground, (cluster, object): FoundObject) -> Self {
         Self { ground, target: OwnerTarget { cluster, object, involved: None } }
     }
 }
@@ -57,7 +57,7 @@ pub(super) async fn of_new(
         return found;
     }
     match request.renewed().await {
-        Some(renewed) => of_new_by_grounds(renewed.of(request), held, seen).await,
+        Some(renewed) => of_new_by_grounds(renewed.renew_request(request), held, seen).await,
         None => found,
     }
 }
@@ -80,7 +80,7 @@ async fn of_new_by_grounds(
             Ground::Owner => referenced(request, held).await?,
             Ground::Placement => placed(request, forbidden.take())?,
             _ => match by_evidence(request, held, ground).await? {
-                Said::Forbidden(refusal) => {
+                GroundResult::Forbidden(refusal) => {
                     forbidden = Some(refusal);
                     None
                 }
@@ -188,15 +188,15 @@ fn by_precondition(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
     seen: &[ClientVersion],
-    found: &[Found],
+    found: &[FoundObject],
 ) -> Result<Option<Meant>, Refusal> {
     let meant = |cluster: &Arc<Cluster>| Ok(Some(Meant::of_new(Ground::Precondition, Arc::clone(cluster))));
-    let of_version = |(cluster, _): &&Found| seen.iter().any(|own| own.only_cluster() == Some(cluster.name()));
+    let of_version = |(cluster, _): &&FoundObject| seen.iter().any(|own| own.only_cluster() == Some(cluster.name()));
     if let Some((cluster, _)) = found.iter().find(of_version) {
         return meant(cluster);
     }
     let uid = held.facts.precondition_uid.as_deref().or(held.facts.uid.as_deref());
-    let of_uid = |(_, object): &&Found| object.as_ref().is_some_and(|own| Some(own.uid()) == uid);
+    let of_uid = |(_, object): &&FoundObject| object.as_ref().is_some_and(|own| Some(own.uid()) == uid);
     let of_uid: Vec<_> = found.iter().filter(of_uid).map(|(cluster, _)| cluster).collect();
     match of_uid[..] {
         [] => Ok(None),
@@ -240,7 +240,7 @@ fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, Re
 }
 
 /// What a ground says of the cluster that is meant.
-enum Said {
+enum GroundResult {
     /// It is this one.
     Cluster(Arc<Cluster>),
     /// Nothing.
@@ -249,7 +249,7 @@ enum Said {
     Forbidden(Refusal),
 }
 
-impl Said {
+impl GroundResult {
     fn meant(self, ground: Ground) -> Option<Meant> {
         match self {
             Self::Cluster(cluster) => Some(Meant::of_new(ground, cluster)),
@@ -263,16 +263,20 @@ impl Said {
 /// # Errors
 /// 503 where clusters are unknown that may have it, too, 429 where one of them was not asked; 409 where several have
 /// what belongs to one.
-async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground: Ground) -> Result<Said, Refusal> {
+async fn by_evidence(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    ground: Ground,
+) -> Result<GroundResult, Refusal> {
     let ClientRequest { router, configuration, .. } = request;
     let name = name_of(request, held);
-    let release = Release::of(request.resource, Some(&name), &held.facts.release);
+    let release = Release::from_facts(request.resource, Some(&name), &held.facts.release);
     let gathered = match (ground, &release) {
         (Ground::Release, Some(release)) => evidence::of_release(request, release).await,
         (Ground::Node, _) => evidence::of_node(request, held).await?,
         (Ground::Kind, _) => evidence::of_kind(request).into(),
         (Ground::Namespace, _) => evidence::of_namespace(request).await?,
-        _ => return Ok(Said::Nothing),
+        _ => return Ok(GroundResult::Nothing),
     };
     let resource = request.resource.resource.clone();
     let release = Box::new(release.map(Release::into_name).unwrap_or_default());
@@ -287,11 +291,13 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
         return Err(not_put);
     }
     let refusal = match finding {
-        Finding::Meant(cluster) if rests_on_unknown && placement == Some(&cluster) => return Ok(Said::Nothing),
+        Finding::Meant(cluster) if rests_on_unknown && placement == Some(&cluster) => return Ok(GroundResult::Nothing),
         Finding::Meant(_) if rests_on_unknown => ClusterRefusal::rights_unknown(resource, name),
         Finding::Nothing if is_of_unknown_release => ClusterRefusal::rights_unknown(resource, name),
-        Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
-        Finding::Nothing => return Ok(Said::Nothing),
+        Finding::Meant(cluster) => {
+            return Ok(router.fleet().cluster(&cluster).map_or(GroundResult::Nothing, GroundResult::Cluster));
+        }
+        Finding::Nothing => return Ok(GroundResult::Nothing),
         Finding::Unsure { known, unknown } => {
             let unknown = router.fleet().troubles(&unknown, &told);
             ClusterRefusal::Unsure { resource, name, ground, known, unknown }
@@ -301,7 +307,9 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
             ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }
         }
         Finding::Forbidden(clusters) => {
-            return Ok(Said::Forbidden(ClusterRefusal::ReleaseForbidden { resource, name, release, clusters }.into()));
+            return Ok(GroundResult::Forbidden(
+                ClusterRefusal::ReleaseForbidden { resource, name, release, clusters }.into(),
+            ));
         }
         Finding::Several(clusters) => ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters },
     };

@@ -143,7 +143,7 @@ async fn not_let(
         return MemberRefusal::Said(refusal.status()).into();
     }
     let is_beyond = lacking == Lacking::ThisInTheirName && lets_act(cluster, caller).await;
-    let beyond = info.as_ref().filter(|_| is_beyond).map(Beyond::of);
+    let beyond = info.as_ref().filter(|_| is_beyond).map(Beyond::from_request);
     cluster.note_not_let(&rewrite::status_message(text).unwrap_or_default(), beyond.as_ref());
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
@@ -156,7 +156,7 @@ async fn lets_act(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
         && let Ok(request) = Request::post(WHO)
             .header(header::CONTENT_TYPE, "application/json")
             .body(body::full(Bytes::from_static(WHO_BODY)))
-        && let Ok(answer) = client.ask(request, identity).await
+        && let Ok(answer) = client.send_question(request, identity).await
     {
         note_lets_act(cluster, answer.status());
     }

@@ -21,7 +21,7 @@ use tributary_sharing::flow::held_body::whole_within;
 use tributary_sharing::flow::large_bodies::LargeBodies;
 
 use self::taken_back::{KnownObject, TakenBack, body_may_hold, query_may_hold};
-use super::answer::note;
+use super::answer::note_write;
 use super::body_turns;
 use super::buffered::unreadable;
 use super::media_type::content_type;
@@ -132,13 +132,13 @@ async fn write(
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
     // What the body occupies counts until the member has answered.
-    let mut portion = router.held_bytes().take(caller.holder, 0)?;
+    let mut portion = router.held_bytes().acquire(caller.holder, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
     // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
     let (request, options) = match readable_format(&request)? {
         // What the member answers is never withheld: there has to be room for it once the body has come to its end.
         Some(format) => {
-            let held = held(request, &mut portion).await?;
+            let held = read_body(request, &mut portion).await?;
             let (request, options) =
                 request_for_cluster(router.large_bodies(), &mut portion, given, (format, held)).await?;
             (request.map(as_it_came), options)
@@ -156,7 +156,7 @@ async fn write(
     match room {
         Some(room) if answer.status().is_success() && is_object(&answer) => {
             let (head, incoming) = answer.into_parts();
-            let look = |text: &_| note(router, caller.writer(), cluster, given.resource, &head.headers, text);
+            let look = |text: &_| note_write(router, caller.writer(), cluster, given.resource, &head.headers, text);
             let body = seen_in_passing(incoming, room, look).await;
             let body = body.map_err(|interrupted| interrupted.refusal(cluster.name()))?;
             Ok(Response::from_parts(head, body))
@@ -222,7 +222,7 @@ fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
 /// # Errors
 /// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off,
 /// 429 where so many bytes are held already.
-async fn held(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
+async fn read_body(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
     let text = whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     Ok(Request::from_parts(head, text))

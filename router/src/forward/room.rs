@@ -18,5 +18,5 @@ pub(super) const ADDED_BYTES: usize = 16 << 10;
 /// 429 where there is none. This cluster has not been asked then.
 pub(crate) fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    Ok(router.held_bytes().take(caller.holder, likely)?)
+    Ok(router.held_bytes().acquire(caller.holder, likely)?)
 }

@@ -52,7 +52,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let ClientRequest { caller, resource, served, preferences, .. } = request;
     let form = preferences.form(ResponseKind::Review)?;
     if let Some(rights) = caller.rights().filter(|_| &*resource.resource.resource == "selfsubjectreviews") {
-        return identity::answer(request, rights);
+        return identity::answer_review(request, rights);
     }
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
@@ -101,7 +101,7 @@ impl ReviewScope {
 /// The clusters whose existence the answer may show to one of many users; `None` for all clusters of the request.
 async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
     let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
-    let itself = Attributes::of(request.info);
+    let itself = Attributes::from_request(request.info);
     match &*request.resource.resource.resource {
         "selfsubjectrulesreviews" => {
             Some(rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself)).await)
@@ -127,7 +127,7 @@ async fn of_clusters(
     let ClientRequest { resource, served, .. } = request;
     let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
-        let ask = |cluster| ask(cluster, request, held.with_body(body.clone(), "application/json"));
+        let ask = |cluster| review_in_cluster(cluster, request, held.with_body(body.clone(), "application/json"));
         let asked: Vec<_> = clusters.iter().map(ask).collect();
         stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await
     };
@@ -145,12 +145,16 @@ async fn of_clusters(
 
 /// Asks one cluster, unless it is known to be out of reach: a client that asks before each of its views is not to wait
 /// for it each time.
-async fn ask(cluster: &Arc<Cluster>, request: ClientRequest<'_>, message: Request<Body>) -> (ReviewResult, ReviewRoom) {
-    let mut room = request.router.held_bytes().take(request.caller.holder, 0);
+async fn review_in_cluster(
+    cluster: &Arc<Cluster>,
+    request: ClientRequest<'_>,
+    message: Request<Body>,
+) -> (ReviewResult, ReviewRoom) {
+    let mut room = request.router.held_bytes().acquire(request.caller.holder, 0);
     let said = match cluster.out_of_reach() {
         Some(trouble) => Err(unavailable(cluster, trouble.cause)),
         None => {
-            let said = answer(cluster, request, message, &mut room);
+            let said = send_review(cluster, request, message, &mut room);
             tokio::time::timeout(ANSWER_WITHIN, said).await.unwrap_or_else(|_| {
                 Err(unavailable(cluster, format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
             })
@@ -159,7 +163,7 @@ async fn ask(cluster: &Arc<Cluster>, request: ClientRequest<'_>, message: Reques
     ((cluster.name().clone(), said), room)
 }
 
-async fn answer(
+async fn send_review(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -174,7 +178,7 @@ async fn answer(
         None => unavailable(cluster, format_args!("its answer: {error}")),
     })?;
     if !code.is_success() {
-        return Err(Refusal::said(code, &text));
+        return Err(Refusal::from_member_answer(code, &text));
     }
     serde_json::from_slice(&text).map_err(|error| unavailable(cluster, error))
 }

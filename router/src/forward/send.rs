@@ -36,17 +36,17 @@ pub(crate) async fn send(
     dispatch(cluster, caller, &mut request)?;
     let lasting = Lasting::begin(cluster, caller, &mut request, info);
     // Each place that a future is moved to takes its size.
-    let answer = pin!(answered(cluster, caller, request, info, query));
+    let answer = pin!(send_and_wait(cluster, caller, request, info, query));
     match lasting {
         None => answer.await,
         Some(mut lasting) => {
-            let answer = lasting.answered(answer).await?;
+            let answer = lasting.wait_for_answer(answer).await?;
             Ok(lasting.follow(answer))
         }
     }
 }
 
-async fn answered(
+async fn send_and_wait(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
@@ -60,11 +60,11 @@ async fn answered(
     let client = addressed(cluster, &mut request, &info.path, query)?;
     let place = place(cluster, caller, &request)?;
     request.extensions_mut().insert(place.clone());
-    let mut stage = note(cluster, caller, &mut request);
+    let mut stage = note_cluster(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
-    stage.answered(answer.status().as_u16());
+    stage.note_status(answer.status().as_u16());
     drop(stage);
     let answer = unless_not_let(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
@@ -84,7 +84,7 @@ async fn answered(
 ///
 /// # Errors
 /// Why there is no answer.
-pub(crate) async fn ask(
+pub(crate) async fn ask_cluster(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
@@ -97,10 +97,10 @@ pub(crate) async fn ask(
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path, query: None };
     let identity = caller.identity(&cluster.setup, &sent).await?;
-    let mut stage = note(cluster, caller, &mut request);
+    let mut stage = note_cluster(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let answer = ask_as(cluster, identity, request, path).await?;
-    stage.answered(answer.status().as_u16());
+    stage.note_status(answer.status().as_u16());
     drop(stage);
     unless_not_let(cluster, caller, &sent, answer).await
 }
@@ -124,7 +124,7 @@ async fn ask_as(
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, None)?;
-    Ok(client.ask(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
+    Ok(client.send_question(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
 /// Gives a request the endpoints that it may be sent to.
@@ -142,8 +142,8 @@ fn dispatch(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> 
 
 /// Has logs and metrics say that the cluster is asked, and the cluster's own audit log say for which request of ours.
 /// Gives the stage of a request that is traced.
-fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
-    caller.trace.as_ref().map(|trace| trace.ask(cluster.name(), request.headers_mut())).unwrap_or_default()
+fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
+    caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
 /// Gives a request its path and query at a cluster, unless it has come with them. Gives who sends it.

@@ -63,15 +63,16 @@ pub(crate) async fn hashes(
         .collect();
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let clusters: BTreeSet<&ClusterName> = owners.values().copied().collect();
-    let asked =
-        clusters.into_iter().map(async |name| match tokio::time::timeout(PATIENCE, ask(fleet, name, &path)).await {
+    let asked = clusters.into_iter().map(async |name| {
+        match tokio::time::timeout(PATIENCE, fetch_resource_list(fleet, name, &path)).await {
             Ok(Ok(list)) => (name, list.resources),
             Ok(Err(refusal)) => {
                 tracing::debug!(cluster = %name, path, message = %refusal, "no storage version hashes");
                 (name, Vec::new())
             }
             Err(_) => (name, Vec::new()),
-        });
+        }
+    });
     let told = join_all(asked).await.into_iter();
     told.flat_map(|(cluster, resources)| resources.into_iter().map(move |stored| (cluster, stored)))
         .filter(|(cluster, stored)| {
@@ -81,7 +82,7 @@ pub(crate) async fn hashes(
         .collect()
 }
 
-async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceList, Refusal> {
+async fn fetch_resource_list(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceList, Refusal> {
     let cluster = fleet.cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let mut request = Request::new(body::empty());
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
@@ -89,7 +90,7 @@ async fn ask(fleet: &Fleet, name: &ClusterName, path: &str) -> Result<ResourceLi
     let code = answer.status();
     let text = body::whole(answer.into_body()).await.map_err(|error| MemberRefusal::unavailable(name, error))?;
     if !code.is_success() {
-        return Err(Refusal::said(code, &text));
+        return Err(Refusal::from_member_answer(code, &text));
     }
     Ok(serde_json::from_slice(&text).map_err(|error| MemberRefusal::unavailable(name, error))?)
 }

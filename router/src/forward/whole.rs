@@ -61,10 +61,10 @@ impl Reserve {
     ///
     /// # Errors
     /// 429 where there is none. Nobody has acted on the request then.
-    pub(crate) fn take(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
+    pub(crate) fn for_request(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
-        Ok(Self { room: Mutex::new(all.take(caller.holder, bytes)?), until })
+        Ok(Self { room: Mutex::new(all.acquire(caller.holder, bytes)?), until })
     }
 
     /// How long whoever takes it now may have it.
@@ -258,7 +258,7 @@ mod tests {
     }
 
     async fn whole(body: Body) -> Result<Bytes, Interrupted> {
-        let room = share(64 << 20).0.take(Holder::Unknown, ADDED_BYTES).unwrap();
+        let room = share(64 << 20).0.acquire(Holder::Unknown, ADDED_BYTES).unwrap();
         super::whole(body, room).await.map(|(text, _)| text)
     }
 
@@ -288,13 +288,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_the_reserve_has_it_before_the_request_ends_however_slow_those_before_are() {
         let (share, _) = share(80 << 10);
-        let room = Mutex::new(share.take(Holder::Unknown, 20 << 10).unwrap());
+        let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
         let reserve = Reserve { room, until };
         let turns = LargeBodies::default();
         // Nothing else is left.
-        let _others = share.take(Holder::Unknown, 10 << 10).unwrap();
-        let seen = |body| seen_whole(body, share.take(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len);
+        let _others = share.acquire(Holder::Unknown, 10 << 10).unwrap();
+        let seen = |body| seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len);
         let slow = (0..5).map(|_| seen(trickling(29)));
         let prompt = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -310,7 +310,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_too_large_to_be_held_is_passed_on_from_its_first_byte() {
         let half = WHOLE_BODY_BYTES_MAX / 2 + 1;
-        let room = share(64 << 20).0.take(Holder::Unknown, 0).unwrap();
+        let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
         let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), room).await;
         let Ok(Begun::Longer(body, Interrupted::TooLarge)) = longer else { panic!("it was held") };
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
@@ -325,8 +325,8 @@ mod tests {
 
     /// Has `look` see an answer of so many bytes in one of the ways.
     async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
-        let room = share(64 << 20).0.take(Holder::Unknown, 0).unwrap();
-        let reserved = Mutex::new(share(64 << 20).0.take(Holder::Unknown, 0).unwrap());
+        let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
+        let reserved = Mutex::new(share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap());
         let reserve = Reserve { room: reserved, until: Instant::now() + WHOLE_WITHIN };
         let body = body_of(vec![chunk(bytes / 2), chunk(bytes - bytes / 2)]);
         let see = |text: &[u8]| {
@@ -356,8 +356,8 @@ mod tests {
 
     /// A reserve of so many bytes, and portions that leave nothing else but it.
     fn all_but_a_reserve(share: &Arc<FairShare>, bytes: usize) -> (Reserve, Vec<Portion>) {
-        let room = Mutex::new(share.take(Holder::Unknown, bytes).unwrap());
-        let others = std::iter::from_fn(|| share.take(Holder::Unknown, 1 << 10).ok()).collect();
+        let room = Mutex::new(share.acquire(Holder::Unknown, bytes).unwrap());
+        let others = std::iter::from_fn(|| share.acquire(Holder::Unknown, 1 << 10).ok()).collect();
         (Reserve { room, until: Instant::now() + Duration::from_secs(60) }, others)
     }
 
@@ -374,8 +374,9 @@ mod tests {
             looks.fetch_add(1, Ordering::Relaxed);
         };
         let roomy = super::tests::share(1 << 20).0;
-        let portions = [share.take(Holder::Unknown, 0), share.take(Holder::Unknown, 0), roomy.take(Holder::Unknown, 0)]
-            .map(Result::unwrap);
+        let portions =
+            [share.acquire(Holder::Unknown, 0), share.acquire(Holder::Unknown, 0), roomy.acquire(Holder::Unknown, 0)]
+                .map(Result::unwrap);
         let seen = portions.map(|own| seen_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &turns, look));
         // Then the request ends, and whoever looks with it.
         let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
@@ -394,7 +395,7 @@ mod tests {
         let rest = stream::once(ended).filter_map(|_| futures::future::ready(None));
         let body = StreamBody::new(stream::iter([chunk(BYTES)]).chain(rest)).boxed_unsync();
         let mut seen =
-            std::pin::pin!(seen_whole(body, share.take(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len));
+            std::pin::pin!(seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len));
         assert!(seen.as_mut().now_or_never().is_none(), "there is more to come");
         assert!(reserve.room.try_lock().is_err(), "nothing else is left");
         drop(others);
@@ -441,7 +442,7 @@ mod tests {
         // Three eighths of it are 48 KiB: what is more is passed on, and what was read of it in one piece.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
-            begun(tiny(), narrow.take(Holder::Unknown, 0).unwrap()).await
+            begun(tiny(), narrow.acquire(Holder::Unknown, 0).unwrap()).await
         else {
             panic!("it was held")
         };
@@ -452,7 +453,7 @@ mod tests {
         assert_eq!(frames.count().await, PIECES - first.len());
 
         let (wide, metrics) = share(1 << 20);
-        let (text, held) = super::whole(tiny(), wide.take(Holder::Unknown, 0).unwrap()).await.unwrap();
+        let (text, held) = super::whole(tiny(), wide.acquire(Holder::Unknown, 0).unwrap()).await.unwrap();
         assert_eq!((text.len(), held.amount(), metrics.used.get()), (PIECES, PIECES, PIECES as i64));
         assert_eq!(metrics.refused.get(), 0, "a step that is too long for the room is no refusal");
     }
@@ -460,7 +461,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_held_of_an_answer_is_counted_as_long_as_it_is() {
         let (share, metrics) = share(80 << 10);
-        let room = || share.take(Holder::Unknown, 1 << 10).unwrap();
+        let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
         drop(held);

@@ -64,7 +64,7 @@ impl Router {
             }
             Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
             Plan::OpenApi => {
-                let document = Box::pin(self.openapi.answer(&info.path, query, message.headers())).await;
+                let document = Box::pin(self.openapi.answer_request(&info.path, query, message.headers())).await;
                 document.map_err(|refusal| self.told_to_all(refusal))
             }
             Plan::Resource(served, plan) => {
@@ -93,7 +93,7 @@ impl Router {
             }
         }
         let report = if tells_of_clusters { self.report().await } else { Report::default() };
-        Ok(health::answer(&info.path, query, &report, draining))
+        Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
     /// Finds who may be asked about a resource, and does what was planned with it.
@@ -226,7 +226,7 @@ impl Router {
         let wish = documents::negotiate(accept, path)?;
         if wish.aggregated {
             let document = union.aggregated(*path == DiscoveryPath::Core).clone();
-            return Ok(response::discovery::answer(&request.headers, document, wish));
+            return Ok(response::discovery::answer_document(&request.headers, document, wish));
         }
         let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
@@ -238,6 +238,6 @@ impl Router {
             _ => StorageVersionHashes::new(),
         };
         let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
-        Ok(response::discovery::answer(&request.headers, document, wish))
+        Ok(response::discovery::answer_document(&request.headers, document, wish))
     }
 }

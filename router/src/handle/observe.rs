@@ -51,13 +51,13 @@ pub(super) fn counted<'a>(
     client: ClientClass,
 ) -> CountedRequest<'a> {
     trace.note_source(source);
-    let asked = trace.asked();
+    let asked = trace.asked_clusters();
     let decision = decision(source, refusal, &asked);
     trace.note_decision(decision);
     if refusal.is_some_and(Refusal::is_of_acting) {
         trace.note_not_let();
     }
-    let resource = CountedResource::of(info, &configuration.union);
+    let resource = CountedResource::from_request(info, &configuration.union);
     let cluster = counted_cluster(info, configuration, asked);
     CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
 }
@@ -100,11 +100,11 @@ impl Router {
     /// Counts a request that was denied before anybody was known.
     pub(super) fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
         let reading = RequestReading::of_head(head);
-        let (configuration, client) = (self.configuration(), ClientClass::of(&head.headers));
+        let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);
         let counted = match reading.info() {
             Ok(info) => {
-                let resource = CountedResource::of(info, &configuration.union);
+                let resource = CountedResource::from_request(info, &configuration.union);
                 let cluster = counted_cluster(info, &configuration, AskedClusters::None);
                 CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
             }

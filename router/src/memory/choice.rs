@@ -63,7 +63,7 @@ impl Namespaces {
     /// this process is there, and so is one that was made, though its own event may be on its way.
     /// `of` is the view that is asked for.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
-        let is_fresh = |cluster| self.standings.of(cluster) == Some(&Standing::Fresh);
+        let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
         clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.concern(cluster, namespace))
             && self.view.fences.pending_of(WrittenBy::Anybody, key.as_str()).is_empty()
@@ -103,7 +103,7 @@ impl ClientRequest<'_> {
 /// The standings of the wanted clusters, at this time at the latest. A partial answer is allowed, so there is no
 /// refusal.
 async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
-    let standings = view.known(Partial::Allow, wanted, deadline).await;
+    let standings = view.wait_until_known(Partial::Allow, wanted, deadline).await;
     standings.unwrap_or_else(|_| view.standings_of(wanted))
 }
 
@@ -116,7 +116,7 @@ impl ViewRead<'_> {
     /// or no further namespace can be held.
     async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
-        let (view, standings) = self.held(views).await;
+        let (view, standings) = self.cached_view(views).await;
         let before = standings.map(|mut standings| {
             let policy = configuration.policy(&served.resource);
             let is_wanted = |cluster: &ClusterName| policy.selects(cluster) && wanted.matches(cluster);
@@ -129,7 +129,7 @@ impl ViewRead<'_> {
         (view, before)
     }
 
-    async fn held(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Refusal>) {
+    async fn cached_view(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Refusal>) {
         let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
@@ -143,14 +143,14 @@ impl ViewRead<'_> {
                     Ok(part) => {
                         let standings = match partial {
                             Partial::Allow => Ok(self.wait_for_attempts(&part, deadline).await),
-                            Partial::Deny => part.known(partial, wanted, deadline).await,
+                            Partial::Deny => part.wait_until_known(partial, wanted, deadline).await,
                         };
                         (part, standings)
                     }
                     // Where what was held of them all is still served, want of room keeps nobody from it. Unless a view
                     // of the namespace was there, which may have told more: nobody is taken back behind that.
                     Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
-                        let standings = view.known(partial, wanted, deadline).await;
+                        let standings = view.wait_until_known(partial, wanted, deadline).await;
                         (view, standings)
                     }
                     Err(refusal) => (view, Err(refusal.into())),
@@ -158,7 +158,7 @@ impl ViewRead<'_> {
             }
             // Nothing is held of a namespace that is not there: that it has no objects is known.
             for cluster in forbidding {
-                if !standings.of(&cluster).is_some_and(Standing::is_known) {
+                if !standings.standing_of(&cluster).is_some_and(Standing::is_known) {
                     Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
                 }
             }
@@ -166,7 +166,7 @@ impl ViewRead<'_> {
         if partial == Partial::Allow || standings.are_known() {
             return (view, Ok(standings));
         }
-        let standings = view.known(partial, wanted, deadline).await;
+        let standings = view.wait_until_known(partial, wanted, deadline).await;
         (view, standings)
     }
 

@@ -31,7 +31,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
             let candidates = request.candidates_of(request.resource, "get").await;
             let renewed = Box::pin(request.about(request.resource, request.served, &candidates).renewed()).await;
             match renewed {
-                Some(renewed) => Box::pin(get_of_served(renewed.of(request))).await,
+                Some(renewed) => Box::pin(get_of_served(renewed.renew_request(request))).await,
                 None => Err(refusal),
             }
         }
@@ -53,7 +53,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let HeldObject { view, before, versions, clusters } = loop {
         let begun = Instant::now();
-        let held = held(request, text, readable.as_ref()).await?;
+        let held = find_object(request, text, readable.as_ref()).await?;
         match request.readable_anew(("get", &everywhere, Partial::Allow), &readable, begun).await? {
             None => break held,
             Some(anew) => readable = Some(anew),
@@ -82,7 +82,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
-    versions.item_versions().of(&mark).write(object.resource_version(), &mut version);
+    versions.item_versions().for_cluster(&mark).write(object.resource_version(), &mut version);
     let turn = router.large_bodies().turn(request.caller.holder, form.writing_cost(object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
@@ -119,7 +119,7 @@ struct HeldObject {
 ///
 /// # Errors
 /// As [`get`].
-async fn held(
+async fn find_object(
     request: ClientRequest<'_>,
     text: Option<&str>,
     readable: Option<&Readable>,
@@ -129,7 +129,7 @@ async fn held(
     let clusters = readable.map(|readable| ClusterSelector::default().within(Arc::clone(&readable.only)));
     let clusters = clusters.unwrap_or_default();
     let versions = request.configuration.versions(resource).of_audience(audience);
-    let wanted = versions.wanted(resource, text, refuse_get)?;
+    let wanted = versions.read_wanted(resource, text, refuse_get)?;
     let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Name).await;
     let mut before = before?;
     match wanted {

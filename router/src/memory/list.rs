@@ -238,7 +238,7 @@ async fn open(
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
     };
-    let mut share = answer_turns.take(Length::Medium, holder).await?;
+    let mut share = answer_turns.acquire(Length::Medium, holder).await?;
     loop {
         share.wrote(FRAME_BYTES);
         tokio::task::yield_now().await;
@@ -278,7 +278,7 @@ fn state(
         });
     }
     let text = options.resource_version.as_deref();
-    let wanted = versions.wanted(resource, text, refuse_list)?;
+    let wanted = versions.read_wanted(resource, text, refuse_list)?;
     versions.in_scope(text, &wanted)?;
     // Before there was a match, a limit pinned the version (`LegacyExact`).
     let is_exact = match options.resource_version_match {
@@ -318,7 +318,7 @@ async fn snapshots(
             (view.state_at(&of_clusters(&vector, wanted)).await.map_err(VersionRefusal::NoSnapshot)?, vector)
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
+            let state = view.state_at(&of_clusters(&remaining_components(version, token), wanted)).await;
             (state.map_err(|_| expired(versions, token))?, version.clone())
         }
         RequestedState::NotOlderThan(version) => {
@@ -361,7 +361,7 @@ async fn reach(
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             // The first page may have come from another replica, which was further.
-            let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
+            let reached = view.reached_by_members(&of_clusters(&remaining_components(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(versions, token),
                 unreached => unreached.of_collection(),
@@ -379,7 +379,7 @@ fn expired(versions: &Versions, token: &ContinueToken) -> Refusal {
 
 /// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be
 /// known any more.
-fn rest(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
+fn remaining_components(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
     let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
 }

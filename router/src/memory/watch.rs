@@ -83,7 +83,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
             Err(NotStarted::InStream(refusal)) => return Ok(answer(body::full(error(&refusal.status(), form)))),
         };
     let phase = match initial_length(&view, &watcher) {
-        Some(length) => StreamPhase::Initial(router.answer_turns().take(length, caller.holder).await?),
+        Some(length) => StreamPhase::Initial(router.answer_turns().acquire(length, caller.holder).await?),
         None => StreamPhase::Behind,
     };
     let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);

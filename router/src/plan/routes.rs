@@ -78,7 +78,8 @@ mod tests {
                     headers.insert(name, HeaderValue::from_str(value).unwrap());
                 }
             }
-            let got = check_media_types(verb, resource, plan, &headers, &Preferences::of(&headers, None)).err();
+            let got =
+                check_media_types(verb, resource, plan, &headers, &Preferences::from_headers(&headers, None)).err();
             let got = got.map(|refusal| match refusal {
                 RouteRefusal::Method => "Method",
                 RouteRefusal::PatchFormat => "PatchFormat",

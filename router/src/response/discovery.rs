@@ -10,7 +10,7 @@ use tributary_fleet::discovery::documents::DiscoveryForm;
 use tributary_fleet::discovery::model::AGGREGATED_PARAMETERS;
 
 /// Answers with a document of discovery, or 304 if the client has the document already.
-pub(crate) fn answer(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
+pub(crate) fn answer_document(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
     if !wish.aggregated {
         // The documents of old are given without a tag, and are not to be kept.
         let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };

@@ -127,7 +127,7 @@ impl ListAnswer<'_> {
             Some(share) => share,
             None => {
                 let is_long = start.exceeds(MEDIUM_BYTES) == Some(true);
-                let mut turn = pin!(answer_turns.take(if is_long { Length::Long } else { Length::Medium }, holder));
+                let mut turn = pin!(answer_turns.acquire(if is_long { Length::Long } else { Length::Medium }, holder));
                 match poll!(turn.as_mut()) {
                     Poll::Ready(turn) => turn?,
                     // Whoever waits holds no bytes.
@@ -430,7 +430,7 @@ fn next_items(
 ) -> bool {
     cursor.next_chunk(bytes, |cluster, object| {
         if of_cluster.as_ref().is_none_or(|known| known.mark().name != *cluster) {
-            *of_cluster = Some(items.of(&view.mark(cluster)));
+            *of_cluster = Some(items.for_cluster(&view.mark(cluster)));
         }
         let Some(of_cluster) = of_cluster else { return };
         of_cluster.write(object.resource_version(), version);

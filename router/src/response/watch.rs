@@ -57,7 +57,7 @@ impl EventWriter {
     /// The version of an event's object alone.
     fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
         let mut text = String::new();
-        self.of(&event.cluster).write(version, &mut text);
+        self.versions_for(&event.cluster).write(version, &mut text);
         text
     }
 
@@ -76,7 +76,7 @@ impl EventWriter {
             Prepared::Version(version) => version,
         };
         let mut out = Vec::with_capacity(event.object.json().len() + version.len() + 160);
-        let mark = Arc::clone(self.of(&event.cluster).mark());
+        let mark = Arc::clone(self.versions_for(&event.cluster).mark());
         self.writer.now = jiff::Timestamp::now();
         let shared = self.shared(event);
         let columns = std::mem::replace(&mut self.columns, false);
@@ -94,7 +94,7 @@ impl EventWriter {
         }
         let frame = Bytes::from(out);
         if let Some(key) = shared {
-            self.view.encodings.keep(key, frame.clone());
+            self.view.encodings.insert(key, frame.clone());
         }
         frame
     }
@@ -143,10 +143,10 @@ impl EventWriter {
         error(status, self.writer.form())
     }
 
-    fn of(&mut self, cluster: &ClusterName) -> &ClusterItemVersions {
+    fn versions_for(&mut self, cluster: &ClusterName) -> &ClusterItemVersions {
         let Self { by_cluster, items, view, .. } = self;
         if !by_cluster.contains_key(cluster) {
-            by_cluster.insert(cluster.clone(), items.of(&view.mark(cluster)));
+            by_cluster.insert(cluster.clone(), items.for_cluster(&view.mark(cluster)));
         }
         &by_cluster[cluster]
     }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 use tributary_apimachinery::Partial;
 use tributary_apimachinery::body::{self, Body};
-use tributary_router::{Policies, Policy, Router, RouterConfig, SharedMode, User};
+use tributary_router::{Policies, ResourcePolicy, Router, RouterConfig, SharedMode, User};
 use tributary_simulator::{Rejection, SimulatedCluster, Simulator, SimulatorConfig};
 
 use self::reader::Reader;
@@ -116,7 +116,7 @@ impl World {
             member.apply(rbac("ClusterRole", "", "reader", &json!({"rules": [rule]})))?;
             members.push(member);
         }
-        let default = Policy { partial: Partial::Allow, ..Policy::default() };
+        let default = ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() };
         let policies = Policies { default, ..Policies::default() };
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { policies, shared, alone: true, ..RouterConfig::default() });

@@ -14,7 +14,7 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, ResourcePolicy, Router,
     RouterConfig, User,
 };
 use tributary_simulator::compact;
@@ -196,7 +196,7 @@ impl World {
     /// with what the one before it kept on disk.
     async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
         let Profile { deny, integer, quorum, alone, placement, .. } = self.profile;
-        let default = Policy {
+        let default = ResourcePolicy {
             partial: if deny { Partial::Deny } else { Partial::Allow },
             item_resource_versions: if integer {
                 ItemResourceVersions::Integer
@@ -205,7 +205,7 @@ impl World {
             },
             consistency: if quorum { Consistency::Quorum } else { Consistency::Cached },
             placement: placement.map(ClusterName::new).transpose()?,
-            ..Policy::default()
+            ..ResourcePolicy::default()
         };
         let policies = Policies { default, ..Policies::default() };
         let disk = Arc::clone(&self.disks[replica]);
@@ -544,7 +544,7 @@ pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u6
         name: cluster,
         client: Ok(client),
         client_generation: 0,
-        address: ClusterAddress::of(&format!("{} {salt}", member.token())),
+        address: ClusterAddress::from_description(&format!("{} {salt}", member.token())),
         index: index_of(name),
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,

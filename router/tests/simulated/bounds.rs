@@ -166,7 +166,7 @@ async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others
     // Twice: the second time what is replaced has not listed anything itself.
     for address in ["another address", "a third address"] {
         a.control().reset_counters();
-        let changed = ClusterSetup { address: ClusterAddress::of(address), ..setup(a, "a").await };
+        let changed = ClusterSetup { address: ClusterAddress::from_description(address), ..setup(a, "a").await };
         let kept = ClusterSetup { index: Some(1), ..setup(greedy, "greedy").await };
         fixture.router.set_clusters(vec![changed, kept]);
         fixture.router.asked_once(SOON).await;

@@ -148,7 +148,7 @@ async fn a_new_configuration_of_a_cluster_is_no_news() {
         let mut setups = Vec::new();
         for member in &fixture.members {
             let setup = crate::harness::setup(member, member.name()).await;
-            let address = tributary_router::ClusterAddress::of(&format!("{round}"));
+            let address = tributary_router::ClusterAddress::from_description(&format!("{round}"));
             setups.push(tributary_router::ClusterSetup { address, ..setup });
         }
         fixture.router.set_clusters(setups);

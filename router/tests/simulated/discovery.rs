@@ -172,7 +172,7 @@ async fn tables_and_metadata_show_the_cluster() {
 #[tokio::test]
 async fn a_request_is_answered_by_the_reading_that_it_carries() {
     let router = crate::harness::router(crate::harness::allow());
-    let reading = RequestReading::of(&Mount::Merged, "GET", "/livez", None);
+    let reading = RequestReading::parse(&Mount::Merged, "GET", "/livez", None);
     let request = http::Request::get("/no/such/path").extension(reading).body(body::empty()).unwrap();
     assert_eq!(router.handle(request, &User::named("test", "ann")).await.status(), 200);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
@@ -303,7 +303,7 @@ async fn a_write_to_a_member_out_of_reach_says_so() {
 #[tokio::test]
 async fn placement_that_cannot_work_is_told() {
     let policies = Policies {
-        default: Policy { placement: Some("gone".parse().unwrap()), ..Policy::default() },
+        default: ResourcePolicy { placement: Some("gone".parse().unwrap()), ..ResourcePolicy::default() },
         ..Policies::default()
     };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

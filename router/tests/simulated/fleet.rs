@@ -34,7 +34,7 @@ pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTu
         name,
         client: Ok(client),
         client_generation: 0,
-        address: ClusterAddress::of(member.token()),
+        address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.

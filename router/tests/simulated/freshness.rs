@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Partial;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
@@ -255,7 +255,7 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
 
 /// A router under this policy to which `b` is in this state, and the versions to ask with.
 async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
-    let policies = Policies { default: Policy { partial, ..Policy::default() }, ..Policies::default() };
+    let policies = Policies { default: ResourcePolicy { partial, ..ResourcePolicy::default() }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
     fixture.put("a", "of-a", "");
     fixture.put_and_see("b", "of-b", "").await;

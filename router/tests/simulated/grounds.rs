@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Names;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
@@ -78,7 +78,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
 #[tokio::test]
 async fn what_is_made_in_the_place_of_a_version_is_made_where_that_was() {
     let mut policies = allow();
-    policies.default = Policy { placement: Some("a".parse().unwrap()), ..policies.default };
+    policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let path = format!("{CONFIG_MAPS}/x");
     let made = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
@@ -137,7 +137,8 @@ async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
 
 #[tokio::test]
 async fn names_that_are_unique_mean_the_one_that_is_known() {
-    let policies = Policies { default: Policy { names: Names::Unique, ..allow().default }, ..Policies::default() };
+    let policies =
+        Policies { default: ResourcePolicy { names: Names::Unique, ..allow().default }, ..Policies::default() };
     let (fixture, _first) = with_one_never_seen(policies).await;
     let path = format!("{CONFIG_MAPS}/x");
     assert_eq!(fixture.get(&path).await.warnings(), Vec::<String>::new());
@@ -193,7 +194,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
 async fn what_is_meant_alone_comes_before_the_placement() {
     let placed = |cluster: &str| {
         let placement = Some(cluster.parse().unwrap());
-        Policies { default: Policy { placement, ..allow().default }, ..Policies::default() }
+        Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() }
     };
     let fixture = Fixture::with(["a", "b", "c"].map(config), placed("a")).await;
     namespace(&fixture, "b", "only-b").await;
@@ -246,7 +247,7 @@ pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
 #[tokio::test]
 async fn the_first_ground_that_applies_decides() {
     let placement = Some("b".parse().unwrap());
-    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let fixture = Fixture::with(["a", "b"].map(config), placed).await;
     namespace(&fixture, "a", "only-a").await;
     for member in ["a", "b"] {
@@ -295,7 +296,7 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     let named = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "named", "")).await;
     assert_eq!(cluster(&named.ok()), "a");
     let placement = Some("a".parse().unwrap());
-    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let (fixture, _first) = with_one_never_seen(placed).await;
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.ok()), "a");
 }
@@ -492,7 +493,7 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
 #[tokio::test]
 async fn each_ground_says_in_the_refusal_why_it_chose() {
     let placement = Some("b".parse().unwrap());
-    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     fixture.member("b").control().serve("deployments.apps", false);
     fixture.router = fixture.restarted(placed).await.router;

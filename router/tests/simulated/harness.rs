@@ -18,7 +18,7 @@ use tributary_apimachinery::{ClusterName, Mount, Partial};
 use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, ResourcePolicy, Router,
     RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
@@ -93,7 +93,7 @@ pub(crate) fn config(name: &str) -> SimulatorConfig {
 
 /// Policies under which a partial answer is allowed.
 pub(crate) fn allow() -> Policies {
-    Policies { default: Policy { partial: Partial::Allow, ..Policy::default() }, ..Policies::default() }
+    Policies { default: ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
 /// A router under these policies, without clusters.
@@ -124,7 +124,7 @@ pub(crate) async fn setup_through(
         name,
         client,
         client_generation: 0,
-        address: ClusterAddress::of(member.token()),
+        address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.

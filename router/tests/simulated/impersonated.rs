@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{Status, body};
 use tributary_authorization::RbacKind;
 use tributary_router::report::{RightsCondition, RightsDecider};
-use tributary_router::{Policies, Policy, RequestTrace, SharedMode};
+use tributary_router::{Policies, RequestTrace, ResourcePolicy, SharedMode};
 use tributary_simulator::{Authorizer, RequestKind, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, cluster, items, pass, until};
@@ -333,7 +333,7 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
         listed(&fixture, member.name(), "eve", "shop").await;
     }
     pass(FOUND_WITHIN).await;
-    let placed = Policy { placement: Some("b".parse().unwrap()), ..allow().default };
+    let placed = ResourcePolicy { placement: Some("b".parse().unwrap()), ..allow().default };
     fixture.router.set_policies(Policies { default: placed, ..allow() });
     let [ann, eve] = ["ann", "eve"].map(|name| fixture.user(name, &[]));
     let merge = [ROOT, ("content-type", "application/merge-patch+json")];

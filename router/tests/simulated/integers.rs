@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tributary_apimachinery::{GroupVersionResource, ItemResourceVersions};
 use tributary_router::limits::NAMESPACE_UNUSED_AFTER;
-use tributary_router::{Limits, Policies, Policy, Router, RouterConfig};
+use tributary_router::{Limits, Policies, ResourcePolicy, Router, RouterConfig};
 
 use tributary_simulator::{Rejection, RequestKind, SimulatorConfig};
 
@@ -26,7 +26,7 @@ const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 fn policies() -> Policies {
     let Policies { default, .. } = allow();
     Policies {
-        default: Policy { item_resource_versions: ItemResourceVersions::Integer, ..default },
+        default: ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default },
         ..Policies::default()
     }
 }
@@ -463,12 +463,12 @@ async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
 #[tokio::test]
 async fn a_registry_says_it_for_its_resources() {
     let default = allow().default;
-    let rule = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
+    let rule = ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
     let policies =
         Policies { default, rules: vec![(vec!["configmaps".parse().unwrap()], rule)], ..Policies::default() };
     assert!(policies.any_integer());
     let pods = GroupVersionResource::new("", "v1", "pods");
-    assert_eq!(policies.of(&pods).item_resource_versions, ItemResourceVersions::Composite);
+    assert_eq!(policies.policy_for(&pods).item_resource_versions, ItemResourceVersions::Composite);
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let revision = fixture.put_and_see("b", "x", "").await;
     assert_eq!(version(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), integer("b", revision));
@@ -670,7 +670,7 @@ async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
 #[tokio::test]
 async fn what_was_seen_in_a_cluster_that_has_left_is_not_made_in_another() {
     let mut policies = policies();
-    policies.default = Policy { placement: Some("a".parse().unwrap()), ..policies.default };
+    policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let seen = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
     fixture.set_clusters(&["a"]).await;

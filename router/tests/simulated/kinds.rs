@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Partial;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, pass, until};
@@ -41,7 +41,10 @@ async fn refuse_discovery(fixture: &Fixture, member: &str) {
 
 #[tokio::test]
 async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
-    let deny = Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() };
+    let deny = Policies {
+        default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() },
+        ..Policies::default()
+    };
     let live = Policies { registered: Some(Vec::new()), ..allow() };
     for policies in [allow(), deny, live] {
         let fixture = second_without_deployments(policies).await;

@@ -163,7 +163,8 @@ async fn what_another_cluster_of_the_name_said_is_not_taken_over() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
-    let elsewhere = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(&members[1], "b").await };
+    let elsewhere =
+        ClusterSetup { address: ClusterAddress::from_description("another address"), ..setup(&members[1], "b").await };
     router.set_clusters(vec![setup(&members[0], "a").await, elsewhere]);
     router.asked_once(SOON).await;
     assert!(!knows_deployments(&Fixture { members, router }).await);

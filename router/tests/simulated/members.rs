@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tributary_apimachinery::{RequestInfo, Status};
 use tributary_authentication::{MemberRules, Reach};
-use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 use tributary_router::SharedMode;
 use tributary_simulator::{Authorizer, SimulatedCluster};
 
@@ -104,9 +104,9 @@ impl Authorizer for Rbac {
         }
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
-        let asked = Attributes::of(&info);
+        let asked = Attributes::from_request(&info);
         let is_of_oneself = path.contains("/selfsubject");
-        let allowed = is_of_oneself || self.rules.lock().allows(User { name: &name, groups: &groups }, &asked);
+        let allowed = is_of_oneself || self.rules.lock().allows(RbacUser { name: &name, groups: &groups }, &asked);
         let Attributes::Resource(asked) = asked else { return None };
         let resource = info.resource().map(|own| own.resource.clone());
         (!allowed).then(|| {
@@ -118,14 +118,14 @@ impl Authorizer for Rbac {
     fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
         let Some((name, groups)) = acting(headers) else { return true };
         let asked = Attributes::Resource(resource_attributes(attributes));
-        self.rules.lock().allows(User { name: &name, groups: &groups }, &asked)
+        self.rules.lock().allows(RbacUser { name: &name, groups: &groups }, &asked)
     }
 
     fn reviewed(&self, spec: &Value) -> Option<bool> {
         let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
         let name = spec["user"].as_str().unwrap_or_default();
         let asked = Attributes::Resource(resource_attributes(&spec["resourceAttributes"]));
-        Some(self.rules.lock().allows(User { name, groups: &groups }, &asked))
+        Some(self.rules.lock().allows(RbacUser { name, groups: &groups }, &asked))
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use tributary_authentication::Reach;
-use tributary_authorization::{RbacKind, User};
+use tributary_authorization::{RbacKind, RbacUser};
 use tributary_router::SharedMode;
 use tributary_simulator::SimulatedCluster;
 
@@ -194,7 +194,7 @@ async fn answers_are_those_of_a_fleet_without_what_is_hidden() {
             }
         }
         for user in &users {
-            let User { name, groups } = user.as_user();
+            let RbacUser { name, groups } = user.as_user();
             let account = name.starts_with("system:").then(|| KNOWN[0].parse().unwrap());
             let reach = account.map_or(Reach::Everywhere, Reach::Member);
             let clients = [&with, &without].map(|fixture| fixture.user_of(name, groups, reach.clone()));

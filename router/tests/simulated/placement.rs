@@ -1,7 +1,7 @@
 //! New objects: which cluster they are made in.
 
 use serde_json::{Value, json};
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, allow, cluster, composite, config, config_map, config_map_in, vector, version,
@@ -37,7 +37,7 @@ async fn without_a_word_it_is_said_how_to_choose() {
 #[tokio::test]
 async fn the_configured_placement_comes_last() {
     let mut policies = allow();
-    policies.default = Policy { placement: Some("b".parse().unwrap()), ..policies.default };
+    policies.default = ResourcePolicy { placement: Some("b".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), Policies { ..policies }).await;
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "b");
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "y", "")).await.ok()), "a");

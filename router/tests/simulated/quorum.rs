@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
 use tributary_apimachinery::{Consistency, Partial};
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, pass, until, version};
@@ -14,7 +14,7 @@ use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn policies(partial: Partial) -> Policies {
-    let default = Policy { consistency: Consistency::Quorum, partial, ..allow().default };
+    let default = ResourcePolicy { consistency: Consistency::Quorum, partial, ..allow().default };
     Policies { default, ..Policies::default() }
 }
 

@@ -2,7 +2,7 @@
 //! and is found by name all the same.
 
 use serde_json::{Value, json};
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::RequestKind;
 
 use crate::harness::{
@@ -14,12 +14,12 @@ const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn of_clusters(names: &[&str]) -> Policies {
     let clusters = Some(names.iter().map(|name| name.parse().unwrap()).collect());
-    Policies { default: Policy { clusters, ..allow().default }, ..Policies::default() }
+    Policies { default: ResourcePolicy { clusters, ..allow().default }, ..Policies::default() }
 }
 
 fn of_namespaces(names: &[&str]) -> Policies {
     let namespaces = Some(names.iter().map(|name| (*name).to_owned()).collect());
-    Policies { default: Policy { namespaces, ..allow().default }, ..Policies::default() }
+    Policies { default: ResourcePolicy { namespaces, ..allow().default }, ..Policies::default() }
 }
 
 fn in_namespace(namespace: &str, name: &str) -> Value {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 
 use crate::grounds::{config_map_of, forbid, namespace, values, with_one_never_seen};
@@ -34,7 +34,7 @@ pub(crate) fn released(name: &str, release: &str) -> Value {
 pub(crate) fn placed_in_a(held: bool) -> Policies {
     let placement = Some("a".parse().unwrap());
     let registered = if held { None } else { Some(Vec::new()) };
-    Policies { default: Policy { placement, ..allow().default }, registered, ..Policies::default() }
+    Policies { default: ResourcePolicy { placement, ..allow().default }, registered, ..Policies::default() }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use tributary_apimachinery::{Consistency, Partial};
 use tributary_proxy::ClusterClient;
-use tributary_router::{ClusterAddress, ClusterSetup, Policies, Policy};
+use tributary_router::{ClusterAddress, ClusterSetup, Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
@@ -65,7 +65,7 @@ fn forbidden_cluster_wide() -> Rejection {
 
 /// A partial answer is refused.
 fn deny() -> Policies {
-    Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() }
+    Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
 /// Gives the client another token for its member.
@@ -119,7 +119,8 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     control.reset_counters();
     control.hold_lists(true);
     let member = fixture.member("a");
-    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
+    setups[0] =
+        ClusterSetup { address: ClusterAddress::from_description("another address"), ..setup(member, "a").await };
     fixture.router.set_clusters(setups.clone());
     fixture.router.asked_once(SOON).await;
     let is_asked = || !lists(member).is_empty();
@@ -393,7 +394,7 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
 
 #[tokio::test]
 async fn a_version_is_waited_for_in_the_cacher_that_answers() {
-    let quorum = Policy { consistency: Consistency::Quorum, ..deny().default };
+    let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
     // Of a view of all namespaces, and of one that is fed by it because `b` forbids to read all.
     let cases = [
@@ -407,7 +408,8 @@ async fn a_version_is_waited_for_in_the_cacher_that_answers() {
         let (fixture, mut setups) = synced_with(policies, refused).await;
         let member = fixture.member("a");
         let control = member.control();
-        let other = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
+        let other =
+            ClusterSetup { address: ClusterAddress::from_description("another address"), ..setup(member, "a").await };
         setups[0] = other;
         control.reset_counters();
         control.lag_watches(Duration::from_secs(1));
@@ -443,7 +445,8 @@ async fn a_version_is_waited_for_in_the_cacher_that_answers() {
 async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_in_a_warning() {
     let (fixture, mut setups) = synced(deny()).await;
     let member = fixture.member("a");
-    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
+    setups[0] =
+        ClusterSetup { address: ClusterAddress::from_description("another address"), ..setup(member, "a").await };
     member.control().lag_watches(Duration::from_secs(10));
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "written", "")).await.ok();
     member.control().reset_counters();
@@ -520,7 +523,8 @@ async fn reached_otherwise_before_a_namespace_is_read(
     let member = fixture.member("a");
     prepare(member);
     member.control().reset_counters();
-    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
+    setups[0] =
+        ClusterSetup { address: ClusterAddress::from_description("another address"), ..setup(member, "a").await };
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON).await;
     until(|| async { !lists(member).is_empty() }).await;

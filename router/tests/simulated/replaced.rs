@@ -105,7 +105,7 @@ async fn a_cluster_that_is_reached_in_another_way_keeps_its_objects() {
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     a.control().hold_lists(true);
     let elsewhere = Switch::to(a).await;
-    let address = ClusterAddress::of("elsewhere");
+    let address = ClusterAddress::from_description("elsewhere");
     let moved = setup_through(a, "a", &[elsewhere.url()], ClientTuning::default()).await;
     fixture.router.set_clusters(vec![ClusterSetup { address, ..moved }]);
     until(async || elsewhere.connections.load(Ordering::SeqCst) > 0).await;
@@ -187,7 +187,7 @@ async fn behind_a_switch(fixture: &Fixture) -> Switch {
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     (config.cluster_url, config.root_cert, config.accept_invalid_certs) = (switch.url(), None, true);
     let client = ClusterClient::connect("a".parse().unwrap(), config, ClientTuning::default()).await.unwrap();
-    let address = ClusterAddress::of("switch");
+    let address = ClusterAddress::from_description("switch");
     fixture.router.set_clusters(vec![ClusterSetup { client: Ok(client), address, ..as_a(a).await }]);
     let root = fixture.user("root", &[]);
     until(async || switch.connections.load(Ordering::SeqCst) > 0).await;

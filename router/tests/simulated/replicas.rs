@@ -171,7 +171,8 @@ async fn a_client_ahead_of_a_cluster_whose_configuration_changes_hears_what_the_
     fixture.member("a").control().reject(Some(lists));
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
     events.nothing().await;
-    let changed = ClusterSetup { address: ClusterAddress::of("another"), ..setup(fixture.member("a"), "a").await };
+    let changed =
+        ClusterSetup { address: ClusterAddress::from_description("another"), ..setup(fixture.member("a"), "a").await };
     fixture.router.set_clusters(vec![changed]);
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
-use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, User, Visible};
+use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, RbacUser, Visible};
 use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
 use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
@@ -53,7 +53,7 @@ pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
 
 /// Where a user may list ConfigMaps of a cluster: `all`, `n` and `m`, `none`; `unknown` where that is not known.
 pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
-    let (cluster, user) = (ClusterName::new(cluster).unwrap(), User { name: user, groups: &[] });
+    let (cluster, user) = (ClusterName::new(cluster).unwrap(), RbacUser { name: user, groups: &[] });
     let resource = GroupVersionResource::new("", "v1", "configmaps");
     match testing::rights_in(&fixture.router, &cluster, user, "list", &resource) {
         None => "unknown".to_owned(),
@@ -596,7 +596,10 @@ async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
 
 fn denying_limited() -> Policies {
     let Policies { default, .. } = allow();
-    Policies { default: tributary_router::Policy { filtered: Filtered::Deny, ..default }, ..Policies::default() }
+    Policies {
+        default: tributary_router::ResourcePolicy { filtered: Filtered::Deny, ..default },
+        ..Policies::default()
+    }
 }
 
 /// Ann's list waits for `b`, which has not been listed yet. Meanwhile she loses `a`, and an object is made there. What

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{Partial, RequestInfo, Status};
 use tributary_authorization::{Attributes, GRANTED_WORDS_MAX};
 use tributary_router::report::RightsDecider;
-use tributary_router::{Policies, Policy, SharedMode};
+use tributary_router::{Policies, ResourcePolicy, SharedMode};
 use tributary_simulator::{Authorizer, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::harness::{Events, Fixture, SOON, allow, config, items, pass, setup, until, version};
@@ -34,7 +34,7 @@ impl Authorizer for Read {
             }
             Attributes::NonResource { .. } => false,
         };
-        let asked = Attributes::of(&info);
+        let asked = Attributes::from_request(&info);
         if acting(headers).is_none() || !is_beyond(&asked) {
             return self.0.refusal(headers, method, target);
         }
@@ -329,7 +329,7 @@ async fn a_name_does_not_make_a_refusal_the_accounts() {
 #[tokio::test]
 async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
     for partial in [Partial::Allow, Partial::Deny] {
-        let default = Policy { partial, ..Policy::default() };
+        let default = ResourcePolicy { partial, ..ResourcePolicy::default() };
         let policies = Policies { default, ..Policies::default() };
         let fixture = Fixture::shared(["a"], policies, SharedMode::default()).await;
         let b = Simulator::start(SimulatorConfig { rbac: true, ..config("b") }).await.unwrap();

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, RequestInfo, Status};
-use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, Rule, User};
+use tributary_authorization::{Attributes, CompiledRule, Fleet, RbacKind, RbacObject, RbacUser, ResourceAttributes};
 use tributary_router::report::{ClusterReport, RightsDecider};
 use tributary_router::{ClusterAuthorization, ClusterSetup};
 use tributary_simulator::{Authorizer, OWN_USER, SimulatedCluster};
@@ -73,7 +73,7 @@ impl Chain {
         std::mem::take(&mut *self.reviewed.lock())
     }
 
-    pub(crate) fn judge(&self, user: User<'_>, asked: &Attributes<'_>) -> bool {
+    pub(crate) fn judge(&self, user: RbacUser<'_>, asked: &Attributes<'_>) -> bool {
         let by_roles = || self.fleet.lock().allows(&here(), user, asked);
         let Attributes::Resource(attributes) = asked else { return true };
         match *self.mode.lock() {
@@ -97,7 +97,7 @@ fn own_groups() -> Vec<String> {
     vec!["system:authenticated".to_owned()]
 }
 
-fn listed(rule: &Rule) -> Value {
+fn listed(rule: &CompiledRule) -> Value {
     let words = |words: &mut dyn Iterator<Item = &str>| words.map(Value::from).collect::<Vec<_>>();
     json!({"verbs": words(&mut rule.verbs()), "apiGroups": words(&mut rule.api_groups()),
         "resources": words(&mut rule.resources()), "resourceNames": words(&mut rule.resource_names())})
@@ -108,7 +108,7 @@ impl Authorizer for Chain {
         let (name, groups) = acting(headers)?;
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
-        let allowed = self.judge(User { name: &name, groups: &groups }, &Attributes::of(&info));
+        let allowed = self.judge(RbacUser { name: &name, groups: &groups }, &Attributes::from_request(&info));
         let resource = info.resource()?;
         let cause = format!("User {name:?} cannot do this");
         (!allowed && !path.contains("/selfsubject"))
@@ -117,14 +117,14 @@ impl Authorizer for Chain {
 
     fn allows(&self, headers: &HeaderMap, asked: &Value) -> bool {
         let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
-        self.judge(User { name: &name, groups: &groups }, &Attributes::Resource(resource_attributes(asked)))
+        self.judge(RbacUser { name: &name, groups: &groups }, &Attributes::Resource(resource_attributes(asked)))
     }
 
     fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
         let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
         let fleet = self.fleet.lock();
         let by_roles =
-            || fleet.rules(&here(), User { name: &name, groups: &groups }, namespace).into_iter().map(listed);
+            || fleet.rules(&here(), RbacUser { name: &name, groups: &groups }, namespace).into_iter().map(listed);
         let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let mode = *self.mode.lock();
         let rules: Vec<Value> = match mode {
@@ -145,7 +145,7 @@ impl Authorizer for Chain {
         let told = if uid.is_empty() && extra.is_null() { String::new() } else { format!(" ({uid} {extra})") };
         self.reviewed.lock().push(format!("{name}{told} {verb} {resource} {namespace}/{of}"));
         let may_ask = *self.mode.lock() != Mode::WithoutReviews;
-        may_ask.then(|| self.judge(User { name, groups: &groups }, &Attributes::Resource(asked)))
+        may_ask.then(|| self.judge(RbacUser { name, groups: &groups }, &Attributes::Resource(asked)))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
-use tributary_router::{Policies, Policy, SharedMode};
+use tributary_router::{Policies, ResourcePolicy, SharedMode};
 
 use crate::harness::{Fixture, allow, brief, until, version};
 use crate::rights::{RBAC, binding, config_map_of, grant, listed, role};
@@ -12,7 +12,7 @@ const ALL: &str = "/api/v1/configmaps";
 
 fn integers() -> Policies {
     let Policies { default, .. } = allow();
-    let default = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default };
+    let default = ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default };
     Policies { default, ..Policies::default() }
 }
 

@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use tributary_authentication::Reach;
-use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 use tributary_router::SharedMode;
 use tributary_simulator::SimulatedCluster;
 
@@ -55,7 +55,13 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
 }
 
 /// Whether a member would answer such a request.
-fn allows(reference: &Reference, user: User<'_>, verb: &str, resource: &str, (namespace, name): (&str, &str)) -> bool {
+fn allows(
+    reference: &Reference,
+    user: RbacUser<'_>,
+    verb: &str,
+    resource: &str,
+    (namespace, name): (&str, &str),
+) -> bool {
     let asked = ResourceAttributes { verb, version: "v1", resource, namespace, name, ..ResourceAttributes::default() };
     reference.allows(user, &Attributes::Resource(asked))
 }
@@ -64,7 +70,7 @@ fn allows(reference: &Reference, user: User<'_>, verb: &str, resource: &str, (na
 /// show that are not. `None` where all refuse.
 fn expected(
     references: &BTreeMap<&&str, &Reference>,
-    user: User<'_>,
+    user: RbacUser<'_>,
     resource: &str,
     (namespace, name): (&str, &str),
 ) -> Option<Shown> {
@@ -147,7 +153,7 @@ async fn answers_are_the_union_of_what_the_members_allow() {
             // Members add one group themselves, and are never told of the other.
             let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
-            let (user, given) = (User { name: user.as_user().name, groups: &groups }, user.as_user().groups);
+            let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);
             // An account of a member is somebody in that member alone.
             let account = user.name.starts_with("system:").then_some(MEMBERS[0]);
             let reach = account.map_or(Reach::Everywhere, |own| Reach::Member(own.parse().unwrap()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, timeout};
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 
 use crate::harness::{Events, allow, brief, pass, until, version};
 use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, lists, role, scoped};
@@ -245,7 +245,9 @@ async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
 async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     let fixture = ann().await;
     let clusters = Some(["a", "b"].map(|name| name.parse().unwrap()).into());
-    fixture.router.set_policies(Policies { default: Policy { clusters, ..allow().default }, ..Policies::default() });
+    fixture
+        .router
+        .set_policies(Policies { default: ResourcePolicy { clusters, ..allow().default }, ..Policies::default() });
     let root = fixture.user("root", &[]);
     let mut events = watch(&root).await;
     fixture.member("c").delete(&format!("clusterrolebindings.{RBAC}"), "", "root-reads").unwrap();

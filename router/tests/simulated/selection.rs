@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tributary_apimachinery::Partial;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, brief, cluster, config, config_map, items, until, vector, version,
@@ -96,7 +96,10 @@ async fn pages_and_events_are_of_the_chosen_clusters() {
 
 #[tokio::test]
 async fn other_clusters_are_not_waited_for() {
-    let deny = Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() };
+    let deny = Policies {
+        default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() },
+        ..Policies::default()
+    };
     let fixture = Fixture::with(["a", "b"].map(config), deny).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;

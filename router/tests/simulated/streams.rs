@@ -42,7 +42,7 @@ async fn goes_on(body: &mut Body) {
 /// Asks as this client, whose credentials are good for so long.
 async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body> {
     let mut request = Request::get(path);
-    request.extensions_mut().unwrap().insert(AuthenticatedUntil::after(time).unwrap());
+    request.extensions_mut().unwrap().insert(AuthenticatedUntil::in_duration(time).unwrap());
     client.router.handle(request.body(body::empty()).unwrap(), &client.user).await
 }
 
@@ -282,7 +282,7 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
         let (asked, mut request) = (Arc::clone(is_known), Request::get("/api/v1/configmaps"));
         let extensions = request.extensions_mut().unwrap();
         extensions.insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
-        time.map(|time| extensions.insert(AuthenticatedUntil::after(time).unwrap()));
+        time.map(|time| extensions.insert(AuthenticatedUntil::in_duration(time).unwrap()));
         let mut answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
         assert!(answer.status() == 200 && answer.body().size_hint().exact().is_none(), "it is long");
         assert!(answer.body_mut().frame().await.is_some_and(|frame| frame.is_ok()));

@@ -289,7 +289,7 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
         a.control().reset_counters();
         match change {
             Changed::Configuration => {
-                let address = ClusterAddress::of(&format!("address {number}"));
+                let address = ClusterAddress::from_description(&format!("address {number}"));
                 fixture.router.set_clusters(vec![ClusterSetup { address, ..setup(a, "a").await }]);
                 fixture.router.asked_once(SOON).await;
             }
@@ -540,8 +540,11 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
     let member = fixture.member("m");
     let (second, first) = (setup(member, "second").await, setup(member, "first").await);
     // The first name leads nowhere at first.
-    let lost =
-        ClusterSetup { client: Err("no such file".into()), address: ClusterAddress::of("lost"), ..first.clone() };
+    let lost = ClusterSetup {
+        client: Err("no such file".into()),
+        address: ClusterAddress::from_description("lost"),
+        ..first.clone()
+    };
     fixture.router.set_clusters(vec![lost, second.clone()]);
     fixture.router.asked_once(Duration::from_secs(1)).await;
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["second/x"] }).await;

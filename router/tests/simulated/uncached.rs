@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary_apimachinery::Partial;
-use tributary_router::{Limits, Policies, Policy};
+use tributary_router::{Limits, Policies, ResourcePolicy};
 use tributary_simulator::{Rejection, RequestKind, SimulatorConfig};
 
 use crate::harness::{
@@ -46,7 +46,7 @@ async fn apply(fixture: &Fixture, object: &Value) -> Answer {
 }
 
 fn deny() -> Policies {
-    Policies { default: Policy { partial: Partial::Deny, ..Policy::default() }, ..Policies::default() }
+    Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
 /// A refusal that the client does not repeat.

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{ClientTuning, Places, Windows};
-use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, User};
+use tributary_router::{ClusterSetup, Limits, Peer, Policies, ResourcePolicy, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
@@ -30,8 +30,10 @@ async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Va
 /// A member `a` with six connections for clients, and `b`, where new objects are made.
 async fn with_few_connections() -> Fixture {
     let allow = allow();
-    let policies =
-        Policies { default: Policy { placement: Some("b".parse().unwrap()), ..allow.default.clone() }, ..allow };
+    let policies = Policies {
+        default: ResourcePolicy { placement: Some("b".parse().unwrap()), ..allow.default.clone() },
+        ..allow
+    };
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
     // Of twelve connections clients have six.

@@ -124,7 +124,7 @@ impl Deref for View {
 
 impl View {
     /// A view of a resource, or of one namespace of it, that holds nothing until it [begins](Self::begin).
-    pub fn of(
+    pub fn empty(
         kind: ResourceKind,
         namespace: Option<String>,
         decoder: ObjectDecoder,
@@ -213,7 +213,7 @@ impl View {
 
     /// Notes that somebody reads, so that the view is kept.
     pub fn touch(&self) {
-        self.used.note();
+        self.used.note_use();
     }
 
     /// How long nobody has read or watched.

@@ -220,7 +220,7 @@ impl Views {
             async move {
                 let found = definition::find(&fleet, &served, namespace).await;
                 if let Some(views) = views.upgrade() {
-                    views.answered(&served.resource, found.as_ref());
+                    views.apply_definition(&served.resource, found.as_ref());
                 }
                 found
             }
@@ -235,7 +235,7 @@ impl Views {
     }
 
     /// Takes over what became of a question for views that were started without the answer.
-    fn answered(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
+    fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
         for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
             let Described::NotYet { pause, .. } = held.described else { continue };
@@ -334,7 +334,7 @@ impl Views {
         let new = || {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
-            let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
+            let view = View::empty(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
             HeldView { view, described, user: Holder::Unknown }
         };
         let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {
@@ -385,7 +385,7 @@ impl Views {
         let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
         let is_used = known.is_some_and(|held| !is_unused(&held.view));
         if !is_used {
-            let used = Used::of(&by_key, resource, user, |_| true);
+            let used = Used::count_views(&by_key, resource, user, |_| true);
             if !used.leave_room_in(self.limits.namespace_views) {
                 let (resource, max) = (resource.clone(), self.limits.namespace_views);
                 return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
@@ -439,7 +439,7 @@ impl Views {
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
         let Some(idle) = parts.find(is_idle) else { return false };
         let mut by_key = self.by_key.write();
-        let without = Used::of(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
+        let without = Used::count_views(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
         if !without.leave_room_in(self.limits.namespace_views) {
             return false;
         }
@@ -487,7 +487,7 @@ struct Used {
 }
 
 impl Used {
-    fn of(
+    fn count_views(
         by_key: &HeldViews,
         resource: &GroupVersionResource,
         user: Holder,

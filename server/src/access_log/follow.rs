@@ -20,7 +20,7 @@ use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User
 
 use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
-use super::modes::Outcome;
+use super::modes::AnswerOutcome;
 use crate::audit::{FORWARDED_FOR, REAL_IP};
 use crate::handler::Body;
 use crate::records::bodies::{BodyObserver, ObservedBody, at_hand};
@@ -40,14 +40,14 @@ pub(crate) struct Followed {
     started: Instant,
     method: Text<'static>,
     path: Text<'static>,
-    sender: Sender,
+    sender: SenderHeaders,
     client: ClientClass,
-    asked: Option<Asked>,
+    asked: Option<LoggedRequest>,
     user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
     /// Where whoever joins a switched connection finds this.
     tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
-    answered: Option<Answered>,
+    answered: Option<AnswerHead>,
     /// Bytes of the answer's body that were sent.
     bytes: u64,
     /// Whether the answer came to its end.
@@ -55,14 +55,14 @@ pub(crate) struct Followed {
 }
 
 /// What a request's headers say of where it comes from, and for whom it is.
-struct Sender {
+struct SenderHeaders {
     user_agent: Text<'static>,
     impersonated_user: Text<'static>,
     source_ips: Vec<IpAddr>,
 }
 
-impl Sender {
-    fn of(headers: &HeaderMap, peer: IpAddr) -> Self {
+impl SenderHeaders {
+    fn from_headers(headers: &HeaderMap, peer: IpAddr) -> Self {
         let value = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
         let shown = |name| Text::lossy(value(name)).into_owned();
         let (forwarded_for, real_ip) =
@@ -76,7 +76,7 @@ impl Sender {
 }
 
 /// What a request asks for, as far as it is written.
-struct Asked {
+struct LoggedRequest {
     /// The verb, in the words of RBAC.
     verb: Verb,
     /// How long its answer may take.
@@ -91,10 +91,10 @@ struct Asked {
     cluster: Option<ClusterName>,
 }
 
-impl Asked {
-    fn of(info: &RequestInfo) -> Self {
+impl LoggedRequest {
+    fn from_request(info: &RequestInfo) -> Self {
         let of = info.resource();
-        let text = |text: Option<&str>| Text::of(text.unwrap_or_default()).into_owned();
+        let text = |text: Option<&str>| Text::new(text.unwrap_or_default()).into_owned();
         let named = of.map(|of| {
             let mut named = of.resource.group_resource().to_string();
             if let Some(subresource) = &of.subresource {
@@ -115,7 +115,7 @@ impl Asked {
 }
 
 /// The head of the answer.
-struct Answered {
+struct AnswerHead {
     status: StatusCode,
     after: std::time::Duration,
 }
@@ -127,10 +127,10 @@ impl AccessLog {
             log: Arc::clone(self),
             received: SystemTime::now(),
             started: Instant::now(),
-            method: Text::of(request.method().as_str()).into_owned(),
-            path: Text::of(request.uri().path()).into_owned(),
-            sender: Sender::of(request.headers(), peer.ip()),
-            client: ClientClass::of(request.headers()),
+            method: Text::new(request.method().as_str()).into_owned(),
+            path: Text::new(request.uri().path()).into_owned(),
+            sender: SenderHeaders::from_headers(request.headers(), peer.ip()),
+            client: ClientClass::from_headers(request.headers()),
             asked: None,
             user: None,
             trace: RequestTrace::default(),
@@ -145,7 +145,7 @@ impl AccessLog {
 impl Followed {
     /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
     pub(crate) fn placed(&mut self, head: &mut Parts) {
-        self.asked = RequestReading::of_head(head).info().ok().map(Asked::of);
+        self.asked = RequestReading::of_head(head).info().ok().map(LoggedRequest::from_request);
         self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
         if head.extensions.get::<OnUpgrade>().is_some() {
             let tunnel = Arc::new(Mutex::new(None));
@@ -157,14 +157,14 @@ impl Followed {
     }
 
     /// It is known whose it is.
-    pub(crate) fn known(&mut self, user: &User) {
-        self.user = Some((Text::of(&user.info.username).into_owned(), some(&user.info.groups)));
+    pub(crate) fn set_user(&mut self, user: &User) {
+        self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
     }
 
     /// It is answered: its line is written at the end of the answer.
     pub(crate) fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         let status = response.status();
-        self.answered = Some(Answered { status, after: self.started.elapsed() });
+        self.answered = Some(AnswerHead { status, after: self.started.elapsed() });
         if status == StatusCode::SWITCHING_PROTOCOLS {
             if let Some(tunnel) = self.tunnel.take() {
                 self.is_complete = true;
@@ -184,8 +184,8 @@ impl Followed {
         Response::from_parts(head, body)
     }
 
-    fn outcome(&self) -> Outcome {
-        Outcome {
+    fn outcome(&self) -> AnswerOutcome {
+        AnswerOutcome {
             status: self.answered.as_ref().map_or(0, |answered| answered.status.as_u16()),
             took: self.started.elapsed(),
             is_long_running: self.asked.as_ref().is_some_and(|asked| asked.class.is_long_running()),
@@ -292,7 +292,7 @@ mod tests {
         followed.placed(&mut head);
         let mut user = User::named("test", &"u".repeat(1 << 20));
         user.info.groups = vec!["g".repeat(1 << 10); 1 << 10];
-        followed.known(&user);
+        followed.set_user(&user);
         drop(head);
         assert_eq!(Arc::strong_count(&held), 1, "the head is gone");
         let Followed { method, path, sender, asked, user, .. } = &*followed;

@@ -79,7 +79,7 @@ impl AccessLine<'_> {
 
 /// The first of some texts, on their own.
 pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
-    texts.iter().take(LISTED_MAX).map(|text| Text::of(text).into_owned()).collect()
+    texts.iter().take(LISTED_MAX).map(|text| Text::new(text).into_owned()).collect()
 }
 
 /// What of a list in a header names its last entries, as many as are written: the nearest are at the end.
@@ -113,20 +113,20 @@ mod tests {
         let line = AccessLine {
             time: String::new(),
             status: Some(200),
-            method: Text::of("GET"),
-            path: Text::of(forged),
+            method: Text::new("GET"),
+            path: Text::new(forged),
             verb: "get",
-            resource: Text::of(forged),
+            resource: Text::new(forged),
             namespace: Text::default(),
             name: Text::default(),
             cluster: "",
             decision: "memory",
             answered_by: "memory".into(),
-            user: Text::of(forged),
-            groups: &[Text::of(forged)],
+            user: Text::new(forged),
+            groups: &[Text::new(forged)],
             impersonated_user: Text::default(),
             client: "other",
-            user_agent: Text::of("\r\n\u{2028}\u{85}"),
+            user_agent: Text::new("\r\n\u{2028}\u{85}"),
             source_ips: &[],
             head_seconds: 0.25,
             seconds: 1.0,

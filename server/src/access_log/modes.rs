@@ -30,7 +30,7 @@ pub struct PlaceLogging {
 
 /// What an answer came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct AnswerOutcome {
     /// The status; 0 for none.
     pub(crate) status: u16,
     /// How long it took, to its end.
@@ -44,7 +44,12 @@ pub(crate) struct Outcome {
 impl LoggingModes {
     /// Whether a request is written: at a cluster (`None`: the merged view), of this policy. At a place that no object
     /// describes each is. Elsewhere one is that is asked for, and one that fails or is slow unless it is not to be.
-    pub(crate) fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: Outcome) -> bool {
+    pub(crate) fn is_written(
+        &self,
+        cluster: Option<&ClusterName>,
+        policy: Option<LogMode>,
+        outcome: AnswerOutcome,
+    ) -> bool {
         let place = match cluster {
             Some(cluster) => self.clusters.get(cluster),
             None => self.merged.as_ref(),
@@ -55,7 +60,7 @@ impl LoggingModes {
     }
 }
 
-impl Outcome {
+impl AnswerOutcome {
     fn is_remarkable(self) -> bool {
         let slow = if self.is_list { SLOW_LIST } else { SLOW };
         self.status == 0 || self.status >= 500 || (!self.is_long_running && self.took > slow)
@@ -66,14 +71,15 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    const FINE: Outcome = Outcome { status: 200, took: Duration::from_secs(1), is_long_running: false, is_list: false };
+    const FINE: AnswerOutcome =
+        AnswerOutcome { status: 200, took: Duration::from_secs(1), is_long_running: false, is_list: false };
 
     /// Case 25 of the gateways' contract, and what KubeGateway writes in any case.
     #[test]
     fn what_is_written_is_what_objects_say() {
         let eu = ClusterName::new("eu").unwrap();
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
-        let failed = Outcome { status: 503, ..FINE };
+        let failed = AnswerOutcome { status: 503, ..FINE };
         for (mode, policy, is_written, if_it_fails) in [
             (off, on, false, false),
             (on, off, false, false),
@@ -94,7 +100,7 @@ mod tests {
         let modes = LoggingModes { merged: Some(PlaceLogging::default()), ..LoggingModes::default() };
         let is_written = |seconds, is_list, is_long_running| {
             let took = Duration::from_secs(seconds);
-            modes.is_written(None, None, Outcome { took, is_list, is_long_running, ..FINE })
+            modes.is_written(None, None, AnswerOutcome { took, is_list, is_long_running, ..FINE })
         };
         assert_eq!([is_written(4, false, false), is_written(6, false, false)], [false, true]);
         assert_eq!([is_written(6, true, false), is_written(31, true, false)], [false, true]);
@@ -103,7 +109,7 @@ mod tests {
         for (status, is_long_running, expected) in
             [(101, true, false), (503, true, true), (0, true, true), (0, false, true)]
         {
-            let outcome = Outcome { status, is_long_running, ..FINE };
+            let outcome = AnswerOutcome { status, is_long_running, ..FINE };
             assert_eq!(modes.is_written(None, None, outcome), expected, "{status} {is_long_running}");
         }
     }

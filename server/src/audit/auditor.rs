@@ -12,7 +12,8 @@ use prometheus_client::registry::Registry;
 use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{
-    Annotation, AuditAttributes, AuditedUser, Event, Level, MicroTime, Policy, RequestFacts, Stage, decoded, source_ips,
+    Annotation, AuditAttributes, AuditPolicy, AuditedUser, Event, Level, MicroTime, RequestFacts, Stage, decoded,
+    source_ips,
 };
 use tributary_authentication::{Reach, UserInfo, identity_beyond_member};
 use tributary_proxy::{GivenIdentity, GivenPart};
@@ -31,7 +32,7 @@ pub(crate) const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Writes what a policy says of each request. One per process.
 pub struct Auditor {
-    policy: Policy,
+    policy: AuditPolicy,
     sinks: Sinks,
     /// What is counted.
     pub(crate) metrics: Arc<AuditMetrics>,
@@ -47,7 +48,7 @@ impl Auditor {
         let text =
             std::fs::read_to_string(&path).map_err(|source| AuditError::PolicyFile { path: path.clone(), source })?;
         let (policy, warnings) =
-            Policy::parse(&text).map_err(|problem| AuditError::Policy { path: path.clone(), problem })?;
+            AuditPolicy::parse(&text).map_err(|problem| AuditError::Policy { path: path.clone(), problem })?;
         if !warnings.is_empty() {
             let unknown = warnings.join(", ");
             tracing::warn!(path = %path.display(), unknown, "the audit policy has fields that are ignored");
@@ -91,7 +92,7 @@ impl Auditor {
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
         let attributes = match info {
-            Some(info) => AuditAttributes::of(info, who),
+            Some(info) => AuditAttributes::from_request(info, who),
             None => AuditAttributes { user: who, verb: &method, path: decoded(head.uri.path()), resource: None },
         };
         let mut decision = self.policy.decide(&attributes);
@@ -135,7 +136,7 @@ impl Auditor {
     /// Writes an event at a stage. Whether a request may go on: false only in a strict mode.
     pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
         self.metrics.events.inc();
-        self.sinks.write(event.line(stage, MicroTime::of(SystemTime::now())).into())
+        self.sinks.write(event.line(stage, MicroTime::from_system_time(SystemTime::now())).into())
     }
 }
 
@@ -152,7 +153,7 @@ fn audited(user: &UserInfo) -> AuditedUser<'_> {
 /// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // What no cluster would take for somebody is refused, and nobody acts as such.
-    let given = GivenIdentity::of(headers).ok()??;
+    let given = GivenIdentity::from_headers(headers).ok()??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut user = UserInfo::default();
     for (_, part) in given.parts() {
@@ -182,7 +183,7 @@ mod tests {
         let arguments = <Arguments as clap::Parser>::parse_from(["serve"]).audit;
         let metrics = Arc::new(AuditMetrics::default());
         let sinks = Sinks::open(&arguments, &metrics).await.unwrap();
-        Auditor { policy: Policy::parse(policy).unwrap().0, sinks, metrics }
+        Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
     }
 
     /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
@@ -202,7 +203,7 @@ mod tests {
             user.info.groups = vec![group.to_owned()];
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
             let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
             assert_eq!(written, expected, "{name} of {group}");
         }
@@ -222,9 +223,9 @@ mod tests {
             user.info.groups = groups.iter().map(|&group| group.to_owned()).collect();
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
             let event = auditor.event(at, &head, Some(&info), Some(&user), None)?;
-            let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+            let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
             let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
             let stages = [Stage::RequestReceived, Stage::ResponseComplete].map(|stage| event.has(stage));
             Some((line["level"].as_str().unwrap().to_owned(), stages))
@@ -251,7 +252,7 @@ mod tests {
             for (user, expected) in [(crate::authentication::anonymous_user(), false), (eve, true)] {
                 let (head, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
                 let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
-                let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+                let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
                 let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
                 assert_eq!(written, expected, "{user:?} by {rule}");
             }
@@ -270,9 +271,9 @@ mod tests {
                 impersonated.into_iter().fold(request, |request, who| request.header("impersonate-user", who));
             let (head, ()) = request.body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
             let event = auditor.event(at, &head, Some(&info), Some(&user), level)?;
-            let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+            let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
             let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
             Some(line["level"].as_str().unwrap().to_owned())
         };
@@ -316,9 +317,10 @@ mod tests {
             }
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
             let event = auditor.event(at, &head, Some(&info), Some(&user), level);
-            let line = event.map(|event| event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now())));
+            let line =
+                event.map(|event| event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now())));
             let line: Option<serde_json::Value> = line.map(|line| serde_json::from_slice(line.as_ref()).unwrap());
             let written = line.as_ref().and_then(|line| line["level"].as_str());
             assert_eq!(written, expected, "{name} of {group}, {by_member}");
@@ -328,9 +330,9 @@ mod tests {
         }
         let user = User::named("https://issuer", boss);
         let (head, ()) = http::Request::get("/api/v1/pods").body(()).unwrap().into_parts();
-        let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
         let event = auditor.event(at, &head, None, Some(&user), None).unwrap();
-        let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+        let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
         assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
     }
 
@@ -344,10 +346,10 @@ mod tests {
             .header("user-agent", HeaderValue::from_bytes(b"curl/8 \xff").unwrap());
         let (head, ()) = head.body(()).unwrap().into_parts();
         let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
-        let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
         let user = User::named("https://issuer", "ann");
         let event = auditor.await.event(at, &head, Some(&info), Some(&user), None).unwrap();
-        let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+        let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
         let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
         assert_eq!(line["sourceIPs"], serde_json::json!(["10.0.0.1", "10.0.0.3", "0.0.0.0"]));
         assert_eq!(line["userAgent"], "curl/8 \u{fffd}");

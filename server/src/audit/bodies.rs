@@ -43,7 +43,7 @@ impl Passed {
     }
 
     /// How many bytes are kept.
-    pub(crate) fn kept(&self) -> usize {
+    pub(crate) fn kept_bytes(&self) -> usize {
         if self.is_too_long() { 0 } else { self.bytes }
     }
 
@@ -79,9 +79,9 @@ pub(crate) fn noted(body: Body) -> (Body, SharedPassed) {
 
 /// What is kept of an answer: what passed, where the event says something of it.
 #[derive(Default)]
-struct Kept(Option<Passed>);
+struct KeptAnswer(Option<Passed>);
 
-impl BodyObserver for Kept {
+impl BodyObserver for KeptAnswer {
     fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
         if let Some(passed) = &mut self.0 {
             passed.passed(data, is_whole);
@@ -94,7 +94,7 @@ type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
 
 /// The body of an answer. Its end is written before the client sees it, or when the client goes away.
 pub(crate) struct AuditedBody {
-    body: ObservedBody<Kept>,
+    body: ObservedBody<KeptAnswer>,
     /// `None` once it has been begun.
     ending: Option<Ending>,
     /// The event on its way, and the frame that waits for it.
@@ -109,7 +109,7 @@ impl AuditedBody {
         keeps: bool,
         ending: impl FnOnce(Option<Passed>) -> Emission + Send + 'static,
     ) -> Body {
-        let body = ObservedBody::new(body, Kept(keeps.then(Passed::default)));
+        let body = ObservedBody::new(body, KeptAnswer(keeps.then(Passed::default)));
         Self { body, ending: Some(Box::new(ending)), emission: None, held: None }.boxed_unsync()
     }
 

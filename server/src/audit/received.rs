@@ -25,7 +25,7 @@ const METHODS: [&str; 4] = ["basic", "bearer", "access_token", "x509"];
 impl Presented {
     /// Of a request's head, and of whether its connection came with a certificate (apiserver
     /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
-    fn of(head: &Parts, has_certificate: bool) -> Self {
+    fn from_head(head: &Parts, has_certificate: bool) -> Self {
         let authorization = head.headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let has = |name: &str| {
             authorization.map(<[u8]>::trim_ascii).is_some_and(|value| {
@@ -51,7 +51,7 @@ impl Presented {
 }
 
 /// A request that has its audit ID, of which nothing is written yet.
-pub(crate) struct Received {
+pub(crate) struct AuditedRequest {
     auditor: Arc<Auditor>,
     id: HeaderValue,
     trace: RequestTrace,
@@ -59,7 +59,7 @@ pub(crate) struct Received {
     at: MicroTime,
 }
 
-impl Received {
+impl AuditedRequest {
     /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says
     /// whether its client sent a certificate.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
@@ -67,7 +67,8 @@ impl Received {
         let trace = RequestTrace::audited(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
-        let (presented, at) = (Presented::of(head, has_certificate), MicroTime::of(SystemTime::now()));
+        let (presented, at) =
+            (Presented::from_head(head, has_certificate), MicroTime::from_system_time(SystemTime::now()));
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
@@ -127,7 +128,7 @@ mod tests {
         ] {
             let request = http::Request::get(uri).header("authorization", authorization).body(()).unwrap();
             assert_eq!(
-                Presented::of(&request.into_parts().0, has_certificate).message(),
+                Presented::from_head(&request.into_parts().0, has_certificate).message(),
                 expected,
                 "{uri} {authorization}"
             );

@@ -23,7 +23,7 @@ impl Throttle {
     }
 
     /// Waits until one more may be sent. Cancelling is safe.
-    pub(crate) async fn take(&mut self) {
+    pub(crate) async fn wait_for_token(&mut self) {
         self.refill();
         while self.left < 1.0 {
             let wait = Duration::try_from_secs_f64((1.0 - self.left) / self.per_second).unwrap_or(Duration::MAX);
@@ -50,11 +50,11 @@ mod tests {
         let mut throttle = Throttle::new(10.0, 3);
         let begin = Instant::now();
         for _ in 0..3 {
-            throttle.take().await;
+            throttle.wait_for_token().await;
         }
         assert_eq!(begin.elapsed(), Duration::ZERO);
         for _ in 0..20 {
-            throttle.take().await;
+            throttle.wait_for_token().await;
         }
         let elapsed = begin.elapsed().as_secs_f64();
         assert!((1.9..2.2).contains(&elapsed), "{elapsed}");
@@ -62,7 +62,7 @@ mod tests {
         sleep(Duration::from_secs(60)).await;
         let begin = Instant::now();
         for _ in 0..4 {
-            throttle.take().await;
+            throttle.wait_for_token().await;
         }
         assert!(begin.elapsed() >= Duration::from_millis(99));
     }

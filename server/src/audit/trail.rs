@@ -86,7 +86,7 @@ struct NotedRequest {
 }
 
 /// Has an event say what the router knows alone.
-fn told(event: &mut Event, trace: &RequestTrace) {
+fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
     if trace.is_not_let() {
         event.set_not_let();
     } else if trace.is_told_to_all() {
@@ -217,7 +217,7 @@ impl Trail {
     fn write(&mut self, stage: Stage) -> Emission {
         match &mut self.event {
             Some(event) if event.has(stage) => {
-                told(event, &self.trace);
+                add_trace_annotations(event, &self.trace);
                 self.auditor.write(event, stage)
             }
             _ => Emission::Done(true),
@@ -230,13 +230,13 @@ impl Trail {
         if !event.has(stage) {
             return Emission::Done(true);
         }
-        told(&mut event, &self.trace);
+        add_trace_annotations(&mut event, &self.trace);
         let request = self.request.take();
         let response_form = std::mem::take(&mut self.response_form);
         let auditor = Arc::clone(&self.auditor);
-        let of_request = |request: &NotedRequest| request.form.work(request.passed.look(Passed::kept));
+        let of_request = |request: &NotedRequest| request.form.work(request.passed.look(Passed::kept_bytes));
         let work = request.as_ref().map_or(0, of_request)
-            + answer.as_ref().map_or(0, |answer| response_form.work(answer.kept()));
+            + answer.as_ref().map_or(0, |answer| response_form.work(answer.kept_bytes()));
         let fill = move |event: &mut Event| {
             if let Some(NotedRequest { form, passed }) = &request {
                 passed.look(|passed| with_body(passed, form, |body| event.set_request_body(body)));
@@ -312,7 +312,7 @@ mod tests {
     use tributary_apimachinery::{Mount, RequestInfo};
     use tributary_router::RequestReading;
 
-    use super::super::received::Received;
+    use super::super::received::AuditedRequest;
     use super::*;
     use crate::cli::audit::{AuditArguments, AuditMode};
 
@@ -348,8 +348,8 @@ mod tests {
             head.extensions.insert(switch);
             // What it is about is said by the reading that it carries, and by nothing else.
             let path = "/api/v1/namespaces/n/pods/read/exec";
-            head.extensions.insert(RequestReading::of(&Mount::Merged, "POST", path, None));
-            let received = Received::take_up(&auditor, &mut head, false);
+            head.extensions.insert(RequestReading::parse(&Mount::Merged, "POST", path, None));
+            let received = AuditedRequest::take_up(&auditor, &mut head, false);
             let user = tributary_router::User::named("test", "ann");
             let level = |_: &Parts, _: &RequestInfo| None;
             let begun = received.begin(&mut head, empty(), &user, level).await;

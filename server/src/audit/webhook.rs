@@ -43,10 +43,10 @@ struct Webhook {
 /// The webhook.
 pub(crate) struct WebhookSink {
     webhook: Arc<Webhook>,
-    mode: Mode,
+    mode: WebhookMode,
 }
 
-enum Mode {
+enum WebhookMode {
     /// An answer waits until its event has been taken; `strict`: what is not taken is not done.
     Blocking { strict: bool },
     /// A task gathers events.
@@ -69,8 +69,8 @@ impl WebhookSink {
         let webhook = Arc::new(Webhook { client, target, backoff, metrics });
         let truncation = Truncation::of_webhook(arguments);
         let mode = match arguments.audit_webhook_mode {
-            AuditMode::Blocking => Mode::Blocking { strict: false },
-            AuditMode::BlockingStrict => Mode::Blocking { strict: true },
+            AuditMode::Blocking => WebhookMode::Blocking { strict: false },
+            AuditMode::BlockingStrict => WebhookMode::Blocking { strict: true },
             AuditMode::Batch => {
                 let (sender, receiver) = mpsc::channel(arguments.audit_webhook_batch_buffer_size);
                 let (size, wait) = (arguments.audit_webhook_batch_max_size, arguments.audit_webhook_batch_max_wait);
@@ -80,7 +80,7 @@ impl WebhookSink {
                 });
                 let lists = Lists { size, wait, truncation, throttle };
                 let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
-                Mode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
+                WebhookMode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
             }
         };
         Ok(Some(Self { webhook, mode }))
@@ -89,11 +89,11 @@ impl WebhookSink {
     /// Gives a line to the webhook.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         match &self.mode {
-            Mode::Blocking { strict } => {
+            WebhookMode::Blocking { strict } => {
                 let (webhook, strict) = (Arc::clone(&self.webhook), *strict);
                 Emission::waiting(async move { webhook.deliver(vec![line]).await || !strict })
             }
-            Mode::Batch { sender, .. } => {
+            WebhookMode::Batch { sender, .. } => {
                 if sender.lock().as_ref().is_none_or(|sender| sender.try_send(line).is_err()) {
                     self.webhook.metrics.count_lost("buffered", 1);
                 }
@@ -104,12 +104,12 @@ impl WebhookSink {
 
     /// Whether what is not taken is not done.
     pub(crate) fn is_strict(&self) -> bool {
-        matches!(self.mode, Mode::Blocking { strict: true })
+        matches!(self.mode, WebhookMode::Blocking { strict: true })
     }
 
     /// Sends what waits, for some seconds.
     pub(crate) async fn shut_down(&self) {
-        let Mode::Batch { sender, task } = &self.mode else { return };
+        let WebhookMode::Batch { sender, task } = &self.mode else { return };
         drop(sender.lock().take());
         let task = task.lock().take();
         if let Some(task) = task
@@ -149,7 +149,7 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
         };
         for lines in parts {
             if let Some(throttle) = &mut throttle {
-                throttle.take().await;
+                throttle.wait_for_token().await;
             }
             // It is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

@@ -8,7 +8,7 @@ use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
 /// Takes the tokens out of a request's head, so that nothing behind ever sees them: of the header, then of the
 /// subprotocols. At most two, in the order in which kube-apiserver tries them.
-pub(super) fn take(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
+pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     let presented = [bearer_header(headers), bearer_subprotocol(headers)];
     headers.remove(AUTHORIZATION);
     remove_bearer_subprotocols(headers);

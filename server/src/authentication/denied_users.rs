@@ -76,12 +76,12 @@ impl DeniedUsersFile {
                         return;
                     }
                 }
-                Err(error) => self.note(&error),
+                Err(error) => self.log_error(&error),
             }
         }
     }
 
-    fn note(&mut self, error: &DeniedUsersFileError) {
+    fn log_error(&mut self, error: &DeniedUsersFileError) {
         let reason = tributary_apimachinery::explain(error);
         if self.trouble.as_ref() != Some(&reason) {
             tracing::error!(reason, "the file of denied users is refused; who was denied stays denied");

@@ -95,7 +95,7 @@ impl SharedAuthenticator {
             },
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
-        if let Some(until) = AuthenticatedUntil::after(left) {
+        if let Some(until) = AuthenticatedUntil::in_duration(left) {
             head.extensions.insert(until);
         }
         head.extensions.insert(self.still_known(head, chain, &shown));
@@ -184,7 +184,7 @@ impl SharedAuthenticator {
             match authenticator.authenticate(token, addressed.as_ref(), client).await {
                 Ok(known) => {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
-                    if let Some(until) = left.and_then(AuthenticatedUntil::after) {
+                    if let Some(until) = left.and_then(AuthenticatedUntil::in_duration) {
                         head.extensions.insert(until);
                     }
                     head.extensions.insert(still_known_by_token(authenticator, &known, token));
@@ -320,7 +320,7 @@ mod tests {
         for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
         {
             certificates.reload(bundle.as_bytes()).unwrap();
-            assert_eq!(still_known.ask(), expected);
+            assert_eq!(still_known.is_known(), expected);
         }
     }
 
@@ -366,11 +366,11 @@ mod tests {
         assert!(!minute().await);
         assert_eq!(asked(), 1, "nothing lasts by it");
         let still_known = head.extensions.remove::<StillKnown>().unwrap();
-        assert!(still_known.ask());
-        assert!(!minute().await && still_known.ask());
+        assert!(still_known.is_known());
+        assert!(!minute().await && still_known.is_known());
         assert_eq!(asked(), 2);
         hub.forgets.store(true, Ordering::Relaxed);
-        assert!(minute().await && !still_known.ask());
+        assert!(minute().await && !still_known.is_known());
         drop(still_known);
         assert!(!minute().await);
         assert_eq!(asked(), 3, "it has ended");
@@ -443,10 +443,10 @@ mod tests {
             }
         }
         let still = known(&chains[0], "eu.test").unwrap().1;
-        assert!(still.ask());
+        assert!(still.is_known());
         for (authorities, expected) in [(Some(of_all.0), false), (Some(own.0), true), (None, false)] {
             replace(&hosts, authorities);
-            assert_eq!(still.ask(), expected);
+            assert_eq!(still.is_known(), expected);
         }
     }
 

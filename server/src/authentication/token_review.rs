@@ -93,7 +93,7 @@ impl Fetched {
     }
 
     /// Notes what a cluster said of its keys. `None` where it gave no answer.
-    fn take(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
+    fn note_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
         self.asked = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
             Ok(Ok(keys)) => {
@@ -255,7 +255,7 @@ async fn fetch(
         .buffer_unordered(AT_ONCE);
     let mut all = Vec::new();
     while let Some((name, answer)) = answers.next().await {
-        let said = fetched.entry(name.clone()).or_default().take(&name, answer);
+        let said = fetched.entry(name.clone()).or_default().note_keys(&name, answer);
         all.extend(said.map(|said| (name, said)));
     }
     all
@@ -284,7 +284,7 @@ mod tests {
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         let mut fetched = Fetched::default();
         assert!(fetched.is_due(false));
-        assert!(matches!(fetched.take(&name, set(SET)), Some(SaidKeys::Served(_))));
+        assert!(matches!(fetched.note_keys(&name, set(SET)), Some(SaidKeys::Served(_))));
         assert!(!fetched.is_due(true));
         advance(KEYS_AGE_WANTED).await;
         assert_eq!((fetched.is_due(true), fetched.is_due(false)), (true, false));
@@ -299,11 +299,11 @@ mod tests {
             (refused(404), true),
             (set("[]"), true),
         ] {
-            assert_eq!(fetched.take(&name, answer), is_answer.then_some(SaidKeys::None));
+            assert_eq!(fetched.note_keys(&name, answer), is_answer.then_some(SaidKeys::None));
         }
         advance(KEYS_AGE_WANTED).await;
         assert!(fetched.is_due(false), "it is asked again sooner");
-        assert!(fetched.take(&name, set(SET)).is_some());
+        assert!(fetched.note_keys(&name, set(SET)).is_some());
         assert_eq!(fetched.problem, None);
     }
 }

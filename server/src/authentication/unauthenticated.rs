@@ -46,7 +46,7 @@ pub(crate) enum UnknownClient {
 
 impl Unauthenticated {
     /// What its sender is told. Only they have the certificate; of tokens nothing is said, as by kube-apiserver.
-    pub(crate) fn told(&self) -> Option<&str> {
+    pub(crate) fn message(&self) -> Option<&str> {
         self.certificate.as_deref().map(|certificate| &*certificate.why)
     }
 
@@ -138,8 +138,8 @@ mod tests {
             ..Unauthenticated::default()
         };
         assert_eq!(both.reason(), "it is old (subject \"CN=ann\"); invalid bearer token");
-        assert_eq!(both.told(), Some("it is old"));
+        assert_eq!(both.message(), Some("it is old"));
         let nothing = Unauthenticated::default();
-        assert_eq!((nothing.reason(), nothing.told()), ("it has no credential".to_owned(), None));
+        assert_eq!((nothing.reason(), nothing.message()), ("it has no credential".to_owned(), None));
     }
 }

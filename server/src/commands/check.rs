@@ -58,7 +58,7 @@ pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
         return Err(Failure::usage(anyhow::anyhow!("{}: {counted}", files.join(", "))));
     }
     match &arguments.as_user {
-        Some(user) => seen::tell(user, &arguments).await,
+        Some(user) => seen::print_rights(user, &arguments).await,
         None => Ok(()),
     }
 }

@@ -22,8 +22,8 @@ use serde_json::Value;
 use self::account::{Account, Impersonation, Purpose};
 use self::plan::{Step, differences};
 use self::resources::KnownResources;
-use self::written::Written;
-use super::member::Member;
+use self::written::WrittenFiles;
+use super::member::ClusterAccess;
 use crate::cli::{JoinArguments, Profile, TokenLifetime};
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
@@ -38,25 +38,25 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
     let target = chosen.map_err(Failure::usage)?.target;
     let (config, proxies) = (target.config, target.proxies);
-    let member = Member::new(config.clone()).map_err(Failure::usage)?;
+    let member = ClusterAccess::new(config.clone()).map_err(Failure::usage)?;
     let minor = member.minor().await.map_err(Failure::runtime)?;
     let discovered = member.discovery().await.map_err(Failure::runtime)?;
-    let mut known = KnownResources::of(&discovered);
+    let mut known = KnownResources::from_discovery(&discovered);
     known.has_roles().with_context(|| member.url.clone()).map_err(Failure::runtime)?;
     let role = member.role(&arguments.account).await.map_err(Failure::runtime)?;
-    let before = Before::of(role.as_ref());
-    let purpose = purpose::of(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
+    let before = Before::from_role(role.as_ref());
+    let purpose = purpose::read_purpose(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
     // A proxy of this process's environment, which may hold somebody's password, is not that of whoever serves.
     let reached = (&config, proxies.explicit());
-    let written = Written::plan(&arguments, &uid, reached, &account.purpose).map_err(Failure::usage)?;
+    let written = WrittenFiles::plan(&arguments, &uid, reached, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     // Whoever may not look is told of it, too.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let of_account = (&before, &account, leaves_token);
-    print(&said(&arguments, (minor, &user, &config), of_account, &known, &steps, &written));
+    print(&describe_plan(&arguments, (minor, &user, &config), of_account, &known, &steps, &written));
     if arguments.dry_run {
         return Ok(());
     }
@@ -66,7 +66,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let token = carry_out(&member, &account, &steps).await.map_err(Failure::runtime)?;
     let mut own = config;
     own.auth_info = kube::config::AuthInfo { token: Some(token.clone()), ..Default::default() };
-    Member::new(own).map_err(Failure::runtime)?.may_all(&account).await.map_err(Failure::runtime)?;
+    ClusterAccess::new(own).map_err(Failure::runtime)?.may_all(&account).await.map_err(Failure::runtime)?;
     written.write(&token).map_err(Failure::runtime)?;
     print(&format!(
         "Done. It was tried: the account reads, asks what users may do, and acts as users.\nServe it: tributary serve --config {}; \
@@ -87,7 +87,7 @@ enum Before {
 }
 
 impl Before {
-    fn of(role: Option<&Value>) -> Self {
+    fn from_role(role: Option<&Value>) -> Self {
         match role.map(Purpose::recorded) {
             None => Self::Nothing,
             Some(None) => Self::Unrecorded,
@@ -111,7 +111,7 @@ impl Before {
     }
 
     /// What becomes of it, for people; `leaves_token` where a Secret stays with a token that does not end.
-    fn said(&self, account: &Account, leaves_token: bool) -> Vec<String> {
+    fn describe_change(&self, account: &Account, leaves_token: bool) -> Vec<String> {
         let Account { name, namespace, purpose } = account;
         match self {
             Self::Nothing => vec![format!("  profile {}", purpose.profile.as_str())],
@@ -135,7 +135,11 @@ impl Before {
 
 /// What there is to do, each step tried where that can be done before those before it are: what is within a namespace
 /// that is not there yet, and the binding of a role that is not there yet, cannot.
-async fn steps(member: &Member, account: &Account, known: &KnownResources) -> Result<Vec<(Step, Value)>, Failure> {
+async fn steps(
+    member: &ClusterAccess,
+    account: &Account,
+    known: &KnownResources,
+) -> Result<Vec<(Step, Value)>, Failure> {
     let mut steps: Vec<(Step, Value)> = Vec::new();
     for object in account.objects(known) {
         let present = member.present(&object).await.map_err(Failure::runtime)?;
@@ -151,7 +155,7 @@ async fn steps(member: &Member, account: &Account, known: &KnownResources) -> Re
     Ok(steps)
 }
 
-async fn carry_out(member: &Member, account: &Account, steps: &[(Step, Value)]) -> anyhow::Result<SecretString> {
+async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Value)]) -> anyhow::Result<SecretString> {
     for (_, object) in steps.iter().filter(|(step, _)| *step != Step::Keep) {
         member.apply(object, true).await?;
     }
@@ -170,21 +174,21 @@ async fn carry_out(member: &Member, account: &Account, steps: &[(Step, Value)]) 
 }
 
 /// What will be done, for people.
-fn said(
+fn describe_plan(
     arguments: &JoinArguments,
     (minor, user, config): (u32, &str, &kube::Config),
     (before, account, leaves_token): (&Before, &Account, bool),
     known: &KnownResources,
     steps: &[(Step, Value)],
-    written: &Written,
+    written: &WrittenFiles,
 ) -> String {
     let mut lines = vec![format!(
         "Context {:?} leads to {} (Kubernetes 1.{minor}), where you are {user:?}.",
         arguments.context, config.cluster_url
     )];
     lines.push("What is to be done there:".to_owned());
-    lines.extend(before.said(account, leaves_token));
-    lines.extend(plan::note(&account.purpose));
+    lines.extend(before.describe_change(account, leaves_token));
+    lines.extend(plan::profile_note(&account.purpose));
     for (step, object) in steps {
         lines.push(plan::line(*step, object));
         match object["kind"].as_str() {
@@ -209,7 +213,7 @@ fn said(
 
 /// What a role is for.
 fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = String> + use<> {
-    let (kinds, groups) = account.held(known);
+    let (kinds, groups) = account.count_kinds(known);
     let purpose = &account.purpose;
     let secrets = if purpose.profile == Profile::ReadWithSecrets { "with secrets" } else { "without secrets" };
     let acts = match (purpose.impersonation, purpose.profile) {
@@ -318,7 +322,7 @@ mod tests {
             let account = Account { name: name(), namespace: name(), purpose: of(after) };
             assert_eq!(before.may_leave_token(&account), may_leave);
             for leaves_token in [false, may_leave] {
-                let said = before.said(&account, leaves_token).join("\n");
+                let said = before.describe_change(&account, leaves_token).join("\n");
                 let is_told = said.contains("keep    Secret tributary/tributary: the token in it does not end");
                 assert_eq!(is_told, leaves_token, "{said}");
             }

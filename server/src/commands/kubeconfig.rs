@@ -25,7 +25,7 @@ pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
     };
     for path in paths {
         match users_file::take_out_of(path.clone()).await {
-            Ok(removal) => print(&said(&path, removal)),
+            Ok(removal) => print(&describe_removal(&path, removal)),
             Err(UsersFileError::Missing(_)) if may_be_missing => {}
             Err(error) => return Err(error.into()),
         }
@@ -33,7 +33,7 @@ pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn said(path: &Path, removal: Option<Removal>) -> String {
+fn describe_removal(path: &Path, removal: Option<Removal>) -> String {
     let path = path.display();
     let Some(Removal { contexts, current, .. }) = removal else {
         return format!("{path} has nothing that tributary put in\n");
@@ -54,10 +54,10 @@ mod tests {
     #[test]
     fn what_went_is_said() {
         let path = Path::new("config");
-        assert_eq!(said(path, None), "config has nothing that tributary put in\n");
+        assert_eq!(describe_removal(path, None), "config has nothing that tributary put in\n");
         let contexts = vec!["tributary-all".to_owned(), "tributary-eu".to_owned()];
         let removal = Removal { text: String::new(), contexts, current: Some("tributary-eu".to_owned()) };
-        let text = said(path, Some(removal));
+        let text = describe_removal(path, Some(removal));
         assert!(text.starts_with("removed from config: tributary-all, tributary-eu\n"), "{text}");
         assert!(text.contains("current-context is still tributary-eu"), "{text}");
     }

@@ -16,7 +16,7 @@ use tributary_apimachinery::text::printable;
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// A cluster, asked as somebody.
-pub(super) struct Member {
+pub(super) struct ClusterAccess {
     pub(super) client: kube::Client,
     pub(super) url: String,
 }
@@ -24,7 +24,7 @@ pub(super) struct Member {
 /// An answer that is no success.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster answers {code}: {message}")]
-pub(super) struct Refused {
+pub(super) struct MemberError {
     /// The HTTP status.
     pub(super) code: StatusCode,
     pub(super) message: String,
@@ -45,7 +45,7 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Member {
+impl ClusterAccess {
     /// One that is reached as this says.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Member {
     /// What it answers.
     ///
     /// # Errors
-    /// [`Refused`], or why there is no answer.
-    pub(super) async fn ask(
+    /// [`MemberError`], or why there is no answer.
+    pub(super) async fn send_request(
         &self,
         method: Method,
         path: &str,
@@ -105,7 +105,7 @@ impl Member {
             return Ok(value);
         }
         let message = printable(value["message"].as_str().unwrap_or("it says no more")).replace('\n', " ");
-        Err(Refused { code, message }.into())
+        Err(MemberError { code, message }.into())
     }
 }
 

@@ -12,8 +12,8 @@ mod which;
 use crate::cli::{DiffArguments, ObjectArguments, PluginCommand, RvCommand, WhichArguments};
 use crate::exit::{self, Failure};
 use crate::output::print;
-use endpoint::Endpoint;
-use found::{Found, Wanted};
+use endpoint::PluginEndpoint;
+use found::{Found, NamedObject};
 use tributary_apimachinery::text::printable;
 
 /// What `diff` ends with if there are differences.
@@ -62,13 +62,13 @@ async fn diff(arguments: &DiffArguments) -> Result<u8, Failure> {
 }
 
 /// Asks the merged view for every object of the name. There is at least one.
-async fn find(arguments: &ObjectArguments) -> Result<(Wanted, Vec<Found>), Failure> {
+async fn find(arguments: &ObjectArguments) -> Result<(NamedObject, Vec<Found>), Failure> {
     let (kind, name) = found::type_and_name(&arguments.object).map_err(Failure::usage)?;
-    let endpoint = Endpoint::open(&arguments.endpoint).await?;
+    let endpoint = PluginEndpoint::open(&arguments.endpoint).await?;
     let (core, named) = endpoint.discovery().await.map_err(Failure::Runtime)?;
     let resource = resource_type::resolve(kind, &core, &named).map_err(Failure::usage)?;
     let namespace = arguments.namespace.as_deref().unwrap_or(endpoint.namespace());
-    let wanted = Wanted::new(resource, name, namespace);
+    let wanted = NamedObject::new(resource, name, namespace);
     let list = endpoint.get(&wanted.path()).await.map_err(Failure::Runtime)?;
     let found = found::items(&wanted, list, endpoint.context()).map_err(Failure::usage)?;
     if found.is_empty() {

@@ -19,11 +19,11 @@ use crate::output::terminal::plain_json;
 pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
     let question = question(arguments);
     doubts::check_verb(&question).map_err(Failure::usage)?;
-    let told = told(arguments, &question).await?;
+    let told = evaluate_policies(arguments, &question).await?;
     Ok(doubts::warning(&question).unwrap_or_default() + &told)
 }
 
-async fn told(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
+async fn evaluate_policies(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
     let Some(config) = &arguments.config else { return of_server(arguments, question).await };
     let objects = tributary_crds::load(config).map_err(Failure::usage)?;
     let errors: Vec<_> = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error).collect();
@@ -35,15 +35,15 @@ async fn told(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Res
 }
 
 fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow::Result<String> {
-    question.answer(&dispatch_settings(objects))
+    question.evaluate(&dispatch_settings(objects))
 }
 
 /// What the policies of a running server say.
 async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
-    let server = RunningServer::of(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+    let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let page = Page { path: policy_question::PATH, query: question.to_query(), called: "what its policies say" };
     // Names and messages are others' words, and a terminal obeys some of them.
-    Ok(plain_json(&server.ask(&page).await?))
+    Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
 /// The question of these flags.

@@ -51,7 +51,7 @@ impl RunningServer {
     ///
     /// # Errors
     /// A usage failure that names file, context and remedy.
-    pub(super) async fn of(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
+    pub(super) async fn from_kubeconfig(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
         let chosen = ChosenContext::open(kubeconfig, context).await;
         let ChosenContext { files, context, target } = chosen.map_err(Failure::usage)?;
         let mut config = target.config;
@@ -67,7 +67,7 @@ impl RunningServer {
     /// # Errors
     /// A runtime failure that names the address and what to do; a usage failure for a question that it does not
     /// understand.
-    pub(super) async fn ask(&self, page: &Page) -> Result<String, Failure> {
+    pub(super) async fn fetch_page(&self, page: &Page) -> Result<String, Failure> {
         let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
         tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?
     }

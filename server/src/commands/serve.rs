@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::process::core_dumps;
 use crate::process::descriptors;
 use crate::process::signals::Signals;
-use endpoint::Endpoint;
+use endpoint::BoundEndpoint;
 use prepare::prepare;
 pub use running::Ready;
 
@@ -35,7 +35,7 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
     descriptors::raise_limit();
     let (leaving, at_once, reload) = (CancellationToken::new(), CancellationToken::new(), Arc::new(Notify::new()));
     let reload_on_signal = Arc::clone(&reload);
-    let signals = Signals::take().map_err(Failure::runtime)?;
+    let signals = Signals::install().map_err(Failure::runtime)?;
     tokio::spawn(signals.follow(leaving.clone(), at_once.clone(), move || reload_on_signal.notify_one()));
     match at_once.run_until_cancelled(serve_until(&leaving, &reload, arguments, on_ready)).await {
         Some(served) => served,
@@ -52,12 +52,12 @@ async fn serve_until(
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
     let Some((prepared, configuration)) = prepare(leaving, arguments).await? else { return Ok(()) };
-    let mut endpoint = Endpoint::open(prepared).await?;
+    let mut endpoint = BoundEndpoint::open(prepared).await?;
     let starting = endpoint.running.start(configuration);
     let Some(started) = leaving.run_until_cancelled(starting).await else { return Ok(()) };
     started?;
     let stop = CancellationToken::new();
-    let mut answering = endpoint.answer(leaving, &stop)?;
+    let mut answering = endpoint.begin_answering(leaving, &stop)?;
     answering.running.write_kubeconfigs().await?;
     answering.running.announce(on_ready);
     stop.run_until_cancelled(answering.running.keep_up(reload)).await;

@@ -33,8 +33,8 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// # Errors
 /// A usage failure for a kubeconfig that cannot be used, a runtime failure if the server does not give a report.
 pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
-    let server = RunningServer::of(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
-    let text = server.ask(&page()).await?;
+    let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+    let text = server.fetch_page(&page()).await?;
     let report = read(&server, &text)?;
     match arguments.output {
         OutputFormat::Json => print(&json(&text)),
@@ -79,7 +79,7 @@ async fn live(server: &RunningServer, mut report: Report) {
         print(&frame(shown, rows));
         let next = async {
             tokio::time::sleep(INTERVAL).await;
-            server.ask(&page()).await.and_then(|text| read(server, &text))
+            server.fetch_page(&page()).await.and_then(|text| read(server, &text))
         };
         let next = tokio::select! {
             _ = &mut interrupted => break,

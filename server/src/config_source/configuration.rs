@@ -64,7 +64,7 @@ impl ClusterSpec {
             probe: tributary_proxy::Probe::default(),
             breaker: tributary_proxy::BreakerTuning::default(),
             beside_endpoints: None,
-            address: ClusterAddress::of(""),
+            address: ClusterAddress::from_description(""),
             user_fingerprint: String::new(),
             warnings: Vec::new(),
             index: None,

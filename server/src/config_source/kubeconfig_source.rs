@@ -77,7 +77,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         Err(problem) => (Err(problem), String::new(), String::new(), Vec::new()),
     };
     ClusterSpec {
-        address: ClusterAddress::of(&fingerprint),
+        address: ClusterAddress::from_description(&fingerprint),
         user_fingerprint,
         warnings,
         ..ClusterSpec::new(chosen.cluster, origin, config)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVersions, Partial, ResourcePattern};
 use tributary_crds::ResourceRegistry;
-use tributary_router::{Policies, Policy};
+use tributary_router::{Policies, ResourcePolicy};
 
 use crate::cli::ServeArguments;
 
@@ -71,11 +71,11 @@ pub fn policies(
     registries: &[ResourceRegistry],
     clusters: &KnownClusters,
 ) -> Result<Policies, PolicyError> {
-    let default = Policy {
+    let default = ResourcePolicy {
         partial: flags.partial,
         item_resource_versions: flags.item_resource_versions,
         placement: flags.create_in.clone(),
-        ..Policy::default()
+        ..ResourcePolicy::default()
     };
     if let Some(cluster) = &flags.create_in {
         known_cluster("--create-in", cluster.as_str(), clusters)?;
@@ -140,11 +140,11 @@ fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
 }
 
 /// How some resources are treated.
-type RegistryPolicy = (Vec<ResourcePattern>, Policy);
+type RegistryPolicy = (Vec<ResourcePattern>, ResourcePolicy);
 
 fn rule(
     registry: &ResourceRegistry,
-    default: &Policy,
+    default: &ResourcePolicy,
     clusters: &KnownClusters,
 ) -> Result<RegistryPolicy, PolicyError> {
     let spec = &registry.spec;
@@ -155,7 +155,7 @@ fn rule(
     let selected = clusters.iter().filter(|(name, labels)| spec.clusters.selects_labeled(name.as_str(), labels));
     let selected = (!spec.clusters.is_all()).then(|| selected.map(|(name, _)| name.clone()).collect());
     let namespaces = (!spec.namespaces.is_empty()).then(|| spec.namespaces.iter().cloned().collect());
-    let policy = Policy {
+    let policy = ResourcePolicy {
         item_resource_versions: spec.item_resource_versions,
         consistency: spec.consistency,
         clusters: selected,
@@ -215,21 +215,21 @@ mod tests {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let none = policies(&arguments(""), &[], &clusters()).unwrap();
-        assert_eq!(none.of(&pods), &Policy { partial: Partial::Allow, ..Policy::default() });
+        assert_eq!(none.policy_for(&pods), &ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() });
         assert!(none.is_registered(&pods));
         let alone = policies(&arguments("--config x"), &[], &clusters()).unwrap();
-        assert_eq!(alone.of(&pods).partial, Partial::Deny);
+        assert_eq!(alone.policy_for(&pods).partial, Partial::Deny);
         let flags = arguments("--create-in us --partial Deny --resources pods,statefulsets.apps");
         let flagged = policies(&flags, &[], &clusters()).unwrap();
-        assert_eq!(flagged.of(&pods).placement.as_ref().unwrap().as_str(), "us");
-        assert_eq!(flagged.of(&pods).partial, Partial::Deny);
+        assert_eq!(flagged.policy_for(&pods).placement.as_ref().unwrap().as_str(), "us");
+        assert_eq!(flagged.policy_for(&pods).partial, Partial::Deny);
         assert!(flagged.is_registered(&pods) && !flagged.is_registered(&deployments));
         let rules =
             [registry(serde_json::json!({"resources": ["deployments.apps"], "partial": "Deny", "placement": "eu"}))];
         let ruled = policies(&arguments("--create-in us"), &rules, &clusters()).unwrap();
-        assert_eq!(ruled.of(&deployments).placement.as_ref().unwrap().as_str(), "eu");
-        assert_eq!(ruled.of(&deployments).partial, Partial::Deny);
-        assert_eq!(ruled.of(&pods).partial, Partial::Allow);
+        assert_eq!(ruled.policy_for(&deployments).placement.as_ref().unwrap().as_str(), "eu");
+        assert_eq!(ruled.policy_for(&deployments).partial, Partial::Deny);
+        assert_eq!(ruled.policy_for(&pods).partial, Partial::Allow);
         assert!(!ruled.is_registered(&pods) && ruled.is_registered(&deployments));
     }
 
@@ -240,22 +240,22 @@ mod tests {
         let pods = || registry(serde_json::json!({"resources": ["pods"], "partial": "Deny"}));
         for registries in [[all(), pods()], [pods(), all()]] {
             let ruled = policies(&arguments(""), &registries, &clusters()).unwrap();
-            assert_eq!(ruled.of(&resources("pods")).partial, Partial::Deny);
-            assert_eq!(ruled.of(&resources("services")).partial, Partial::Allow);
+            assert_eq!(ruled.policy_for(&resources("pods")).partial, Partial::Deny);
+            assert_eq!(ruled.policy_for(&resources("services")).partial, Partial::Allow);
         }
         // Beside a name it is still the last.
         let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
         let ruled = policies(&arguments(""), &[both, pods()], &clusters()).unwrap();
-        let partial = ["pods", "services", "nodes"].map(|name| ruled.of(&resources(name)).partial);
+        let partial = ["pods", "services", "nodes"].map(|name| ruled.policy_for(&resources(name)).partial);
         assert_eq!(partial, [Partial::Deny, Partial::Allow, Partial::Allow]);
     }
 
     #[test]
     fn what_registries_say_is_carried_out() {
         let pods = GroupVersionResource::new("", "v1", "pods");
-        let policy = |spec| policies(&arguments(""), &[registry(spec)], &clusters()).unwrap().of(&pods).clone();
+        let policy = |spec| policies(&arguments(""), &[registry(spec)], &clusters()).unwrap().policy_for(&pods).clone();
         let nothing = policy(serde_json::json!({"resources": ["pods"]}));
-        assert_eq!(nothing, Policy { partial: Partial::Deny, ..Policy::default() });
+        assert_eq!(nothing, ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() });
         let all = policy(serde_json::json!({
             "resources": ["pods"], "itemResourceVersions": "Integer", "consistency": "Quorum", "names": "Unique", "namespaces": ["a", "b"], "filtered": "Deny",
             "clusters": {"selector": {"matchLabels": {"continent": "us"}}},

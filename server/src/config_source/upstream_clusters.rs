@@ -172,13 +172,13 @@ pub async fn cluster_spec(
     let address = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
     let beside_endpoints = match cluster.spec.endpoints.is_empty() {
         true => None,
-        false => Some(ClusterAddress::of(&beside_endpoints(&cluster.spec, base).await?)),
+        false => Some(ClusterAddress::from_description(&beside_endpoints(&cluster.spec, base).await?)),
     };
     let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        address: ClusterAddress::of(&address),
+        address: ClusterAddress::from_description(&address),
         beside_endpoints,
         probe,
         breaker,

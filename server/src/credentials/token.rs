@@ -60,7 +60,7 @@ impl BearerToken {
 
     /// What a server keeps of it.
     pub fn digest(&self) -> TokenDigest {
-        TokenDigest::of(self.0.as_bytes())
+        TokenDigest::from_token(self.0.as_bytes())
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
@@ -83,13 +83,13 @@ pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// The digest of these bytes.
-    pub fn of(token: &[u8]) -> Self {
+    pub fn from_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 
     /// Whether these bytes are the token.
     pub fn matches(&self, presented: &[u8]) -> bool {
-        let presented = Self::of(presented);
+        let presented = Self::from_token(presented);
         let difference = self.0.iter().zip(&presented.0).fold(0, |difference, (a, b)| difference | (a ^ b));
         std::hint::black_box(difference) == 0
     }

@@ -44,7 +44,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
 
     /// What an earlier run kept; nothing where there is none, or where it cannot be read. Blocks.
     pub(crate) fn read(&self, directory: &DataDirectory) -> T {
-        kept(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
+        read_kept_file(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
     }
 
     /// Keeps it for later runs. Blocks.
@@ -60,7 +60,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
 
 /// What an earlier run kept in a file; nothing where there is none, or where it cannot be read, which is said in these
 /// words.
-pub(super) fn kept<T: Default>(
+pub(super) fn read_kept_file<T: Default>(
     directory: &DataDirectory,
     name: &str,
     unreadable: &str,

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tokio::runtime::Handle;
 use tributary_router::LastHeard;
 
-use super::kept_file::kept;
+use super::kept_file::read_kept_file;
 use super::{DataDirectory, DataDirectoryError};
 
 /// Where it is kept.
@@ -14,7 +14,7 @@ const LAST_HEARD_FILE: &str = "last-heard.json.gz";
 /// What an earlier run kept. Without it the kinds of a cluster that is down are not known until it answers: no reason
 /// not to start.
 pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
-    kept(
+    read_kept_file(
         directory,
         LAST_HEARD_FILE,
         "what clusters served before cannot be read; the kinds of one that is down are not known until it answers",
@@ -25,7 +25,7 @@ pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
 /// Keeps it for later runs, with what other processes have kept of clusters that this one does not have. Where that
 /// fails the next will know less at its start, so it is logged and served on. To be called on a thread of the runtime's
 /// that may block: others may hold the directory, for ten seconds at most.
-pub(crate) fn keep(directory: &DataDirectory, heard: LastHeard) {
+pub(crate) fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
     if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);
         tracing::warn!(
@@ -68,7 +68,7 @@ mod tests {
         };
         let keep = |cluster: &str| {
             let (directory, heard) = (directory.clone(), of(cluster));
-            tokio::task::spawn_blocking(move || super::keep(&directory, heard))
+            tokio::task::spawn_blocking(move || super::write_last_heard(&directory, heard))
         };
         keep("a").await.unwrap();
         keep("b").await.unwrap();
@@ -93,7 +93,7 @@ mod tests {
         let keep = directory.clone();
         let router = Router::new(RouterConfig {
             last_heard: read(&directory),
-            keep_last_heard: Some(Box::new(move |heard| super::keep(&keep, heard))),
+            keep_last_heard: Some(Box::new(move |heard| super::write_last_heard(&keep, heard))),
             ..RouterConfig::default()
         });
         router.drain();

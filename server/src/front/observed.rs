@@ -53,11 +53,11 @@ impl Observed {
     }
 
     /// It is known whose it is, and by that whether it is traced.
-    pub(crate) fn known(&mut self, user: &User) {
+    pub(crate) fn set_user(&mut self, user: &User) {
         if let Some(followed) = &mut self.followed {
-            followed.known(user);
+            followed.set_user(user);
         }
-        self.traced = self.traced.take().and_then(|traced| traced.known(user));
+        self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
 
     /// It is answered.
@@ -91,7 +91,7 @@ mod tests {
         let request = Request::get("/version").body(()).unwrap();
         let mut observed = observers.begin(&request, ([127, 0, 0, 1], 1).into());
         let (mut head, ()) = request.into_parts();
-        head.extensions.insert(RequestReading::of(&Mount::Merged, "DELETE", "/api/v1/namespaces/n/pods/p", None));
+        head.extensions.insert(RequestReading::parse(&Mount::Merged, "DELETE", "/api/v1/namespaces/n/pods/p", None));
         observed.placed(&mut head);
         drop(observed.finish(Response::new(empty())));
         access_log.unwrap().shut_down().await;

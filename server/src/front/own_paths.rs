@@ -30,7 +30,7 @@ pub(crate) enum OwnPath {
 
 impl OwnPath {
     /// The one that a request is for. At a cluster's own host each path is the cluster's.
-    pub(crate) fn of(head: &Parts) -> Option<Self> {
+    pub(crate) fn from_head(head: &Parts) -> Option<Self> {
         match head.uri.path() {
             _ if hosts::is_of_cluster(head) => None,
             METRICS_PATH => Some(Self::Metrics),
@@ -41,7 +41,7 @@ impl OwnPath {
     }
 
     /// The answer to a request for it, whoever sends it.
-    pub(crate) async fn answer<H: Handler>(
+    pub(crate) async fn answer_request<H: Handler>(
         self,
         handler: &Arc<H>,
         own: &ServerMetrics,
@@ -83,7 +83,7 @@ async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body>
         Ok(question) => question,
         Err(error) => return status::bad_question(&format!("{error:#}")),
     };
-    match tokio::task::spawn_blocking(move || question.answer(&handler.dispatch_settings())).await {
+    match tokio::task::spawn_blocking(move || question.evaluate(&handler.dispatch_settings())).await {
         Ok(Ok(text)) => {
             let mut response = Response::new(full(text));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -105,7 +105,7 @@ mod tests {
     fn what_is_answered_here_is_what_policies_are_said_not_to_be_asked_about() {
         let of = |path: &str| {
             let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
-            OwnPath::of(&head)
+            OwnPath::from_head(&head)
         };
         let own = [OwnPath::Metrics, OwnPath::Report, OwnPath::PolicyTest];
         assert_eq!(OWN_PATHS.map(of), own.map(Some));

@@ -159,7 +159,7 @@ impl PolicyQuestion {
     /// # Errors
     /// A path that cannot be asked for, or not by this verb; a name where a request by the verb has none; a cluster
     /// that is not configured.
-    pub fn answer(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
+    pub fn evaluate(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
         let read = self.read()?;
         let user = self.all_of_user();
         let asked = self.attributes(&read, (user.username.as_str(), user.groups.as_slice()));
@@ -174,7 +174,7 @@ impl PolicyQuestion {
         let compiled = Compiled::new(settings, &clusters);
         let mut out = String::new();
         if let Some(global) = &compiled.global {
-            out.push_str(&told::told(&format!("{}, globally", merged_object()), None, global, &asked));
+            out.push_str(&told::describe_policies(&format!("{}, globally", merged_object()), None, global, &asked));
             out.push_str(&told::of_member(global, &asked, &counted));
         }
         let is_own = |info: &&RequestInfo| info.resource().is_none() && passes_no_policies(&info.path);
@@ -182,14 +182,19 @@ impl PolicyQuestion {
         if is_answered_here {
             out.push_str(&format!("{}:\n  {}\n", merged_object(), told::ANSWERED_HERE));
         } else if cluster.is_none() {
-            out.push_str(&told::told(&merged_object(), None, &compiled.merged, &asked));
+            out.push_str(&told::describe_policies(&merged_object(), None, &compiled.merged, &asked));
             out.push_str(&told::of_member(&compiled.merged, &asked, &counted));
         }
         let is_for_resource = matches!(asked.target, DispatchTarget::Resource(_));
         for own in compiled.clusters.iter().filter(|_| cluster.is_some() || is_for_resource) {
             let place = if cluster.is_some() { FrozenFor::Itself } else { FrozenFor::MergedView };
             let frozen = own.denies_all.then_some(place);
-            out.push_str(&told::told(&format!("UpstreamCluster {}", own.name), frozen, &own.policies, &asked));
+            out.push_str(&told::describe_policies(
+                &format!("UpstreamCluster {}", own.name),
+                frozen,
+                &own.policies,
+                &asked,
+            ));
         }
         let merged = cluster.is_none().then_some((is_answered_here, is_for_resource));
         out.push_str(&verdicts::list_verdicts(&compiled, merged, &asked));
@@ -214,9 +219,9 @@ impl PolicyQuestion {
     fn attributes<'a>(&'a self, read: &'a Read, (user, groups): (&'a str, &'a [String])) -> DispatchAttributes<'a> {
         let user_agent = tributary_policy::user_agent(&self.user_agent);
         match read {
-            Read::Path(info) => DispatchAttributes::of(info, user, groups, user_agent),
+            Read::Path(info) => DispatchAttributes::from_request(info, user, groups, user_agent),
             Read::Resource(request) => {
-                let target = RequestedResource::of(request);
+                let target = RequestedResource::from_request(request);
                 let verb = dispatched_verb(&target, &self.verb);
                 DispatchAttributes { user, groups, user_agent, verb, target: DispatchTarget::Resource(target) }
             }
@@ -402,7 +407,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods", ""),
         ] {
             let info = request_of("watch", path).unwrap();
-            let asked = DispatchAttributes::of(&info, "ann", &[], "");
+            let asked = DispatchAttributes::from_request(&info, "ann", &[], "");
             let DispatchTarget::Resource(resource) = asked.target else { panic!("{path}") };
             assert_eq!((asked.verb, resource.name), ("watch", name), "{path}");
         }

@@ -59,7 +59,7 @@ struct HandshakeError(StatusCode, &'static str);
 
 /// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None`
 /// for every other request. One for a single cluster's own view is forwarded as it is.
-pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
+pub(crate) fn take_handshake(head: &mut Parts) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
     }
@@ -111,7 +111,7 @@ fn is_absolute(origin: &str) -> bool {
 
 impl Handshake {
     /// Turns the answer to the plain watch into the WebSocket's. An error stays an answer of its own.
-    pub(crate) fn answer(self, watch: Response<Body>) -> Response<Body> {
+    pub(crate) fn switch_protocol(self, watch: Response<Body>) -> Response<Body> {
         if watch.status() != StatusCode::OK {
             return watch;
         }
@@ -135,7 +135,7 @@ impl Handshake {
             headers.append(WARNING, warning.clone());
         }
         let is_json = watch.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-        let events = Events { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json };
+        let events = WatchEvents { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json };
         let tunnel = self.tunnel;
         tokio::spawn(async move {
             serve(client, events).await;
@@ -155,7 +155,7 @@ fn refuse(HandshakeError(status, text): &HandshakeError) -> Response<Body> {
 }
 
 /// Sends a watch's events until it ends or the client goes. Dropping the events ends the watch.
-async fn serve(client: OnUpgrade, mut events: Events) {
+async fn serve(client: OnUpgrade, mut events: WatchEvents) {
     let Ok(upgraded) = client.await else { return };
     let config =
         WebSocketConfig::default().max_message_size(Some(RECEIVED_BYTES_MAX)).max_frame_size(Some(RECEIVED_BYTES_MAX));
@@ -202,7 +202,7 @@ async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungs
 async fn send(
     socket: &mut Socket,
     event: Message,
-    events: &mut Events,
+    events: &mut WatchEvents,
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
     socket.feed(event).await?;
     while let Some(event) = events.ready() {
@@ -212,7 +212,7 @@ async fn send(
 }
 
 /// The events of a watch, cut out of its body.
-struct Events {
+struct WatchEvents {
     body: Body,
     buffer: BytesMut,
     /// How far the buffer has been searched for the end of an event.
@@ -221,7 +221,7 @@ struct Events {
     is_json: bool,
 }
 
-impl Events {
+impl WatchEvents {
     /// The next event; `None` at the end of the watch. Cancel safe: what has come stays in the buffer.
     async fn next(&mut self) -> Option<Result<Message, BoxError>> {
         loop {
@@ -285,13 +285,13 @@ mod tests {
     fn what_is_a_watch_is_said_by_the_reading_that_the_request_carries() {
         let mut head = head("GET", "/version", &UPGRADES);
         head.version = Version::HTTP_11;
-        head.extensions.insert(RequestReading::of(
+        head.extensions.insert(RequestReading::parse(
             &tributary_apimachinery::Mount::Merged,
             "GET",
             "/api/v1/pods",
             Some("watch=1"),
         ));
-        assert!(take(&mut head).is_some());
+        assert!(take_handshake(&mut head).is_some());
     }
 
     #[test]
@@ -305,10 +305,10 @@ mod tests {
             ("GET", "/clusters/a/api/v1/pods?watch=1", false),
         ] {
             let mut asked = head(method, uri, &UPGRADES);
-            assert_eq!(take(&mut asked).is_some(), taken, "{method} {uri}");
+            assert_eq!(take_handshake(&mut asked).is_some(), taken, "{method} {uri}");
             assert_eq!(asked.headers.contains_key(UPGRADE), !taken, "{method} {uri}");
         }
-        assert!(take(&mut head("GET", "/api/v1/pods?watch=1", &[])).is_none());
+        assert!(take_handshake(&mut head("GET", "/api/v1/pods?watch=1", &[])).is_none());
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
     async fn messages(is_json: bool, frames: &[&'static [u8]]) -> Vec<Message> {
         let frames: Vec<_> = frames.iter().map(|frame| Ok(Frame::data(Bytes::from_static(frame)))).collect();
         let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
-        let mut events = Events { body, buffer: BytesMut::new(), searched: 0, is_json };
+        let mut events = WatchEvents { body, buffer: BytesMut::new(), searched: 0, is_json };
         let mut messages = Vec::new();
         while let Some(event) = events.next().await {
             messages.push(event.unwrap());

@@ -22,7 +22,7 @@ impl NamedHost {
     ///
     /// # Errors
     /// [`HostRefusal::Contradicting`] where it names several: whoever stands in front may have read another one.
-    pub fn of(head: &Parts) -> Result<Self, HostRefusal> {
+    pub fn from_head(head: &Parts) -> Result<Self, HostRefusal> {
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
         let mut headers = head.headers.get_all(HOST).iter();
         let header = headers.next().map(|value| value.to_str().unwrap_or(UNREADABLE));
@@ -65,7 +65,7 @@ mod tests {
                 request = request.header(HOST, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
             }
             let (head, ()) = request.body(()).unwrap().into_parts();
-            assert_eq!(NamedHost::of(&head), expected, "{uri} {headers:?}");
+            assert_eq!(NamedHost::from_head(&head), expected, "{uri} {headers:?}");
         }
     }
 }

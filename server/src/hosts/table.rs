@@ -62,7 +62,7 @@ pub enum HostConflict {
 
 /// What there is at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum HostTarget<'a> {
     /// An API.
     At(&'a Mount),
     /// No API: only what this process tells of itself.
@@ -137,9 +137,9 @@ impl HostTable {
     ///
     /// # Errors
     /// [`HostRefusal`].
-    pub fn place(&self, named: &NamedHost, server_name: Option<&HostName>) -> Result<Place<'_>, HostRefusal> {
+    pub fn place(&self, named: &NamedHost, server_name: Option<&HostName>) -> Result<HostTarget<'_>, HostRefusal> {
         if !self.tells_hosts_apart() {
-            return Ok(Place::At(&Mount::Merged));
+            return Ok(HostTarget::At(&Mount::Merged));
         }
         let shaken = server_name.and_then(|name| self.rows.get(&Host::Name(name.clone())));
         let host = match named {
@@ -149,15 +149,15 @@ impl HostTable {
         };
         if let Some(mount) = host.and_then(|host| self.rows.get(host)) {
             let is_for_it = shaken.map_or_else(|| !self.has_own_tls(mount), |shaken| shaken == mount);
-            return if is_for_it { Ok(Place::At(mount)) } else { Err(HostRefusal::Misdirected) };
+            return if is_for_it { Ok(HostTarget::At(mount)) } else { Err(HostRefusal::Misdirected) };
         }
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
             // An address says nothing of which API is meant, and the client has said it to TLS.
-            (Some(mount), _) => Ok(Place::At(mount)),
-            (None, _) if is_local => Ok(Place::At(&Mount::Merged)),
-            (None, _) => Ok(Place::Own),
+            (Some(mount), _) => Ok(HostTarget::At(mount)),
+            (None, _) if is_local => Ok(HostTarget::At(&Mount::Merged)),
+            (None, _) => Ok(HostTarget::Own),
         }
     }
 
@@ -231,9 +231,9 @@ mod tests {
         };
         let server_name = Some(server_name).filter(|name| !name.is_empty()).map(|name| name.parse().unwrap());
         match table.place(&named, server_name.as_ref()) {
-            Ok(Place::At(Mount::Merged)) => "merged".to_owned(),
-            Ok(Place::At(Mount::Cluster(cluster))) => cluster.to_string(),
-            Ok(Place::Own) => "own".to_owned(),
+            Ok(HostTarget::At(Mount::Merged)) => "merged".to_owned(),
+            Ok(HostTarget::At(Mount::Cluster(cluster))) => cluster.to_string(),
+            Ok(HostTarget::Own) => "own".to_owned(),
             Err(refusal) => format!("{refusal:?}"),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::mark::prefix_of;
 use crate::yaml::edit::{Edit, apply, lines};
-use crate::yaml::layout::{Layout, List};
+use crate::yaml::layout::{Layout, ListLayout};
 
 /// The lists of a kubeconfig, and what each entry has beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
@@ -231,14 +231,14 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
             continue;
         }
         match layout.list(list)? {
-            List::Block { colon, entries, .. } if entries.len() == own.len() => {
+            ListLayout::Block { colon, entries, .. } if entries.len() == own.len() => {
                 let removed = entries.iter().zip(&own).filter(|(_, own)| **own);
                 edits.extend(removed.map(|(place, _)| Edit::remove(*place)));
                 if !own.contains(&false) {
                     edits.push(Edit::insert(colon, " []".to_owned()));
                 }
             }
-            List::Flow { entries, .. } if entries.len() == own.len() => {
+            ListLayout::Flow { entries, .. } if entries.len() == own.len() => {
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
@@ -269,25 +269,25 @@ fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
         let joined = added.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
         let added = Value::from(added.clone());
         match layout.list(list)? {
-            List::Absent if layout.is_flow() => {
+            ListLayout::Absent if layout.is_flow() => {
                 let comma = if std::mem::take(&mut is_first_key) { "" } else { ", " };
                 new_keys.push(Edit::insert(layout.end().checked_sub(1)?, format!("{comma}\"{list}\": [{joined}]")));
             }
-            List::Absent => {
+            ListLayout::Absent => {
                 let indent = layout.indent();
                 let put = format!("{:indent$}{list}:\n{}", "", lines(&added, indent)?);
                 new_keys.push(Edit::insert(end, layout.with_newline(end, put)));
             }
-            List::Empty { colon, end } if layout.is_flow() => {
+            ListLayout::Empty { colon, end } if layout.is_flow() => {
                 edits.push(Edit { from: colon, to: end, put: format!(" [{joined}]") });
             }
-            List::Empty { colon, end } => {
+            ListLayout::Empty { colon, end } => {
                 let line_end = layout.line_end(end);
                 edits.push(Edit::remove((colon, end)));
                 edits.push(Edit::insert(line_end, layout.with_newline(line_end, lines(&added, layout.indent())?)));
             }
-            List::Flow { entries } => edits.push(Edit::insert(entries.last()?.1, format!(", {joined}"))),
-            List::Block { indent, entries, .. } => {
+            ListLayout::Flow { entries } => edits.push(Edit::insert(entries.last()?.1, format!(", {joined}"))),
+            ListLayout::Block { indent, entries, .. } => {
                 let end = entries.last()?.1;
                 edits.push(Edit::insert(end, layout.with_newline(end, lines(&added, indent)?)));
             }

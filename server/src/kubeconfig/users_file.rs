@@ -194,7 +194,7 @@ async fn locked<T: Send + 'static>(
     path: PathBuf,
     change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,
 ) -> Result<T, UsersFileError> {
-    let lock = Lock::take(&path).await?;
+    let lock = Lock::acquire(&path).await?;
     let changing = path.clone();
     let changed = tokio::task::spawn_blocking(move || {
         let _lock = lock;
@@ -313,7 +313,7 @@ fn say_if_closed(path: &Path, before: &fs::Metadata) {
 struct Lock(PathBuf);
 
 impl Lock {
-    async fn take(path: &Path) -> Result<Self, UsersFileError> {
+    async fn acquire(path: &Path) -> Result<Self, UsersFileError> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let lock = PathBuf::from(name);

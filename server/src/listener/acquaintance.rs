@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::heads::HeldHead;
-use super::strangers::{Place, Stranger};
+use super::strangers::{ConnectionPermit, Stranger};
 use super::user_connections::{UserConnection, UserConnections};
 use crate::front::{AuthenticationOutcome, Room};
 
@@ -97,7 +97,7 @@ impl Acquaintance {
     }
 
     /// Takes a place for a long head that has not ended.
-    pub(super) fn begin_long_head(&self) -> Place {
+    pub(super) fn begin_long_head(&self) -> ConnectionPermit {
         self.stranger.begin_long_head()
     }
 
@@ -112,12 +112,12 @@ impl Acquaintance {
     }
 
     /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
-    pub(super) fn hold(&self, bytes: usize) -> Option<Option<UnknownSender>> {
+    pub(super) fn hold_head(&self, bytes: usize) -> Option<Option<UnknownSender>> {
         if self.is_known() {
             return Some(None);
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
-        let head = self.stranger.hold(bytes)?;
+        let head = self.stranger.hold_head(bytes)?;
         // Whoever never hears that it is to send no more could go on for as long as one of its requests is looked at.
         let is_before_refusal = !self.is_refused.load(Ordering::Acquire);
         let among = Arc::clone(&self.authenticating);
@@ -143,10 +143,10 @@ impl Acquaintance {
     }
 
     /// Notes who asked. Whoever is known on it first has it; there may be no room for one more of theirs.
-    pub(super) fn note(&self, outcome: AuthenticationOutcome<'_>) -> Room {
+    pub(super) fn note_outcome(&self, outcome: AuthenticationOutcome<'_>) -> Room {
         match outcome {
             AuthenticationOutcome::Known { .. } if self.is_known() => Room::Enough,
-            AuthenticationOutcome::Known { user } => match user.map(|user| self.users.take(user)) {
+            AuthenticationOutcome::Known { user } => match user.map(|user| self.users.acquire(user)) {
                 Some(None) => {
                     self.refuse();
                     Room::Connections
@@ -214,7 +214,7 @@ mod tests {
     const KNOWN: AuthenticationOutcome<'_> = AuthenticationOutcome::Known { user: None };
 
     fn acquaintance() -> Acquaintance {
-        Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8))
+        Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8))
     }
 
     async fn pass(seconds: u64) {
@@ -223,8 +223,8 @@ mod tests {
 
     /// A request under way while another is refused.
     fn under_way(own: &Acquaintance) -> UnknownSender {
-        let request = own.hold(100).unwrap().unwrap();
-        own.note(AuthenticationOutcome::Unauthorized);
+        let request = own.hold_head(100).unwrap().unwrap();
+        own.note_outcome(AuthenticationOutcome::Unauthorized);
         request
     }
 
@@ -238,7 +238,7 @@ mod tests {
             pass(5).await;
         }
         drop(request);
-        own.note(KNOWN);
+        own.note_outcome(KNOWN);
         for _ in 0..20 {
             assert!(leave.as_mut().now_or_never().is_none(), "its answer goes on");
             pass(5).await;
@@ -248,12 +248,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_comes_after_a_refusal_is_not_waited_for() {
         let own = acquaintance();
-        own.note(AuthenticationOutcome::Unauthorized);
+        own.note_outcome(AuthenticationOutcome::Unauthorized);
         let mut leave = Box::pin(own.taken_leave());
         let mut requests = Vec::new();
         for _ in 0..5 {
             assert!(leave.as_mut().now_or_never().is_none());
-            requests.push(own.hold(100).unwrap().unwrap());
+            requests.push(own.hold_head(100).unwrap().unwrap());
             pass(1).await;
         }
         assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
@@ -265,7 +265,7 @@ mod tests {
         assert!(refused.as_mut().now_or_never().is_none());
         pass(30).await;
         assert!(refused.as_mut().now_or_never().is_some());
-        let _request = own.hold(100).unwrap().unwrap();
+        let _request = own.hold_head(100).unwrap().unwrap();
         let mut leave = Box::pin(own.taken_leave());
         assert!(leave.as_mut().now_or_never().is_none());
         pass(5).await;
@@ -281,7 +281,7 @@ mod tests {
         pass(12).await;
         assert!(leave.as_mut().now_or_never().is_none());
         drop(request);
-        own.note(AuthenticationOutcome::Unauthorized);
+        own.note_outcome(AuthenticationOutcome::Unauthorized);
         assert!(leave.as_mut().now_or_never().is_none());
         pass(4).await;
         assert!(leave.as_mut().now_or_never().is_none(), "its answer may be on its way");

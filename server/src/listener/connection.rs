@@ -23,10 +23,10 @@ use super::coalesce::Coalesce;
 use super::conversation::converse;
 use super::goaway::Parting;
 use super::http_settings;
-use super::interruption::{Interruptions, Told};
+use super::interruption::{Interruptions, ReportedInterruptions};
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
-use super::received::Received;
+use super::received::ByteCounter;
 use super::request::ConnectionRequests;
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
@@ -162,21 +162,21 @@ impl<H: Handler> ClientConnection<H> {
             parting: Arc::clone(&parting),
             streams: stream.get_ref().0.streams(),
         });
-        let service = service_fn(move |request| Arc::clone(&requests).answer(request));
+        let service = service_fn(move |request| Arc::clone(&requests).answer_request(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
-        let received = Received::default();
+        let received = ByteCounter::default();
         let io =
             TokioIo::new(TrackedStream { stream, outgoing: answers, received, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
         let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, service).into_owned());
         async move {
-            let interruption = |told: Told| {
+            let interruption = |told: ReportedInterruptions| {
                 let by =
                     Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
                 by.next(told, front.own_metrics())
             };
-            let conversation = converse(connection.as_mut(), Streams::of(begun), interruption, |connection| {
+            let conversation = converse(connection.as_mut(), Streams::new(begun), interruption, |connection| {
                 connection.graceful_shutdown()
             });
             let ended = match conversation.await {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use tributary_apimachinery::WhenWoken;
 
-use super::interruption::{Interruption, Told};
+use super::interruption::{Interruption, ReportedInterruptions};
 use super::streams::Streams;
 
 /// Brings a connection and its streams forward until it ends, and gives how it did. `next` waits for what interrupts it
@@ -19,7 +19,7 @@ use super::streams::Streams;
 pub(super) async fn converse<C, I>(
     mut connection: Pin<&mut C>,
     mut streams: Streams,
-    next: impl Fn(Told) -> I,
+    next: impl Fn(ReportedInterruptions) -> I,
     leave: impl Fn(Pin<&mut C>),
 ) -> Result<C::Output, &'static str>
 where
@@ -28,7 +28,7 @@ where
 {
     // Looked at only when it is woken itself, not for each frame.
     let interruption = |told| WhenWoken::new(Box::pin(next(told)));
-    let mut told = Told::default();
+    let mut told = ReportedInterruptions::default();
     let mut interrupted = interruption(told);
     loop {
         tokio::select! {
@@ -40,7 +40,7 @@ where
                 // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and
                 // then, once it has heard, which of its requests was the last.
                 leave(connection.as_mut());
-                told.note(&by_what);
+                told.note_interruption(&by_what);
                 interrupted = interruption(told);
             }
             ended = streams.drive(connection.as_mut()) => return Ok(ended),
@@ -141,10 +141,11 @@ mod tests {
         let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(empty())));
         let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(Flood::new(&reads)), service));
         let stop = CancellationToken::new();
-        let acquaintance = Arc::new(Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8)));
+        let acquaintance =
+            Arc::new(Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8)));
         let (parting, metrics) = (Parting::default(), ServerMetrics::default());
         let outgoing = Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX));
-        let next = |told: Told| {
+        let next = |told: ReportedInterruptions| {
             let by = Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
             by.next(told, &metrics)
         };
@@ -164,7 +165,7 @@ mod tests {
             }
             known.refuse_trailers();
         });
-        let conversation = converse(connection.as_mut(), Streams::of(begun), next, leave);
+        let conversation = converse(connection.as_mut(), Streams::new(begun), next, leave);
         let ended = tokio::time::timeout(SOON, conversation).await.expect("nothing interrupts a flood");
         let Err(why) = ended else { panic!("it ends by itself") };
         assert_eq!(why, "its client sends more in trailers than is held");

@@ -46,7 +46,7 @@ impl AllHeads {
 impl ConnectionHeads {
     /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
     /// each connection always have room.
-    pub(super) fn hold(&self, bytes: usize) -> Option<HeldHead> {
+    pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Gives back what was counted where there is no room.
@@ -71,10 +71,10 @@ mod tests {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
         let one = everybody.of_connection();
-        let large = one.hold(HEADS_BYTES_MAX);
-        assert!(large.is_some() && one.hold(1).is_none(), "no more than a connection may have");
+        let large = one.hold_head(HEADS_BYTES_MAX);
+        assert!(large.is_some() && one.hold_head(1).is_none(), "no more than a connection may have");
         drop(large);
-        let all_of = |own: &ConnectionHeads| std::iter::from_fn(|| own.hold(EACH)).collect::<Vec<_>>();
+        let all_of = |own: &ConnectionHeads| std::iter::from_fn(|| own.hold_head(EACH)).collect::<Vec<_>>();
         let held = all_of(&one);
         assert_eq!(held.len() * EACH, HEADS_BYTES_MAX);
         let others: Vec<_> = (0..40).map(|_| everybody.of_connection()).collect();
@@ -83,12 +83,12 @@ mod tests {
         assert_eq!((bytes(0), bytes(39)), (HEADS_BYTES_MAX, OWN_HEADS_BYTES));
         let late = everybody.of_connection();
         assert!(
-            late.hold(1 << 20).is_none() && late.hold(EACH).is_some(),
+            late.hold_head(1 << 20).is_none() && late.hold_head(EACH).is_some(),
             "a first head that is large waits for room, too"
         );
         assert!(everybody.0.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
         drop((held, of_others));
         assert_eq!(everybody.0.load(Ordering::Relaxed), 0);
-        assert!(others[39].hold(HEADS_BYTES_MAX).is_some());
+        assert!(others[39].hold_head(HEADS_BYTES_MAX).is_some());
     }
 }

@@ -20,14 +20,14 @@ pub(super) enum Interruption {
 
 /// What a connection has been told already.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedInterruptions {
     is_leaving: bool,
     is_refused: bool,
 }
 
-impl Told {
+impl ReportedInterruptions {
     /// Notes what it is told now. Who was refused leaves, too.
-    pub(super) fn note(&mut self, interruption: &Interruption) {
+    pub(super) fn note_interruption(&mut self, interruption: &Interruption) {
         self.is_leaving = true;
         self.is_refused |= matches!(interruption, Interruption::Refused);
     }
@@ -47,7 +47,7 @@ pub(super) struct Interruptions<'a> {
 
 impl Interruptions<'_> {
     /// Ends with the next of what was not told yet. Cancel: safe.
-    pub(super) async fn next(self, told: Told, metrics: &ServerMetrics) -> Interruption {
+    pub(super) async fn next(self, told: ReportedInterruptions, metrics: &ServerMetrics) -> Interruption {
         let Self { stop, parting, acquaintance, outgoing } = self;
         tokio::select! {
             () = stop.cancelled(), if !told.is_leaving => Interruption::Leaves,

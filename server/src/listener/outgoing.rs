@@ -128,7 +128,7 @@ impl Outgoing {
         if exact == Some(0) {
             return Response::from_parts(head, body);
         }
-        let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::of(body) };
+        let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
         // Whether its bytes are at hand again, or an audit event of them is still on its way.
         let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);

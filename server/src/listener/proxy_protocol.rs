@@ -38,7 +38,7 @@ pub(super) struct ProxyHeaders {
 
 impl ProxyHeaders {
     /// Those of these peers.
-    pub(super) fn of(peers: ProxyProtocolPeers) -> Self {
+    pub(super) fn from_peers(peers: ProxyProtocolPeers) -> Self {
         Self { peers, are_missing: AtomicBool::new(false) }
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
         let _guard = tracing::subscriber::set_default(lines.finish());
-        let headers = ProxyHeaders::of(peers("192.0.2.0/24"));
+        let headers = ProxyHeaders::from_peers(peers("192.0.2.0/24"));
         let line = b"PROXY UNKNOWN\r\n";
         for (peer, sent, expected) in [
             ("203.0.113.1:7", TLS, ""),

@@ -7,12 +7,12 @@
 //! * A head that has not ended may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
 //!   ([`Stranger::begin_long_head`](super::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
 //!   new one.
-//! * A head that has ended is counted by its size, see [`Acquaintance::hold`].
+//! * A head that has ended is counted by its size, see [`Acquaintance::hold_head`].
 
 use std::task::{Context, Poll};
 
 use super::acquaintance::Acquaintance;
-use super::strangers::Place;
+use super::strangers::ConnectionPermit;
 use super::trailers::TrailerCounter;
 
 /// The length of a head that needs no place among the long ones, in bytes. HTTP/2 may make 144 bytes of memory of one
@@ -21,7 +21,7 @@ const SHORT_HEAD_BYTES: usize = 455;
 
 /// Counts the bytes that one connection receives.
 #[derive(Default)]
-pub(super) struct Received {
+pub(super) struct ByteCounter {
     trailers: TrailerCounter,
     unfinished: UnfinishedHead,
     /// Whether a request of the connection has been authenticated.
@@ -37,10 +37,10 @@ struct UnfinishedHead {
     /// The number of heads that have ended.
     heads: usize,
     /// The place that a long head takes.
-    place: Option<Place>,
+    place: Option<ConnectionPermit>,
 }
 
-impl Received {
+impl ByteCounter {
     /// Waits until the connection may be read.
     pub(super) fn poll_turn(&mut self, acquaintance: &Acquaintance, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_authenticated {
@@ -101,23 +101,24 @@ mod tests {
 
     #[test]
     fn a_connection_is_not_read_while_its_request_is_authenticated() {
-        let acquaintance = Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8));
-        let (mut received, wakeups) = (Received::default(), Arc::<Wakeups>::default());
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
         let waker = Waker::from(Arc::clone(&wakeups));
         let mut is_read = || received.poll_turn(&acquaintance, &mut Context::from_waker(&waker)).is_ready();
         assert!(is_read());
-        let first = acquaintance.hold(100).unwrap();
-        let second = acquaintance.hold(100).unwrap();
+        let first = acquaintance.hold_head(100).unwrap();
+        let second = acquaintance.hold_head(100).unwrap();
         assert!(!is_read());
         drop(first);
         assert!(!is_read());
-        acquaintance.note(AuthenticationOutcome::Unauthorized);
+        acquaintance.note_outcome(AuthenticationOutcome::Unauthorized);
         drop(second);
         assert_eq!(wakeups.0.load(Ordering::SeqCst), 1);
         assert!(is_read());
-        let third = acquaintance.hold(100).unwrap();
+        let third = acquaintance.hold_head(100).unwrap();
         assert!(!is_read(), "what comes after a refusal is authenticated, too");
-        acquaintance.note(AuthenticationOutcome::Known { user: None });
+        acquaintance.note_outcome(AuthenticationOutcome::Known { user: None });
         assert_eq!(wakeups.0.load(Ordering::SeqCst), 2);
         assert!(is_read(), "nobody else is waited for");
         drop(third);
@@ -125,15 +126,16 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_not_authenticated_reads_once_in_each_turn() {
-        let acquaintance = Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8));
-        let (mut received, wakeups) = (Received::default(), Arc::<Wakeups>::default());
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
         let waker = Waker::from(Arc::clone(&wakeups));
         let cx = &mut Context::from_waker(&waker);
         assert!(received.add(&[b'x'; SHORT_HEAD_BYTES], &acquaintance) && received.unfinished.place.is_none());
         assert!(received.poll_turn(&acquaintance, cx).is_pending() && wakeups.0.load(Ordering::SeqCst) == 1);
         assert!(received.poll_turn(&acquaintance, cx).is_ready());
         assert!(received.add(b"x", &acquaintance) && received.unfinished.place.is_some());
-        drop(acquaintance.hold(100));
+        drop(acquaintance.hold_head(100));
         let _turn = received.poll_turn(&acquaintance, cx);
         assert!(received.unfinished.place.is_none(), "the head has ended");
     }

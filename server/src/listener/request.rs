@@ -31,7 +31,7 @@ pub(super) struct ConnectionRequests<H> {
 
 impl<H: Handler> ConnectionRequests<H> {
     /// Answers one of them. An answer for which there is no room is refused in its place.
-    pub(super) fn answer(
+    pub(super) fn answer_request(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
@@ -55,7 +55,7 @@ impl<H: Handler> ConnectionRequests<H> {
                         request = request.map(|body| self.outgoing.end_with_room(body, Arc::clone(&is_refused)));
                     }
                     let note = |outcome: AuthenticationOutcome<'_>| {
-                        let room = self.acquaintance.note(outcome);
+                        let room = self.acquaintance.note_outcome(outcome);
                         // Afterwards: whoever waits for it finds who is known.
                         drop(head);
                         room
@@ -92,7 +92,7 @@ impl<H: Handler> ConnectionRequests<H> {
             return Err(ListenerRefusal::TooManyHeaders);
         }
         let bytes = head_bytes(request);
-        let head = self.acquaintance.hold(bytes).ok_or(ListenerRefusal::TooManyUnknown)?;
+        let head = self.acquaintance.hold_head(bytes).ok_or(ListenerRefusal::TooManyUnknown)?;
         Ok((head, bytes))
     }
 }

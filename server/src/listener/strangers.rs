@@ -42,7 +42,7 @@ struct TakenPlaces {
 
 /// The place of one connection, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     number: u64,
     among: Arc<Places>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Place {
 /// A connection without an authenticated request.
 #[derive(Debug)]
 pub(super) struct Stranger {
-    place: Place,
+    place: ConnectionPermit,
     sent_away: CancellationToken,
     among: Arc<Strangers>,
     /// What there is in the heads of its requests.
@@ -59,7 +59,7 @@ pub(super) struct Stranger {
 
 impl Strangers {
     /// A part of so many connections.
-    pub(super) fn of(connections: usize) -> Arc<Self> {
+    pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let connections = Places::at_most((connections / CONNECTIONS_PART).max(1));
         let long_heads = Places::at_most(LONG_HEADS_MAX);
         Arc::new(Self { connections, long_heads, heads: AllHeads::default() })
@@ -68,7 +68,7 @@ impl Strangers {
     /// Takes in one more, and sends the oldest away where they are too many.
     pub(super) fn admit(self: &Arc<Self>) -> Stranger {
         let sent_away = CancellationToken::new();
-        let place = self.connections.take(sent_away.clone());
+        let place = self.connections.acquire(sent_away.clone());
         Stranger { place, sent_away, among: Arc::clone(self), heads: self.heads.of_connection() }
     }
 }
@@ -79,7 +79,7 @@ impl Places {
     }
 
     /// Takes a place for a connection, and closes the oldest connection where there are too many.
-    fn take(self: &Arc<Self>, connection: CancellationToken) -> Place {
+    fn acquire(self: &Arc<Self>, connection: CancellationToken) -> ConnectionPermit {
         let mut taken = self.taken.lock();
         let number = taken.next;
         taken.next += 1;
@@ -89,18 +89,18 @@ impl Places {
         {
             oldest.cancel();
         }
-        Place { number, among: Arc::clone(self) }
+        ConnectionPermit { number, among: Arc::clone(self) }
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Gives the place up. The connection stays closed if it was.
     fn leave(&self) {
         self.among.taken.lock().connections.remove(&self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.leave();
     }
@@ -109,14 +109,14 @@ impl Drop for Place {
 impl Stranger {
     /// Holds the head of a request of which it is not known yet who sends it, until that is known or it is answered;
     /// `None` where there is no room for it.
-    pub(super) fn hold(&self, bytes: usize) -> Option<HeldHead> {
-        self.heads.hold(bytes)
+    pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
+        self.heads.hold_head(bytes)
     }
 
     /// Takes a place among the long heads that have not ended. The oldest connection among them is sent away if there
     /// are too many.
-    pub(super) fn begin_long_head(&self) -> Place {
-        self.among.long_heads.take(self.sent_away.clone())
+    pub(super) fn begin_long_head(&self) -> ConnectionPermit {
+        self.among.long_heads.acquire(self.sent_away.clone())
     }
 
     /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_oldest_stranger_makes_room() {
-        let strangers = Strangers::of(8);
+        let strangers = Strangers::with_connections(8);
         let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
         let (first, second) = (strangers.admit(), strangers.admit());
         first.becomes_known();
@@ -147,12 +147,12 @@ mod tests {
         drop(third);
         let fifth = strangers.admit();
         assert!(!is_away(&fourth) && !is_away(&fifth));
-        assert_eq!(Strangers::of(1).connections.max, 1);
+        assert_eq!(Strangers::with_connections(1).connections.max, 1);
     }
 
     #[test]
     fn the_oldest_long_head_makes_room() {
-        let strangers = Strangers::of(4 * 2 * LONG_HEADS_MAX);
+        let strangers = Strangers::with_connections(4 * 2 * LONG_HEADS_MAX);
         let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| strangers.admit()).collect();
         let mut places: Vec<_> = connections[1..].iter().map(Stranger::begin_long_head).collect();
         drop(places.pop());

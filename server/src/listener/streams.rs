@@ -100,7 +100,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Those of a connection that leaves them there.
-    pub(super) fn of(begun: Begun) -> Self {
+    pub(super) fn new(begun: Begun) -> Self {
         let round = Arc::clone(&begun.round);
         let of_connection = round.waker(PollSide::Connection);
         let of_streams = round.waker(PollSide::Parts);
@@ -110,7 +110,7 @@ impl Streams {
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // Whoever calls may have told the connection something, such as that it is to end.
-        self.round.note(PollSide::Connection);
+        self.round.mark_woken(PollSide::Connection);
         Driven { streams: self, connection }
     }
 
@@ -118,10 +118,10 @@ impl Streams {
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if self.round.take(PollSide::Parts) {
+            if self.round.take_woken(PollSide::Parts) {
                 self.poll_streams();
             }
-            if self.round.take(PollSide::Connection) {
+            if self.round.take_woken(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
                     // Once more: what a member has answered by now is written in the logs.
@@ -204,7 +204,7 @@ mod tests {
     async fn what_a_connection_and_its_stream_wake_of_each_other_wakes_no_task() {
         const FRAMES: u32 = 10;
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let ((mut ask, mut asked), (mut give, mut given)) = (mpsc::channel(0), mpsc::channel(0));
         begun.execute(async move {
             while let Some(frame) = asked.next().await {
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn neither_side_is_looked_at_for_what_the_other_waits_for() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
         let ((event, mut events), (frame, mut frames)) = (mpsc::unbounded(), mpsc::unbounded());
         let own_steps = Arc::clone(&steps);
@@ -258,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_was_told_something_is_looked_at_though_nothing_woke_it() {
-        let mut streams = Streams::of(Begun::default());
+        let mut streams = Streams::new(Begun::default());
         let is_to_end = std::cell::Cell::new(false);
         let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
         assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_pending());
@@ -268,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn others_have_their_turn_however_much_they_wake_each_other() {
-        let mut streams = Streams::of(Begun::default());
+        let mut streams = Streams::new(Begun::default());
         let mut connection = Box::pin(poll_fn(|cx| {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -282,7 +282,7 @@ mod tests {
     async fn nothing_is_lost_that_another_thread_wakes_meanwhile() {
         const MESSAGES: usize = 20_000;
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (send, mut messages) = tokio::sync::mpsc::unbounded_channel();
         let (done, is_done) = tokio::sync::oneshot::channel();
         begun.execute(async move {
@@ -299,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_works_for_long_goes_on_beside_its_connection() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
         begun.execute(async move {
             let began = Instant::now();
@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_panics_takes_none_of_the_others_along() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         begun.execute(async { panic!("of one stream") });
         let (done, is_done) = tokio::sync::oneshot::channel();
         begun.execute(async move { done.send(()).unwrap() });
@@ -328,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn streams_are_given_up_with_their_connection() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
         begun.execute(async move {
             let _held = held;
@@ -343,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn streams_that_begin_as_their_connection_ends_are_given_up_too() {
         let begun = Begun::default();
-        let streams = Streams::of(begun.clone());
+        let streams = Streams::new(begun.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
         let own = begun.clone();
         begun.execute(async move {
@@ -357,7 +357,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_ready_when_a_connection_ends_is_seen_by_its_stream() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (answer, mut answered) = tokio::sync::oneshot::channel();
         begun.execute(async move { answer.send(()).unwrap() });
         streams.drive(Box::pin(std::future::ready(())).as_mut()).await;
@@ -367,7 +367,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_can_be_ended_alone() {
         let begun = Begun::default();
-        let mut streams = Streams::of(begun.clone());
+        let mut streams = Streams::new(begun.clone());
         let (tell, told) = tokio::sync::oneshot::channel();
         begun.execute(async move {
             tell.send(stream().unwrap()).unwrap();

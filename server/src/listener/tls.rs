@@ -66,7 +66,7 @@ pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
     /// Held while it is exchanged.
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<TlsDemand>,
     current: ArcSwap<Current>,
 }
 
@@ -103,7 +103,7 @@ impl ResolvesServerCert for CertificateAt {
 
 /// What is wanted of the next connections.
 #[derive(Debug, Default)]
-struct Wanted {
+struct TlsDemand {
     /// `None` where clients are asked for no certificate.
     authorities: Option<RequestedAuthorities>,
     hosts: HostTable,
@@ -152,7 +152,7 @@ impl TlsSettings {
         let mut wanted = self.wanted.lock();
         let names = Some(names([&authorities.clients, &authorities.proxies]));
         let elsewhere = Arc::new(server_config(Arc::clone(&self.certificates) as _, self.versions, names)?);
-        let next = Wanted { authorities: Some(authorities), hosts: wanted.hosts.clone() };
+        let next = TlsDemand { authorities: Some(authorities), hosts: wanted.hosts.clone() };
         self.current.store(Arc::new(self.next(elsewhere, &next, &BTreeMap::new())?));
         *wanted = next;
         Ok(())
@@ -165,7 +165,7 @@ impl TlsSettings {
     /// As [`TlsSettings::new`]; all stays as it was then.
     pub fn serve_hosts(&self, hosts: &HostTable) -> Result<(), rustls::Error> {
         let mut wanted = self.wanted.lock();
-        let next = Wanted { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
+        let next = TlsDemand { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
         let current = self.current.load();
         let next_current = self.next(Arc::clone(&current.elsewhere), &next, &current.clusters)?;
         self.current.store(Arc::new(next_current));
@@ -195,7 +195,7 @@ impl TlsSettings {
     fn next(
         &self,
         elsewhere: Arc<ServerConfig>,
-        wanted: &Wanted,
+        wanted: &TlsDemand,
         before: &BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
     ) -> Result<Current, rustls::Error> {
         let (mut clusters, mut hosts) = (BTreeMap::new(), HashMap::new());

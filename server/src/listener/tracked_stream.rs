@@ -13,13 +13,13 @@ use tributary_apimachinery::Permit;
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
-use super::received::Received;
+use super::received::ByteCounter;
 
 /// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
 pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
-    pub(super) received: Received,
+    pub(super) received: ByteCounter,
     /// It counts as one of its user's as long as it is open.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,

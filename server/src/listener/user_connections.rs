@@ -55,14 +55,14 @@ pub(super) struct UserConnection {
 
 impl UserConnections {
     /// Of so many connections in all.
-    pub(super) fn of(connections: usize) -> Arc<Self> {
+    pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let part = |one_in: usize| (connections / one_in).max(1);
         let bounds = UserBounds { user: part(CONNECTIONS_PART), vouched: part(VOUCHED_CONNECTIONS_PART) };
         Arc::new(Self { bounds, hashes: RandomState::new(), open: Mutex::default() })
     }
 
     /// Counts one more connection of a user; `None` where they, or all users of their member, have as many as they may.
-    pub(super) fn take(self: &Arc<Self>, user: &User) -> Option<UserConnection> {
+    pub(super) fn acquire(self: &Arc<Self>, user: &User) -> Option<UserConnection> {
         let holder = ConnectionHolder {
             user: self.hashes.hash_one((user.authority.verifier.as_str(), &user.info.username)),
             member: user.authority.vouching_member().map(|member| self.hashes.hash_one(member)),
@@ -137,7 +137,7 @@ mod tests {
 
     /// What somebody gets who takes one after the other until they are refused.
     fn greedy(all: &Arc<UserConnections>, user: &User) -> Vec<UserConnection> {
-        std::iter::from_fn(|| all.take(user)).collect()
+        std::iter::from_fn(|| all.acquire(user)).collect()
     }
 
     /// The same of accounts of one member.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn whoever_makes_users_in_a_member_keeps_no_configured_user_out() {
-        let all = UserConnections::of(8);
+        let all = UserConnections::with_connections(8);
         let of_a = accounts(&all, "a", 4);
         assert_eq!(of_a.len(), 2, "four of a quarter each would be all that there are");
         let ann = greedy(&all, &User::named("x509", "ann"));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_account_leaves_something_to_the_others_of_its_member_and_a_member_to_others() {
-        let all = UserConnections::of(4096);
+        let all = UserConnections::with_connections(4096);
         let first = greedy(&all, &account("a", 0));
         assert_eq!(first.len(), 768);
         let others = accounts(&all, "a", 1_000);
@@ -169,25 +169,25 @@ mod tests {
         assert_eq!(accounts(&all, "b", 1_000).len(), 512);
         let configured = [greedy(&all, &User::named("x509", "ann")), greedy(&all, &User::named("x509", "bob"))];
         assert_eq!(configured.map(|held| held.len()), [1_024, 1_024]);
-        assert!(all.take(&account("a", 1_000)).is_none());
+        assert!(all.acquire(&account("a", 1_000)).is_none());
         drop(others);
-        assert!(all.take(&account("a", 1_000)).is_some());
+        assert!(all.acquire(&account("a", 1_000)).is_some());
     }
 
     #[test]
     fn a_user_has_a_quarter_and_gives_it_back() {
-        let all = UserConnections::of(8);
+        let all = UserConnections::with_connections(8);
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
-        let (first, second) = (all.take(&ann), all.take(&ann));
-        assert!(first.is_some() && second.is_some() && all.take(&ann).is_none());
+        let (first, second) = (all.acquire(&ann), all.acquire(&ann));
+        assert!(first.is_some() && second.is_some() && all.acquire(&ann).is_none());
         // Another of the name is another.
-        let others = [all.take(&bob), all.take(&User::named("https://issuer", "ann"))];
+        let others = [all.acquire(&bob), all.acquire(&User::named("https://issuer", "ann"))];
         assert!(others.iter().all(Option::is_some));
         drop(first);
-        assert!(all.take(&ann).is_some());
+        assert!(all.acquire(&ann).is_some());
         drop((second, others));
         assert!(all.open.lock().by_user.is_empty());
-        let smallest = UserConnections::of(1);
-        assert!(smallest.take(&ann).is_some() && smallest.take(&account("a", 0)).is_some());
+        let smallest = UserConnections::with_connections(1);
+        assert!(smallest.acquire(&ann).is_some() && smallest.acquire(&account("a", 0)).is_some());
     }
 }

@@ -17,7 +17,7 @@ impl Signals {
     ///
     /// # Errors
     /// What the system says.
-    pub fn take() -> io::Result<Self> {
+    pub fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

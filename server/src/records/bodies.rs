@@ -85,13 +85,13 @@ pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
 
 /// A body that has been asked for its first frame, before whoever sends it asks.
 pub(crate) struct BegunBody {
-    first: First,
+    first: FirstFrame,
     rest: Body,
 }
 
 /// What a body gave when it was asked for its first frame.
 #[derive(Default)]
-enum First {
+enum FirstFrame {
     /// Nothing yet, or it has been passed on.
     #[default]
     Passed,
@@ -106,22 +106,22 @@ impl BegunBody {
     pub(crate) fn begin(mut body: Body) -> Self {
         // Nobody waited yet: whoever asks next is told when there is more.
         let first = match body.frame().now_or_never() {
-            None => First::Passed,
-            Some(Some(frame)) => First::Frame(frame),
-            Some(None) => First::End,
+            None => FirstFrame::Passed,
+            Some(Some(frame)) => FirstFrame::Frame(frame),
+            Some(None) => FirstFrame::End,
         };
         Self { first, rest: body }
     }
 
     /// A body that has not been asked.
-    pub(crate) fn of(body: Body) -> Self {
-        Self { first: First::Passed, rest: body }
+    pub(crate) fn new(body: Body) -> Self {
+        Self { first: FirstFrame::Passed, rest: body }
     }
 
     /// The data of the first frame, if it is there. It is still to be passed on.
     pub(crate) fn data(&self) -> Option<&Bytes> {
         match &self.first {
-            First::Frame(Ok(frame)) => frame.data_ref(),
+            FirstFrame::Frame(Ok(frame)) => frame.data_ref(),
             _ => None,
         }
     }
@@ -132,7 +132,7 @@ impl BegunBody {
             return None;
         }
         match std::mem::take(&mut self.first) {
-            First::Frame(Ok(frame)) => frame.into_data().ok(),
+            FirstFrame::Frame(Ok(frame)) => frame.into_data().ok(),
             _ => None,
         }
     }
@@ -140,7 +140,7 @@ impl BegunBody {
     /// The same as any other body.
     pub(crate) fn into_body(self) -> Body {
         match self.first {
-            First::Passed => self.rest,
+            FirstFrame::Passed => self.rest,
             _ => self.boxed_unsync(),
         }
     }
@@ -152,20 +152,20 @@ impl hyper::body::Body for BegunBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match std::mem::take(&mut self.first) {
-            First::Frame(first) => Poll::Ready(Some(first)),
-            First::End => Poll::Ready(None),
-            First::Passed => Pin::new(&mut self.rest).poll_frame(cx),
+            FirstFrame::Frame(first) => Poll::Ready(Some(first)),
+            FirstFrame::End => Poll::Ready(None),
+            FirstFrame::Passed => Pin::new(&mut self.rest).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.first, First::Passed) && self.rest.is_end_stream()
+        matches!(self.first, FirstFrame::Passed) && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let rest = self.rest.size_hint();
         let first = match &self.first {
-            First::Frame(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
+            FirstFrame::Frame(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
             _ => 0,
         };
         rest.exact().map_or(rest, |rest| SizeHint::with_exact(first + rest))

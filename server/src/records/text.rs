@@ -16,7 +16,7 @@ pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl<'a> Text<'a> {
     /// Of a text.
-    pub(crate) fn of(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         let end = text.floor_char_boundary(TEXT_BYTES_MAX);
         let shown = match printable(&text[..end]) {
             Cow::Borrowed(_) if end == text.len() => return Self(Cow::Borrowed(text)),
@@ -33,8 +33,8 @@ impl<'a> Text<'a> {
         // What is no whole character at the end of these is beyond the bound.
         let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX + char::MAX_LEN_UTF8)];
         match String::from_utf8_lossy(bytes) {
-            Cow::Borrowed(text) => Self::of(text),
-            Cow::Owned(text) => Text::of(&text).into_owned(),
+            Cow::Borrowed(text) => Self::new(text),
+            Cow::Owned(text) => Text::new(&text).into_owned(),
         }
     }
 
@@ -70,10 +70,10 @@ mod tests {
             ("\u{1b}[2Jgone\u{7f}\u{9b}", "\\u{1b}[2Jgone\\u{7f}\\u{9b}"),
             ("\u{202e}txt", "\\u{202e}txt"),
         ] {
-            assert_eq!(Text::of(given).0, expected);
+            assert_eq!(Text::new(given).0, expected);
         }
         let long = "é".repeat(TEXT_BYTES_MAX);
-        let shown = Text::of(&long);
+        let shown = Text::new(&long);
         assert_eq!(shown.0.len(), TEXT_BYTES_MAX + "…".len());
         assert_eq!(Text::lossy(b"a\xffb").0, "a\u{fffd}b");
         let escapes = "\u{202e}".repeat(TEXT_BYTES_MAX);

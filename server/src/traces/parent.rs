@@ -16,7 +16,7 @@ const LENGTH: usize = 55;
 
 impl Parent {
     /// What a request's headers say; `None` where they say nothing that counts. Two headers say nothing.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut given = headers.get_all("traceparent").iter();
         match (given.next(), given.next()) {
             (Some(value), None) => Self::parse(value.to_str().ok()?),
@@ -73,8 +73,8 @@ mod tests {
         }
         let mut twice = HeaderMap::new();
         twice.insert("traceparent", format!("00-{trace}-{span}-01").parse().unwrap());
-        assert!(Parent::of(&twice).is_some());
+        assert!(Parent::from_headers(&twice).is_some());
         twice.append("traceparent", format!("00-{trace}-{span}-00").parse().unwrap());
-        assert_eq!(Parent::of(&twice), None);
+        assert_eq!(Parent::from_headers(&twice), None);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Traced {
 impl Tracer {
     /// Follows a request that has just arrived, if it is sampled or its client asks for that.
     pub(crate) fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
-        let (client, by_chance) = (Parent::of(request.headers()), self.samples());
+        let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
         (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
             let (trace_id, span_id) = (rand::random::<u128>().max(1), rand::random::<u64>().max(1));
             Box::new(Traced {
@@ -54,8 +54,8 @@ impl Tracer {
                 by_chance,
                 received: SystemTime::now(),
                 started: Instant::now(),
-                method: known(request.method()),
-                path: Text::of(request.uri().path()).into_owned(),
+                method: known_method(request.method()),
+                path: Text::new(request.uri().path()).into_owned(),
                 reading: None,
                 trace: RequestTrace::default(),
                 is_known: false,
@@ -66,7 +66,7 @@ impl Tracer {
 }
 
 /// A method as OpenTelemetry names it: those that nobody knows are one, or clients would make names without end.
-fn known(method: &Method) -> &'static str {
+fn known_method(method: &Method) -> &'static str {
     METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
@@ -79,7 +79,7 @@ impl Traced {
 
     /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
     /// [obeyed](is_obeyed), and else by chance. Of a stranger's nothing is sent: nobody else is to fill the collector.
-    pub(crate) fn known(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
+    pub(crate) fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let obeyed = self.client.filter(|_| is_obeyed(user));
         if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
             return None;
@@ -220,7 +220,7 @@ mod tests {
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let mut traced = tracer.begin(&request).unwrap();
         let (mut head, ()) = request.into_parts();
-        head.extensions.insert(RequestReading::of(&Mount::Merged, method, read, None));
+        head.extensions.insert(RequestReading::parse(&Mount::Merged, method, read, None));
         traced.placed(&mut head, &RequestTrace::default());
         traced
     }
@@ -258,7 +258,7 @@ mod tests {
             for (rate, flags, asks) in [(0, "01", true), (1_000_000, "00", false), (1_000_000, "01", true)] {
                 let header = format!("00-{CLIENT:032x}-{:016x}-{flags}", 1);
                 let request = Request::get("/version").header("traceparent", header).body(()).unwrap();
-                let known = tracer(rate).begin(&request).unwrap().known(&user);
+                let known = tracer(rate).begin(&request).unwrap().set_user(&user);
                 let expected = if is_obeyed { asks } else { rate > 0 };
                 let told = format!("{authority:?} {group} {rate} {flags}");
                 assert_eq!(known.is_some(), expected, "{told}");

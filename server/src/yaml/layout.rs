@@ -23,7 +23,7 @@ enum Shape {
 
 /// How a list stands in the text.
 #[derive(Debug)]
-pub(crate) enum List {
+pub(crate) enum ListLayout {
     /// There is no such key.
     Absent,
     /// Nothing is in it. `colon` is the byte after the key's colon, `end` the byte after the value.
@@ -38,11 +38,11 @@ pub(crate) enum List {
 pub(crate) struct Mapping<'a> {
     /// The column of its keys.
     pub(crate) indent: usize,
-    pub(crate) fields: Vec<Field<'a>>,
+    pub(crate) fields: Vec<MappingField<'a>>,
 }
 
 /// A field of a [`Mapping`].
-pub(crate) struct Field<'a> {
+pub(crate) struct MappingField<'a> {
     pub(crate) key: &'a str,
     /// The first byte of the first line, and the byte after the last line.
     pub(crate) lines: (usize, usize),
@@ -84,7 +84,7 @@ impl<'a> Layout<'a> {
             let first = self.line_start(key.start);
             let is_alone = key.start - first == indent && self.text[first..key.start].trim().is_empty();
             let lines = (first, self.line_end(self.trimmed(value.end.max(key.end))));
-            is_alone.then_some(Field { key: text, lines, value })
+            is_alone.then_some(MappingField { key: text, lines, value })
         };
         let fields = entries.iter().map(field).collect::<Option<Vec<_>>>()?;
         let is_apart = fields.windows(2).all(|pair| pair[0].lines.1 <= pair[1].lines.0);
@@ -122,18 +122,18 @@ impl<'a> Layout<'a> {
     }
 
     /// How a list of the document stands in it; `None` if it stands in a way that cannot be changed here, as an alias.
-    pub(crate) fn list(&self, key: &str) -> Option<List> {
+    pub(crate) fn list(&self, key: &str) -> Option<ListLayout> {
         let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
-            return Some(List::Absent);
+            return Some(ListLayout::Absent);
         };
         let found = entries.iter().find(|(node, _)| matches!(&node.shape, Shape::Scalar(text) if text == key));
-        let Some((key, value)) = found else { return Some(List::Absent) };
+        let Some((key, value)) = found else { return Some(ListLayout::Absent) };
         let colon = self.colon_after(key.end)?;
         match &value.shape {
-            Shape::Scalar(_) => Some(List::Empty { colon, end: value.end.max(colon) }),
-            Shape::Sequence(entries) if entries.is_empty() => Some(List::Empty { colon, end: value.end }),
+            Shape::Scalar(_) => Some(ListLayout::Empty { colon, end: value.end.max(colon) }),
+            Shape::Sequence(entries) if entries.is_empty() => Some(ListLayout::Empty { colon, end: value.end }),
             Shape::Sequence(entries) if self.text[value.start..].starts_with('[') => {
-                Some(List::Flow { entries: entries.iter().map(|entry| (entry.start, entry.end)).collect() })
+                Some(ListLayout::Flow { entries: entries.iter().map(|entry| (entry.start, entry.end)).collect() })
             }
             Shape::Sequence(entries) => {
                 let dashes: Option<Vec<usize>> = entries.iter().map(|entry| self.dash_before(entry.start)).collect();
@@ -141,7 +141,7 @@ impl<'a> Layout<'a> {
                 let indent = dashes.first().map(|dash| dash - self.line_start(*dash))?;
                 let ends = entries.iter().map(|entry| self.line_end(entry.end));
                 let entries = dashes.iter().map(|dash| self.line_start(*dash)).zip(ends).collect();
-                Some(List::Block { colon, indent, entries })
+                Some(ListLayout::Block { colon, indent, entries })
             }
             Shape::Mapping(_) => None,
         }

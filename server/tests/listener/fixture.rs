@@ -221,7 +221,7 @@ pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
         name,
         client: client.map_err(|error| error.to_string()),
         client_generation: 0,
-        address: ClusterAddress::of(member.token()),
+        address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,

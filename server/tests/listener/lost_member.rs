@@ -63,7 +63,7 @@ async fn over(dies: &CancellationToken) -> Server {
         name,
         client: client.map_err(|error| error.to_string()),
         client_generation: 0,
-        address: ClusterAddress::of(""),
+        address: ClusterAddress::from_description(""),
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,

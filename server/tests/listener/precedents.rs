@@ -110,7 +110,7 @@ pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
         name,
         client,
         client_generation: 0,
-        address: ClusterAddress::of(""),
+        address: ClusterAddress::from_description(""),
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,

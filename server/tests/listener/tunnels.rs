@@ -122,7 +122,7 @@ impl Whole {
             name,
             client: client.map_err(|error| error.to_string()),
             client_generation: 0,
-            address: ClusterAddress::of(""),
+            address: ClusterAddress::from_description(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,

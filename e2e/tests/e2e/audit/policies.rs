@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 use tributary_apimachinery::RequestInfo;
-use tributary_audit::{AuditAttributes, Level, Policy, Stage};
+use tributary_audit::{AuditAttributes, AuditPolicy, Level, Stage};
 use tributary_e2e::{HttpClient, TestCluster, guard};
 
 /// How many requests are asked about.
@@ -72,7 +72,7 @@ pub(super) async fn policies(context: TestContext) -> anyhow::Result<()> {
     let sent = questions.iter().map(|question| send(&member, question));
     stream::iter(sent.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
 
-    let (policy, warnings) = Policy::parse(&text)?;
+    let (policy, warnings) = AuditPolicy::parse(&text)?;
     ensure!(warnings.is_empty(), "{warnings:?}");
     let expected: Vec<_> = questions.iter().map(|question| expected(&policy, question)).collect::<Result<_, _>>()?;
     for level in [Level::Metadata, Level::Request, Level::RequestResponse] {
@@ -141,7 +141,7 @@ async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<(
 }
 
 /// What the checker says is written.
-fn expected(policy: &Policy, question: &Question<'_>) -> anyhow::Result<(Level, Written)> {
+fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Level, Written)> {
     let (path, query) = match question.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (question.target.as_str(), None),
@@ -149,7 +149,7 @@ fn expected(policy: &Policy, question: &Question<'_>) -> anyhow::Result<(Level, 
     let info = RequestInfo::parse(question.method.as_str(), path, query)
         .map_err(|status| anyhow::anyhow!("{path}: {}", status.message))?;
     let user = question.person.user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
-    let decision = policy.decide(&AuditAttributes::of(&info, user));
+    let decision = policy.decide(&AuditAttributes::from_request(&info, user));
     let stages: &[Stage] = match (user, info.class().is_long_running()) {
         // Who is refused is written of once.
         (None, _) => &[Stage::ResponseStarted],

@@ -218,7 +218,7 @@ impl Audited {
             let here = kubeconfig_of(folder.path(), who, "ours");
             tributary.kubeconfig_of(&here, &user, &[])?;
             let there = kubeconfig_of(folder.path(), who, "theirs");
-            kubeconfig::write_entries(&there, &[kubeconfig::Entries { user, ..member.access().entries() }])?;
+            kubeconfig::write_entries(&there, &[kubeconfig::ContextParts { user, ..member.access().entries() }])?;
             let [here, there] = [here, there].map(async |path| HttpClient::from_kubeconfig(&path, None).await);
             clients.insert(who, [here.await?, there.await?]);
         }

@@ -90,7 +90,7 @@ impl SignInIssuer {
         let cluster = json!({"server": self.url, "certificate-authority": self.authority});
         kubeconfig::write_entries(
             &path,
-            &[kubeconfig::Entries { name: "issuer".to_owned(), cluster, user: json!({}) }],
+            &[kubeconfig::ContextParts { name: "issuer".to_owned(), cluster, user: json!({}) }],
         )?;
         HttpClient::from_kubeconfig(&path, None).await?.post("/rotate", &json!({})).send().await?.expect(200).map(drop)
     }
@@ -108,7 +108,7 @@ impl Places<'_> {
     /// Kubeconfigs of the member and of the endpoint, with this user.
     fn kubeconfigs(&self, user: &Value) -> anyhow::Result<[PathBuf; 2]> {
         let paths = ["there", "here"].map(|name| self.folder.join(format!("{name}.signed-in")));
-        let member = kubeconfig::Entries { user: user.clone(), ..self.member.access().entries() };
+        let member = kubeconfig::ContextParts { user: user.clone(), ..self.member.access().entries() };
         kubeconfig::write_entries(&paths[0], &[member])?;
         let mut own: Value = serde_json::from_slice(&fs::read(self.endpoint)?)?;
         own["users"][0]["user"] = user.clone();

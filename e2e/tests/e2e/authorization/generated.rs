@@ -2,7 +2,7 @@
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
-use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 
 pub(crate) const NAMESPACES: [&str; 3] = ["one", "two", "three"];
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -134,8 +134,8 @@ impl Person {
         Self { name: "carol".to_owned(), groups: vec!["carols".to_owned()] }
     }
 
-    pub(crate) fn as_user(&self) -> User<'_> {
-        User { name: &self.name, groups: &self.groups }
+    pub(crate) fn as_user(&self) -> RbacUser<'_> {
+        RbacUser { name: &self.name, groups: &self.groups }
     }
 
     pub(crate) fn is_master(&self) -> bool {

@@ -14,7 +14,9 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use tributary_e2e::{HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::Entries, ports};
+use tributary_e2e::{
+    HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::ContextParts, ports,
+};
 
 /// The user of the image.
 const USER: u32 = 65_532;
@@ -111,7 +113,7 @@ impl Contained {
         let authority = STANDARD.encode(people.pem());
         let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": authority});
         let user = people.user("somebody", &[])?;
-        kubeconfig::write_entries(&kubeconfig, &[Entries { name: "own".to_owned(), cluster, user }])?;
+        kubeconfig::write_entries(&kubeconfig, &[ContextParts { name: "own".to_owned(), cluster, user }])?;
         let http = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
         Ok(Self { process, http, _outside: outside })
     }

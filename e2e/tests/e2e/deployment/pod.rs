@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::time::Instant;
 use tributary_e2e::{
-    HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::Entries, namespace, ports,
+    HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::ContextParts, namespace, ports,
     tributary,
 };
 use volumes::Files;
@@ -164,7 +164,7 @@ impl Reached {
         let path = self.folder.path().join(namespace::unique_name("kubeconfig"));
         let authority = STANDARD.encode(self.people.pem());
         let cluster = json!({"server": self.server, "certificate-authority-data": authority});
-        kubeconfig::write_entries(&path, &[Entries { name: "pod".to_owned(), cluster, user }])?;
+        kubeconfig::write_entries(&path, &[ContextParts { name: "pod".to_owned(), cluster, user }])?;
         HttpClient::from_kubeconfig(&path, None).await
     }
 }

@@ -24,7 +24,7 @@ use tributary_e2e::{
     HttpClient, PeopleAuthority, TestCluster, Tributary, guard,
     http::{HttpResponse, RequestBuilder},
     kubeconfig,
-    kubeconfig::Entries,
+    kubeconfig::ContextParts,
     namespace, ports, tributary,
 };
 
@@ -88,7 +88,7 @@ impl Fleet {
         let path = self.file(&namespace::unique_name("kubeconfig"));
         let authority = STANDARD.encode(self.people.pem());
         let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": authority});
-        kubeconfig::write_entries(&path, &[Entries { name: "fleet".to_owned(), cluster, user }])?;
+        kubeconfig::write_entries(&path, &[ContextParts { name: "fleet".to_owned(), cluster, user }])?;
         Ok(path)
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
-use tributary_e2e::kubeconfig::Entries;
+use tributary_e2e::kubeconfig::ContextParts;
 use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace, tributary};
 
 /// The host of the merged view.
@@ -95,7 +95,7 @@ impl Endpoint {
     fn kubeconfig_with(&self, mut cluster: Value, user: &Value) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
         cluster["certificate-authority-data"] = json!(STANDARD.encode(self.servers.pem()));
-        kubeconfig::write_entries(&path, &[Entries { name: "host".to_owned(), cluster, user: user.clone() }])?;
+        kubeconfig::write_entries(&path, &[ContextParts { name: "host".to_owned(), cluster, user: user.clone() }])?;
         Ok(path)
     }
 
@@ -434,7 +434,7 @@ async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) 
         let path = folder.path().join(namespace::unique_name("person"));
         let cluster = json!({"server": format!("https://{SECOND}:6443"), "proxy-url": format!("http://{proxy}"),
             "certificate-authority-data": STANDARD.encode(servers.pem())});
-        let entries = Entries { name: "host".to_owned(), cluster, user: json!({"token": token}) };
+        let entries = ContextParts { name: "host".to_owned(), cluster, user: json!({"token": token}) };
         kubeconfig::write_entries(&path, &[entries])?;
         anyhow::Ok(path)
     };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tributary_e2e::{
     HttpClient, TestCluster, guard,
-    kubeconfig::{self, Entries},
+    kubeconfig::{self, ContextParts},
     namespace,
 };
 use tributary_simulator::{Relay, Weather};
@@ -55,7 +55,7 @@ impl Reader {
     pub(super) async fn beside(
         context: &TestContext,
         member: Arc<TestCluster>,
-        entries: Entries,
+        entries: ContextParts,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let other = Arc::clone(&context.fixture.pair().await?[1]);

@@ -13,7 +13,7 @@ fn preferences(accept: Option<&str>, query: Option<&str>, agent: &str) -> Prefer
     if let Some(accept) = accept {
         headers.insert(header::ACCEPT, accept.parse().unwrap());
     }
-    Preferences::of(&headers, query)
+    Preferences::from_headers(&headers, query)
 }
 
 fn form_of(

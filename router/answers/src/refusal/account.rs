@@ -31,7 +31,7 @@ pub struct Beyond {
 
 impl Beyond {
     /// A request that the account may not make in a user's name, though its user may.
-    pub fn of(info: &RequestInfo) -> Self {
+    pub fn from_request(info: &RequestInfo) -> Self {
         let verb = info.verb.as_str();
         let Some(request) = info.resource() else {
             return Self { what: format!("{verb} {}", info.path), flags: AGAIN };
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_remedy_is_the_least_that_helps() {
-        let of = |method: &str, path: &str| Beyond::of(&RequestInfo::parse(method, path, None).unwrap());
+        let of = |method: &str, path: &str| Beyond::from_request(&RequestInfo::parse(method, path, None).unwrap());
         for (method, path, what, flags) in [
             ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),
             ("GET", "/api/v1/namespaces/shop/secrets/x", "get secrets", " --profile read-with-secrets"),
@@ -116,8 +116,8 @@ mod tests {
         let cluster = ClusterName::new("eu").unwrap();
         // The log, which is told of the bounds alone, names the same remedy.
         let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
-        assert_eq!(Beyond::of(&info).remedy(&cluster), remedy);
-        let beyond = NotLet { cluster, beyond: Some(Beyond::of(&info)), is_one_of_several: true };
+        assert_eq!(Beyond::from_request(&info).remedy(&cluster), remedy);
+        let beyond = NotLet { cluster, beyond: Some(Beyond::from_request(&info)), is_one_of_several: true };
         let status = beyond.status();
         assert_eq!((status.code, status.retry_after_seconds()), (503, None));
         assert_eq!(

@@ -300,7 +300,7 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble])
 fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
     let cause = |cluster: &ClusterName| of_annotation("FieldValueDuplicate", cluster.to_string());
     let causes = clusters.iter().map(cause).collect();
-    let details = StatusDetails { causes, ..StatusDetails::of(resource, name) };
+    let details = StatusDetails { causes, ..StatusDetails::for_object(resource, name) };
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
@@ -350,7 +350,7 @@ fn release_unsure(
 }
 
 fn unavailable(message: String, resource: &GroupVersionResource, name: &str) -> Status {
-    Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name))
+    Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::for_object(resource, name))
 }
 
 /// Clusters, and why they cannot be asked: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s: …, c for 3 s: …`.
@@ -420,7 +420,7 @@ fn of_other_context(
     );
     let expected = format!("Invalid value: {}: must be {}", go_quote(named), go_quote(cluster.as_str()));
     let causes = vec![of_annotation("FieldValueInvalid", expected)];
-    let details = StatusDetails { causes, ..StatusDetails::of(resource, name) };
+    let details = StatusDetails { causes, ..StatusDetails::for_object(resource, name) };
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
@@ -468,7 +468,7 @@ fn release_forbidden(
         object(resource, name),
         listed(clusters),
     );
-    Status::denied(message).with_details(StatusDetails::of(resource, name))
+    Status::denied(message).with_details(StatusDetails::for_object(resource, name))
 }
 
 fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::{Status, StatusReason};
-use tributary_policy::Place;
+use tributary_policy::RulePlace;
 
 /// A policy, or that there is none, keeps a request from going on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum PolicyCause {
     /// A rule takes the request, and its policy denies it: 403.
     Denied {
         /// The rule.
-        place: Place,
+        place: RulePlace,
         /// What the policy has its sender told.
         message: String,
     },

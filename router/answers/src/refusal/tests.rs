@@ -260,8 +260,10 @@ fn a_release_is_named_as_helm_names_it() {
 
 #[test]
 fn a_terminal_obeys_nothing_that_a_member_says() {
-    let said =
-        Refusal::said(StatusCode::FORBIDDEN, br#"{"kind":"Status","code":403,"message":"no\u202eon\u001b[2J\n- x"}"#);
+    let said = Refusal::from_member_answer(
+        StatusCode::FORBIDDEN,
+        br#"{"kind":"Status","code":403,"message":"no\u202eon\u001b[2J\n- x"}"#,
+    );
     assert_eq!(said.status().message, "no\\u{202e}on\\u{1b}[2J\n- x");
 }
 

@@ -73,20 +73,20 @@ pub(crate) struct Fetched {
 }
 
 /// A root, and the digest of a text that was given there.
-type DocumentKey = (Root, [u8; 32]);
+type TextKey = (Root, [u8; 32]);
 
 /// The documents that members gave, each held once, for as long as a member has it.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
     /// By the root and the digest of the text. A tag would not do: a member chooses its own, and could give another's.
-    by_digest: Mutex<HashMap<DocumentKey, Weak<GroupList>>>,
+    by_digest: Mutex<HashMap<TextKey, Weak<GroupList>>>,
 }
 
 impl MemberDocuments {
     /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at
     /// the distinct documents where it is a new one. What is left out of a new one is said in the log.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
-        let digest: DocumentKey = (root, Sha256::digest(text).into());
+        let digest: TextKey = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }

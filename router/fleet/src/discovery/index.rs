@@ -8,7 +8,7 @@ use super::model::{Group, GroupList, Resource};
 use super::otherwise::Otherwise;
 
 /// The resources of a document, in which no name is there twice (`intake.rs`). Cost: one entry for each.
-pub(super) struct Index<'a> {
+pub(super) struct DocumentIndex<'a> {
     /// By group, version and name.
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
     /// The versions of each resource, by group and name.
@@ -17,7 +17,7 @@ pub(super) struct Index<'a> {
     undescribed: HashMap<&'a str, &'a Group>,
 }
 
-impl<'a> Index<'a> {
+impl<'a> DocumentIndex<'a> {
     pub(super) fn new(document: &'a GroupList) -> Self {
         let mut index = Self { resources: HashMap::new(), versions: HashMap::new(), undescribed: HashMap::new() };
         for group in &document.items {

@@ -47,7 +47,7 @@ impl Root {
 
 /// What is taken of a document, and what was left out, in words.
 pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
-    let mut left_out = LeftOut::default();
+    let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
     let mut resources = 0;
     document.items.retain_mut(|group| {
@@ -74,7 +74,7 @@ pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option
     (document, left_out.text())
 }
 
-fn admit_versions(group: &mut Group, resources: &mut usize, left_out: &mut LeftOut) {
+fn admit_versions(group: &mut Group, resources: &mut usize, left_out: &mut LeftOutCounts) {
     let mut versions = HashSet::new();
     group.versions.retain_mut(|version| {
         if !is_name(&version.version) || !versions.insert(version.version.clone()) {
@@ -125,7 +125,7 @@ fn is_shown(byte: u8) -> bool {
 
 /// How much was left out.
 #[derive(Default)]
-struct LeftOut {
+struct LeftOutCounts {
     groups: usize,
     versions: usize,
     resources: usize,
@@ -133,7 +133,7 @@ struct LeftOut {
     misnamed: usize,
 }
 
-impl LeftOut {
+impl LeftOutCounts {
     fn text(&self) -> Option<String> {
         let counted = [
             (self.groups, format!("groups beyond {GROUPS_MAX}")),

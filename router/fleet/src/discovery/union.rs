@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, RequestInfo, ResourceRequest};
 
 use super::document::{DiscoveryPath, Document};
-use super::index::Index;
+use super::index::DocumentIndex;
 use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, Version};
 use super::otherwise::{Otherwise, Undescribed};
@@ -155,7 +155,7 @@ struct Distinct<'a> {
     /// By the precedence of the first member that has each.
     documents: Vec<Copies<'a, GroupList>>,
     /// What each of them has.
-    indices: Vec<Index<'a>>,
+    indices: Vec<DocumentIndex<'a>>,
     /// The members by name, each with the place of its document.
     members: Vec<(&'a ClusterName, usize)>,
     /// The names of the members that have certain documents, made once for all resources that these serve.
@@ -193,12 +193,12 @@ impl<'a> Distinct<'a> {
             }
             named[rank].1 = place;
         }
-        let indices = documents.iter().map(|document| Index::new(document.what)).collect();
+        let indices = documents.iter().map(|document| DocumentIndex::new(document.what)).collect();
         Self { documents, indices, members: named, names: HashMap::new() }
     }
 
     fn served(&mut self, resource: &GroupVersionResource, description: &Resource) -> ServedResource {
-        let own: Vec<Own> = self.indices.iter().map(|index| Own::of(index, resource, description)).collect();
+        let own: Vec<Own> = self.indices.iter().map(|index| Own::from_document(index, resource, description)).collect();
         let serves = own.iter().map(|own| matches!(own, Own::Serves { .. })).collect();
         let holds = own.iter().map(|own| matches!(own, Own::Serves { cacheable: true })).collect();
         let otherwise = |(cluster, place): &(&ClusterName, usize)| match &own[*place] {
@@ -232,7 +232,7 @@ impl<'a> Distinct<'a> {
 }
 
 impl Own {
-    fn of(document: &Index<'_>, resource: &GroupVersionResource, description: &Resource) -> Self {
+    fn from_document(document: &DocumentIndex<'_>, resource: &GroupVersionResource, description: &Resource) -> Self {
         match document.find(resource) {
             None => document.has_otherwise(resource).map_or(Self::Lacks, Self::Otherwise),
             Some(own) if own.nature() != description.nature() => {
@@ -322,8 +322,8 @@ impl MemberDiscovery {
     /// Whether it has every resource that another document has.
     pub fn serves_all_of(&self, other: &Self) -> bool {
         let has_all = |own: &GroupList, other: &GroupList| {
-            let own = Index::new(own);
-            Index::new(other).resources.keys().all(|resource| own.resources.contains_key(resource))
+            let own = DocumentIndex::new(own);
+            DocumentIndex::new(other).resources.keys().all(|resource| own.resources.contains_key(resource))
         };
         has_all(&self.core, &other.core) && has_all(&self.named, &other.named)
     }

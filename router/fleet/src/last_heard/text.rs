@@ -45,7 +45,7 @@ pub enum LastHeardError {
 
 /// The text as a whole.
 #[derive(Serialize, Deserialize)]
-struct Text {
+struct LastHeardText {
     layout: u32,
     clusters: BTreeMap<ClusterName, ClusterText>,
     /// Documents of discovery and lists of v3 documents, named by their places.
@@ -101,7 +101,7 @@ impl LastHeard {
         if json.len() > LAST_HEARD_BYTES {
             return Err(LastHeardError::TooLarge);
         }
-        let Text { layout, clusters, texts, openapi } = serde_json::from_slice(&json)?;
+        let LastHeardText { layout, clusters, texts, openapi } = serde_json::from_slice(&json)?;
         if layout != LAYOUT {
             return Err(LastHeardError::Layout(layout));
         }
@@ -139,7 +139,7 @@ impl LastHeard {
         for is_other in [false, true] {
             let members = self.openapi.members.iter();
             for (name, known) in members.filter(|(name, _)| self.others.contains_key(*name) == is_other) {
-                made.known(name, known);
+                made.add_openapi(name, known);
             }
         }
         for (name, kept_at) in &self.others {
@@ -155,7 +155,7 @@ impl LastHeard {
                 "not everything is kept of what clusters serve; of some that are down at the next start `kubectl explain`, or the kinds themselves, will be missing"
             );
         }
-        let text = Text { layout: LAYOUT, clusters: made.clusters, texts: made.texts, openapi: made.openapi };
+        let text = LastHeardText { layout: LAYOUT, clusters: made.clusters, texts: made.texts, openapi: made.openapi };
         compression::whole(&serde_json::to_vec(&text).unwrap_or_default())
     }
 }
@@ -188,7 +188,7 @@ impl TextInTheMaking {
         }
     }
 
-    fn known(&mut self, name: &ClusterName, known: &KnownMember) {
+    fn add_openapi(&mut self, name: &ClusterName, known: &KnownMember) {
         let swagger_bytes = known.swagger.as_ref().map_or(0, String::len);
         if !self.takes(ENTRY_BYTES + swagger_bytes) {
             return;
@@ -290,7 +290,7 @@ mod tests {
         let (core, apps) = (document(""), document("apps"));
         let of = |named: &Arc<GroupList>| {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
-            Served { address: ClusterAddress::of("there"), discovery }
+            Served { address: ClusterAddress::from_description("there"), discovery }
         };
         // The third has a copy of its own of the same document.
         let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
@@ -299,7 +299,7 @@ mod tests {
         let index = serde_json::from_str(r#"{"apis/apps/v1":"X"}"#);
         let known = KnownMember {
             uid: Some(Arc::new("uid".to_owned())),
-            address: Some(ClusterAddress::of("there")),
+            address: Some(ClusterAddress::from_description("there")),
             index: Some(Arc::new(index.unwrap())),
             swagger: Some("TAG".to_owned()),
         };
@@ -378,7 +378,7 @@ mod tests {
     fn what_does_not_fit_is_left_out() {
         let mut heard = heard();
         let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
-        let served = Served { address: ClusterAddress::of("there"), discovery: Arc::new(huge) };
+        let served = Served { address: ClusterAddress::from_description("there"), discovery: Arc::new(huge) };
         heard.discovery.insert(ClusterName::new("a-huge-one").unwrap(), served);
         let (key, _) = heard.openapi.documents[0].clone();
         let large = bytes::Bytes::from(vec![0; LAST_HEARD_BYTES / 4 * 3]);

@@ -25,7 +25,7 @@ impl ClientClass {
     pub const ALL: [Self; 6] = [Self::Kubectl, Self::Helm, Self::K9s, Self::Controller, Self::Browser, Self::Other];
 
     /// By a request's headers.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         let agent = headers.get(USER_AGENT).map(|agent| agent.as_bytes()).unwrap_or_default();
         let begins = |name: &str| {
             let (begin, after) = agent.split_at_checked(name.len()).unwrap_or_default();
@@ -83,9 +83,12 @@ mod tests {
             ("", "other"),
         ] {
             let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
-            assert_eq!(ClientClass::of(&headers).as_str(), expected, "{agent}");
+            assert_eq!(ClientClass::from_headers(&headers).as_str(), expected, "{agent}");
         }
         let no_text = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_bytes(b"\xff\xfe").unwrap())]);
-        assert_eq!([ClientClass::of(&no_text), ClientClass::of(&HeaderMap::new())], [ClientClass::Other; 2]);
+        assert_eq!(
+            [ClientClass::from_headers(&no_text), ClientClass::from_headers(&HeaderMap::new())],
+            [ClientClass::Other; 2]
+        );
     }
 }

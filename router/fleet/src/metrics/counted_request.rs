@@ -74,7 +74,7 @@ impl CountedRequest<'_> {
 
 impl<'a> CountedResource<'a> {
     /// What a request asks for, if some member serves that. Costs a look into the union.
-    pub fn of(info: &RequestInfo, union: &'a Union) -> Option<Self> {
+    pub fn from_request(info: &RequestInfo, union: &'a Union) -> Option<Self> {
         let (request, served) = union.served(info)?;
         let scope = match (&request.name, &request.namespace) {
             (Some(_), _) => "resource",

@@ -28,7 +28,7 @@ pub struct ResourceLabels {
 
 impl ResourceLabels {
     /// The labels of a resource.
-    pub fn of(resource: &GroupVersionResource) -> Self {
+    pub fn from_resource(resource: &GroupVersionResource) -> Self {
         let GroupVersionResource { group, version, resource } = resource.clone();
         Self { group, version, resource }
     }
@@ -71,10 +71,10 @@ pub(super) struct RequestLabels {
 
 impl RequestLabels {
     /// The labels of a request that was answered with this code.
-    pub(super) fn of(request: &CountedRequest<'_>, code: StatusCode) -> Self {
+    pub(super) fn from_request(request: &CountedRequest<'_>, code: StatusCode) -> Self {
         let (verb, source, code) = (request.verb.in_metrics(), request.source.as_str(), code.as_u16());
         let (resource, subresource, scope) = match &request.resource {
-            Some(of) => (ResourceLabels::of(&of.resource), Arc::<str>::from(&*of.subresource), of.scope),
+            Some(of) => (ResourceLabels::from_resource(&of.resource), Arc::<str>::from(&*of.subresource), of.scope),
             None => (ResourceLabels::default(), Arc::default(), ""),
         };
         Self { verb, resource, subresource, scope, source, code }
@@ -104,7 +104,7 @@ pub(super) struct ClusterRequestLabels {
 
 impl ClusterRequestLabels {
     /// The labels of a request.
-    pub(super) fn of(request: &CountedRequest<'_>) -> Self {
+    pub(super) fn from_request(request: &CountedRequest<'_>) -> Self {
         let mut resource = String::new();
         if let Some(of) = &request.resource {
             resource.push_str(&of.resource.group_resource());

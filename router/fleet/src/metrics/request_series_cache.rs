@@ -36,7 +36,7 @@ pub(super) struct RequestSeries {
 /// that have vanished since are let go, as far as no series has them, of which there is a bound as well. Until then a
 /// request of another kind costs what each does without it, and keeps nobody else from being counted.
 pub(super) struct RequestSeriesCache {
-    known: RwLock<Known>,
+    known: RwLock<CachedSeries>,
     /// Quick rather than safe against whoever chooses what is looked for: clients choose no word of it, clusters do not
     /// know its seed, and there is a bound of what is compared.
     hasher: DefaultHashBuilder,
@@ -46,7 +46,7 @@ pub(super) struct RequestSeriesCache {
 
 /// What is kept, and since when: from the beginning for `None`.
 #[derive(Default)]
-struct Known {
+struct CachedSeries {
     kinds: HashTable<KnownRequests>,
     /// How often all were let go because series were removed: what was looked up before is not to be kept after.
     cleared: u64,
@@ -127,7 +127,7 @@ impl RequestSeriesCache {
     }
 
     /// Whether one more is kept now, if need be by beginning anew.
-    fn has_room(&self, known: &Known, now: Instant) -> bool {
+    fn has_room(&self, known: &CachedSeries, now: Instant) -> bool {
         let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
         known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
     }

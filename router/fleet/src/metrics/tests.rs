@@ -74,7 +74,7 @@ fn what_is_counted_of_a_request_is_exposed() {
     let info = read("PATCH /apis/apps/v1/namespaces/n/deployments/d/scale");
     let request = CountedRequest {
         verb: info.verb,
-        resource: CountedResource::of(&info, &union),
+        resource: CountedResource::from_request(&info, &union),
         source: RequestSource::Member,
         cluster: CountedCluster::One(ClusterName::new("eu").unwrap()),
         decision: Decision::Forwarded,
@@ -177,7 +177,7 @@ fn requests_are_counted_by_what_they_ask_for_and_what_became_of_them() {
     ];
     for (written, (source, decision, cluster), code, expected) in cases {
         let (info, metrics) = (read(written), Metrics::default());
-        let (verb, resource, client) = (info.verb, CountedResource::of(&info, &union), ClientClass::Kubectl);
+        let (verb, resource, client) = (info.verb, CountedResource::from_request(&info, &union), ClientClass::Kubectl);
         let request = CountedRequest { verb, resource, source, cluster: cluster.clone(), decision, client };
         count(&metrics, 3, &request, code);
         assert_eq!(values(&metrics), expected, "{written}");

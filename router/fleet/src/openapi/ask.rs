@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use http::{Request, StatusCode, header};
 use tributary_sharing::body;
 
-use super::join::{Schema, Spelling};
+use super::join::{SchemaVersion, Spelling};
 use crate::topology::Cluster;
 
 /// The largest document that is taken from a member, in bytes. kube-apiserver's own v2 document has 2 MB; thousands of
@@ -82,14 +82,14 @@ pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, AskError> {
 pub(super) async fn document(
     cluster: &Arc<Cluster>,
     path: &str,
-    (schema, spelling): (Schema, Spelling),
+    (schema, spelling): (SchemaVersion, Spelling),
     known: &[String],
 ) -> Result<DocumentResponse, AskError> {
     // Old servers know the form with `@` alone, which is no valid media type; all since 1.27 know both.
     let accept = match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
-        (Schema::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-        (Schema::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+        (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        (SchemaVersion::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
     };
     get(cluster, path, accept, known, (DOCUMENT_WITHIN, DOCUMENT_BYTES_MAX)).await
 }

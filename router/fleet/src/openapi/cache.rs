@@ -84,7 +84,7 @@ impl Cache {
     }
 
     /// Keeps a document; those that were used longest ago go.
-    pub(super) fn keep(&self, key: DocumentKey, made: EncodedDocument) {
+    pub(super) fn insert(&self, key: DocumentKey, made: EncodedDocument) {
         if made.bytes.len() > self.bytes_max {
             return;
         }
@@ -120,7 +120,7 @@ impl Cache {
             return Ok(found);
         }
         let made = make.await?;
-        self.keep(key, made.clone());
+        self.insert(key, made.clone());
         Ok(made)
     }
 
@@ -152,15 +152,15 @@ mod tests {
     fn what_was_used_longest_ago_goes_first() {
         let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
-            cache.keep(key(tag), made(OPENAPI_BYTES / 3));
+            cache.insert(key(tag), made(OPENAPI_BYTES / 3));
         }
         assert!(cache.find(&key("a")).is_some());
-        cache.keep(key("d"), made(OPENAPI_BYTES / 3));
+        cache.insert(key("d"), made(OPENAPI_BYTES / 3));
         let left: Vec<_> = ["a", "b", "c", "d"].into_iter().filter(|tag| cache.find(&key(tag)).is_some()).collect();
         assert_eq!(left, ["a", "c", "d"]);
-        cache.keep(key("huge"), made(OPENAPI_BYTES + 1));
+        cache.insert(key("huge"), made(OPENAPI_BYTES + 1));
         assert!(cache.find(&key("huge")).is_none());
-        cache.keep(key("a"), made(1));
+        cache.insert(key("a"), made(1));
         assert_eq!(cache.kept.lock().bytes, OPENAPI_BYTES / 3 * 2 + 1);
     }
 

@@ -13,7 +13,7 @@ use tributary_apimachinery::wire::{self, Malformed};
 
 /// Which schema a document follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Schema {
+pub enum SchemaVersion {
     /// Swagger 2.0: one document of everything.
     V2,
     /// OpenAPI 3.0: one document for each group version.
@@ -41,7 +41,7 @@ pub enum JoinError {
 }
 
 /// The places of the documents that cannot be read, and why. Costs what joining them costs.
-pub fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
+pub fn unreadable(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
     let alone = documents.iter().map(|document| join(schema, spelling, std::slice::from_ref(document)));
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
 }
@@ -51,7 +51,7 @@ pub fn unreadable(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Ve
 ///
 /// # Errors
 /// [`JoinError`] where one of them cannot be read.
-pub fn join(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Result<Vec<u8>, JoinError> {
+pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> Result<Vec<u8>, JoinError> {
     match spelling {
         Spelling::Json => {
             let texts: Vec<&RawValue> =
@@ -65,11 +65,11 @@ pub fn join(schema: Schema, spelling: Spelling, documents: &[&[u8]]) -> Result<V
 }
 
 /// How many levels of names below a member of the document are joined. 0: the first document's holds.
-fn levels(schema: Schema, key: &str) -> u8 {
+fn levels(schema: SchemaVersion, key: &str) -> u8 {
     match (schema, key) {
         (_, "paths") => 1,
-        (Schema::V2, "definitions" | "parameters" | "responses" | "securityDefinitions") => 1,
-        (Schema::V3, "components") => 2,
+        (SchemaVersion::V2, "definitions" | "parameters" | "responses" | "securityDefinitions") => 1,
+        (SchemaVersion::V3, "components") => 2,
         _ => 0,
     }
 }
@@ -154,15 +154,15 @@ const NAME: u64 = 1;
 /// A map of names, as gnostic spells most: one field of entries.
 const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
-fn rules(schema: Schema) -> &'static [(u64, JoinRule)] {
+fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {
     match schema {
         // paths (whose field 1 are extensions), definitions, parameters, responses, security_definitions
-        Schema::V2 => {
+        SchemaVersion::V2 => {
             const { &[(8, JoinRule::Message(&[(2, JoinRule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] }
         }
         // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes,
         // links, callbacks
-        Schema::V3 => {
+        SchemaVersion::V3 => {
             const {
                 &[
                     (4, MAP),
@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    fn joined(schema: Schema, documents: &[Value]) -> Value {
+    fn joined(schema: SchemaVersion, documents: &[Value]) -> Value {
         let texts: Vec<_> = documents.iter().map(Value::to_string).collect();
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
         serde_json::from_slice(&join(schema, Spelling::Json, &texts).unwrap()).unwrap()
@@ -248,22 +248,23 @@ mod tests {
             "components": {"schemas": {"S": {"new": true}}, "securitySchemes": {"T": 1}}});
         let older = json!({"openapi": "3.0.0", "info": {"version": "1", "x": 1}, "paths": {"/a": {"get": 1}, "/c": {}},
             "components": {"schemas": {"S": {"old": true}, "R": {}}, "headers": {"H": {}}}, "extra": [1]});
-        let both = joined(Schema::V3, &[newer.clone(), older]);
+        let both = joined(SchemaVersion::V3, &[newer.clone(), older]);
         assert_eq!(
             both,
             json!({"openapi": "3.0.0", "info": {"version": "2"}, "paths": {"/a": {"get": 2}, "/b\n": {}, "/c": {}},
                 "components": {"schemas": {"S": {"new": true}, "R": {}}, "securitySchemes": {"T": 1}, "headers": {"H": {}}},
                 "extra": [1]})
         );
-        assert_eq!(joined(Schema::V3, std::slice::from_ref(&newer)), newer);
-        let swagger = joined(Schema::V2, &[json!({"definitions": {"A": 1}}), json!({"definitions": {"A": 2, "B": 2}})]);
+        assert_eq!(joined(SchemaVersion::V3, std::slice::from_ref(&newer)), newer);
+        let swagger =
+            joined(SchemaVersion::V2, &[json!({"definitions": {"A": 1}}), json!({"definitions": {"A": 2, "B": 2}})]);
         assert_eq!(swagger, json!({"definitions": {"A": 1, "B": 2}}));
     }
 
     #[test]
     fn what_is_not_json_is_an_error() {
         for text in [&b"[]"[..], b"{", b"{\"paths\":[]}"] {
-            assert!(join(Schema::V3, Spelling::Json, &[text, b"{\"paths\":{}}"]).is_err());
+            assert!(join(SchemaVersion::V3, Spelling::Json, &[text, b"{\"paths\":{}}"]).is_err());
         }
     }
 
@@ -289,10 +290,10 @@ mod tests {
         };
         let newer = document("3", &[("/a", "new")], &[("S", "new"), ("T", "new")]);
         let older = document("2", &[("/a", "old"), ("/b", "old")], &[("S", "old"), ("R", "old")]);
-        let both = join(Schema::V3, Spelling::Protobuf, &[&newer, &older]).unwrap();
+        let both = join(SchemaVersion::V3, Spelling::Protobuf, &[&newer, &older]).unwrap();
         let expected = document("3", &[("/a", "new"), ("/b", "old")], &[("S", "new"), ("T", "new"), ("R", "old")]);
         assert_eq!(both, expected);
-        assert_eq!(join(Schema::V3, Spelling::Protobuf, &[&newer]).unwrap(), newer);
-        assert!(join(Schema::V3, Spelling::Protobuf, &[&newer, b"\x22\x05"]).is_err());
+        assert_eq!(join(SchemaVersion::V3, Spelling::Protobuf, &[&newer]).unwrap(), newer);
+        assert!(join(SchemaVersion::V3, Spelling::Protobuf, &[&newer, b"\x22\x05"]).is_err());
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tributary_apimachinery::ClusterName;
 
 use super::cache::DocumentKey;
-use super::sources::Index;
+use super::sources::OpenApiIndex;
 use crate::topology::{Cluster, ClusterAddress};
 
 /// What is known of the members' documents.
@@ -27,7 +27,7 @@ pub struct KnownMember {
     /// How it was reached.
     pub address: Option<ClusterAddress>,
     /// Its v3 documents.
-    pub index: Option<Arc<Index>>,
+    pub index: Option<Arc<OpenApiIndex>>,
     /// The tag of its v2 document.
     pub(crate) swagger: Option<String>,
 }

@@ -11,12 +11,12 @@ use super::ask;
 use super::cache::{Cache, DocumentKey, EncodedDocument};
 use super::join::Spelling;
 use super::known::KnownMember;
-use super::sources::Index;
+use super::sources::OpenApiIndex;
 use crate::topology::Cluster;
 
 /// What a member says, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said<T> {
+pub(super) enum Dated<T> {
     /// It answered a moment ago.
     Now(T),
     /// It does not answer; this is what it said before.
@@ -24,7 +24,7 @@ pub(super) enum Said<T> {
 }
 
 /// One of the things that a member says.
-pub(super) type Part<T> = fn(&mut KnownMember) -> &mut Option<T>;
+pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
 /// What a member said last, and which cluster it was then.
 pub(super) struct LastAnswers {
@@ -39,7 +39,7 @@ impl LastAnswers {
     }
 
     /// Remembers what it said, or that it gives nothing any more. What another cluster said under its name goes.
-    pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: Part<T>, said: Option<T>) {
+    pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: OpenApiPart<T>, said: Option<T>) {
         let mut known = self.known.lock();
         known.become_of(cluster);
         let before = part(&mut known);
@@ -50,13 +50,13 @@ impl LastAnswers {
     }
 
     /// What it said, unless another cluster has taken its place since.
-    pub(super) fn get<T: Clone>(&self, cluster: &Cluster, part: Part<T>) -> Option<T> {
+    pub(super) fn get<T: Clone>(&self, cluster: &Cluster, part: OpenApiPart<T>) -> Option<T> {
         let mut known = self.known.lock();
         if known.is_of(cluster) { part(&mut known).clone() } else { None }
     }
 
     /// All of it.
-    pub(super) fn known(&self) -> KnownMember {
+    pub(super) fn snapshot(&self) -> KnownMember {
         self.known.lock().clone()
     }
 }
@@ -72,20 +72,20 @@ impl LastDocuments {
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
         let cache = Cache::of_last_words();
         for (key, bytes) in known.into_iter().rev() {
-            cache.keep(key, EncodedDocument { bytes, gzip: true });
+            cache.insert(key, EncodedDocument { bytes, gzip: true });
         }
         Self { cache, news }
     }
 
     /// Keeps a document. Compressing it takes milliseconds: not the work of a thread that answers requests.
-    pub(super) async fn keep(&self, path: &str, tag: &str, spelling: Spelling, bytes: Bytes) {
+    pub(super) async fn insert(&self, path: &str, tag: &str, spelling: Spelling, bytes: Bytes) {
         let key = key(path, tag, spelling);
         if self.cache.has(&key) {
             return;
         }
         // It fails only where the runtime ends.
         if let Ok(packed) = tokio::task::spawn_blocking(move || compression::whole(&bytes)).await {
-            self.cache.keep(key, EncodedDocument { bytes: packed.into(), gzip: true });
+            self.cache.insert(key, EncodedDocument { bytes: packed.into(), gzip: true });
             self.news.notify_one();
         }
     }
@@ -102,16 +102,16 @@ impl LastDocuments {
     }
 
     /// What of an index can be given without asking: the documents that are kept in one of these spellings.
-    pub(super) fn of_index(&self, index: &Index, spellings: &[Spelling]) -> Index {
+    pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
         let is_kept = |path: &str, tag: &Option<String>| {
             tag.as_ref().is_some_and(|tag| self.has(&format!("/openapi/v3/{path}"), tag, spellings))
         };
         let kept = index.0.iter().filter(|(path, tag)| is_kept(path, tag));
-        Index(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
+        OpenApiIndex(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
     }
 
     /// All of them, the one that was used last first.
-    pub(super) fn known(&self) -> Vec<(DocumentKey, Bytes)> {
+    pub(super) fn snapshot(&self) -> Vec<(DocumentKey, Bytes)> {
         self.cache.by_use().into_iter().map(|(key, document)| (key, document.bytes)).collect()
     }
 }
@@ -128,26 +128,27 @@ mod tests {
     async fn an_index_is_reduced_to_what_is_kept_in_the_spelling_that_is_asked_for() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
-        documents.keep("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;
+        documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;
         assert_eq!(documents.find("/openapi/v3/apis/x/v1", "X", Spelling::Json).await, Some(text));
         assert_eq!(documents.find("/openapi/v3/apis/x/v1", "Y", Spelling::Json).await, None);
         let entry = |path: &str, tag: Option<&str>| (path.to_owned(), tag.map(str::to_owned));
-        let index =
-            Index([entry("apis/x/v1", Some("X")), entry("apis/y/v1", Some("X")), entry("apis/z/v1", None)].into());
-        let kept = Index([entry("apis/x/v1", Some("X"))].into());
+        let index = OpenApiIndex(
+            [entry("apis/x/v1", Some("X")), entry("apis/y/v1", Some("X")), entry("apis/z/v1", None)].into(),
+        );
+        let kept = OpenApiIndex([entry("apis/x/v1", Some("X"))].into());
         assert_eq!(documents.of_index(&index, &[Spelling::Json, Spelling::Protobuf]), kept);
-        assert_eq!(documents.of_index(&index, &[Spelling::Protobuf]), Index::default());
+        assert_eq!(documents.of_index(&index, &[Spelling::Protobuf]), OpenApiIndex::default());
     }
 
     #[tokio::test]
     async fn what_was_used_last_comes_first_over_a_restart_too() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         for path in ["/a", "/b"] {
-            documents.keep(path, "X", Spelling::Json, Bytes::from_static(b"{}")).await;
+            documents.insert(path, "X", Spelling::Json, Bytes::from_static(b"{}")).await;
         }
         documents.find("/a", "X", Spelling::Json).await;
-        let again = LastDocuments::new(documents.known(), Arc::default());
-        let paths: Vec<_> = again.known().into_iter().map(|(key, _)| key.path).collect();
+        let again = LastDocuments::new(documents.snapshot(), Arc::default());
+        let paths: Vec<_> = again.snapshot().into_iter().map(|(key, _)| key.path).collect();
         assert_eq!(paths, ["/a", "/b"]);
         assert_eq!(again.find("/b", "X", Spelling::Json).await, Some(Bytes::from_static(b"{}")));
     }

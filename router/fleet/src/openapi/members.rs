@@ -16,10 +16,10 @@ use tributary_apimachinery::{ClusterName, explain};
 
 use super::ask::{self, AskError};
 use super::cache::{Cache, DocumentKey, EncodedDocument};
-use super::join::{Schema, Spelling, join, unreadable};
+use super::join::{SchemaVersion, Spelling, join, unreadable};
 use super::known::{KnownMember, KnownOpenApi};
-use super::last::{LastAnswers, LastDocuments, Part, Said};
-use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
+use super::last::{Dated, LastAnswers, LastDocuments, OpenApiPart};
+use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, joined};
 use super::untrue::UntrueHashes;
 use crate::topology::{Cluster, Fleet};
 
@@ -37,7 +37,7 @@ const ROUNDS_MAX: usize = 3;
 /// A form in which a document is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenApiForm {
-    pub(super) schema: Schema,
+    pub(super) schema: SchemaVersion,
     pub(super) spelling: Spelling,
     /// Whether the client takes gzip.
     pub(super) gzip: bool,
@@ -69,15 +69,15 @@ pub(super) struct Documents {
 /// What is known of one member.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
-    index: CachedAnswer<Said<Arc<Index>>>,
+    index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
     /// By spelling.
-    swaggers: [CachedAnswer<Said<String>>; 2],
+    swaggers: [CachedAnswer<Dated<String>>; 2],
     last: Arc<LastAnswers>,
 }
 
 /// The member's list of v3 documents, and the tag of its v2 document.
-const INDEX: Part<Arc<Index>> = |known| &mut known.index;
-const SWAGGER: Part<String> = |known| &mut known.swagger;
+const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
+const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
 /// What is to be said of a member, and when that was found out; `None` within if it is nothing.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
@@ -108,12 +108,12 @@ impl Documents {
     }
 
     /// What is known of the members that there are. Who has left is forgotten.
-    pub(super) fn known(&self) -> KnownOpenApi {
+    pub(super) fn known_documents(&self) -> KnownOpenApi {
         let clusters = self.fleet.clusters();
         let mut answers = self.last_answers.lock();
         answers.retain(|name, _| clusters.contains_key(name));
-        let members = answers.iter().map(|(name, last)| (name.clone(), last.known())).collect();
-        KnownOpenApi { members, documents: self.last.known() }
+        let members = answers.iter().map(|(name, last)| (name.clone(), last.snapshot())).collect();
+        KnownOpenApi { members, documents: self.last.snapshot() }
     }
 
     /// Forgets the documents of a cluster whose name means another by now.
@@ -157,8 +157,8 @@ impl Documents {
             .zip(indexes)
             .filter_map(|(member, index)| {
                 let index = match index? {
-                    Said::Now(index) => index,
-                    Said::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
+                    Dated::Now(index) => index,
+                    Dated::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
                 };
                 let index = self.untrue.correct(member.cluster.name(), index);
                 Some((Arc::clone(&member.cluster), index))
@@ -210,14 +210,14 @@ impl Documents {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
         for member in &members {
-            if let Some((_, Some(Said::Now(tag)))) = &*member.swagger(spelling).lock().await
+            if let Some((_, Some(Dated::Now(tag)))) = &*member.swagger(spelling).lock().await
                 && !known.contains(tag)
             {
                 known.push(tag.clone());
             }
         }
         for member in members.iter().filter(|_| known.is_empty()) {
-            if let Some(Said::Now(tag)) = self.swagger(member, spelling, &[]).await {
+            if let Some(Dated::Now(tag)) = self.swagger(member, spelling, &[]).await {
                 known.push(tag);
                 break;
             }
@@ -226,8 +226,8 @@ impl Documents {
         let mut sources = DocumentSources::default();
         for (member, tag) in members.iter().zip(tags) {
             let tag = match tag {
-                Some(Said::Before(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
-                Some(Said::Now(tag)) => Some(tag),
+                Some(Dated::Before(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
+                Some(Dated::Now(tag)) => Some(tag),
                 None => None,
             };
             if let Some(tag) = tag {
@@ -239,9 +239,9 @@ impl Documents {
 
     /// The tag of a member's v2 document, asked anew where the last answer is old and it is well; else what it said
     /// before. A document that comes along is kept.
-    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Said<String>> {
+    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Dated<String>> {
         if why_not_asked(&member.cluster).is_some() {
-            return member.last.get(&member.cluster, SWAGGER).map(Said::Before);
+            return member.last.get(&member.cluster, SWAGGER).map(Dated::Before);
         }
         let mut asked = member.swagger(spelling).lock().await;
         if let Some((at, tag)) = &*asked
@@ -249,13 +249,13 @@ impl Documents {
         {
             return tag.clone();
         }
-        let answer = ask::document(&member.cluster, V2_PATH, (Schema::V2, spelling), known).await;
+        let answer = ask::document(&member.cluster, V2_PATH, (SchemaVersion::V2, spelling), known).await;
         let tag = match answer {
             Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
                 let tag = known_by(spelling, &bytes, tag).await;
-                self.last.keep(V2_PATH, &tag, spelling, bytes.clone()).await;
+                self.last.insert(V2_PATH, &tag, spelling, bytes.clone()).await;
                 let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
-                self.cache.keep(key, EncodedDocument { bytes, gzip: false });
+                self.cache.insert(key, EncodedDocument { bytes, gzip: false });
                 Ok(tag)
             }
             Ok(ask::DocumentResponse { bytes: None, tag }) => tag.ok_or(AskError::Status(StatusCode::NOT_MODIFIED)),
@@ -292,7 +292,7 @@ impl Documents {
     ) -> Result<EncodedDocument, DocumentFailure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
         // A joined document is some megabytes of text: not the work of a thread that answers requests.
-        let work = move || -> Result<(EncodedDocument, LeftOut), String> {
+        let work = move || -> Result<(EncodedDocument, LeftOutDocuments), String> {
             let (bytes, left_out) = match &texts[..] {
                 [only] => (only.clone(), Vec::new()),
                 several => join_readable(wish, several)?,
@@ -357,12 +357,12 @@ impl Documents {
                 Some(asked) if *asked != tag && wish.spelling == Spelling::Json => {
                     is_untrue = true;
                     if let Some(path) = path.strip_prefix("/openapi/v3/") {
-                        self.untrue.note(cluster.name(), path, asked, tag);
+                        self.untrue.add_mismatch(cluster.name(), path, asked, tag);
                     }
                 }
                 Some(asked) if *asked != tag && strict => return Err(DocumentFailure::OutOfDate),
                 _ => {
-                    self.last.keep(path, &tag, wish.spelling, bytes.clone()).await;
+                    self.last.insert(path, &tag, wish.spelling, bytes.clone()).await;
                     return Ok(bytes);
                 }
             }
@@ -393,19 +393,19 @@ fn why_not_asked(cluster: &Cluster) -> Option<String> {
 }
 
 /// The places of documents that are not a part of a joined one, and why.
-type LeftOut = Vec<(usize, String)>;
+type LeftOutDocuments = Vec<(usize, String)>;
 
 /// Joins the documents that can be read.
 ///
 /// # Errors
 /// Where none can be.
-fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut), String> {
+fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOutDocuments), String> {
     let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
     if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
         return Ok((joined.into(), Vec::new()));
     }
     let bad = unreadable(wish.schema, wish.spelling, &all);
-    let left_out: LeftOut = bad.into_iter().map(|(at, error)| (at, explain(&error))).collect();
+    let left_out: LeftOutDocuments = bad.into_iter().map(|(at, error)| (at, explain(&error))).collect();
     let is_bad = |at: usize| left_out.iter().any(|(bad, _)| *bad == at);
     let good: Vec<&[u8]> = (0..).zip(&all).filter(|(at, _)| !is_bad(*at)).map(|(_, text)| *text).collect();
     match &good[..] {
@@ -422,7 +422,7 @@ impl OpenApiMember {
         Self { cluster, index: CachedAnswer::default(), swaggers: Default::default(), last }
     }
 
-    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Said<String>> {
+    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Dated<String>> {
         match spelling {
             Spelling::Json => &self.swaggers[0],
             Spelling::Protobuf => &self.swaggers[1],
@@ -431,9 +431,9 @@ impl OpenApiMember {
 
     /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said
     /// before.
-    async fn index(&self) -> Option<Said<Arc<Index>>> {
+    async fn index(&self) -> Option<Dated<Arc<OpenApiIndex>>> {
         if why_not_asked(&self.cluster).is_some() {
-            return self.last.get(&self.cluster, INDEX).map(Said::Before);
+            return self.last.get(&self.cluster, INDEX).map(Dated::Before);
         }
         let mut asked = self.index.lock().await;
         if let Some((at, index)) = &*asked
@@ -442,7 +442,8 @@ impl OpenApiMember {
             return index.clone();
         }
         let answer = ask::index(&self.cluster).await;
-        let parsed = answer.and_then(|text| Index::parse(&text).map_err(|error| AskError::Text(error.to_string())));
+        let parsed =
+            answer.and_then(|text| OpenApiIndex::parse(&text).map_err(|error| AskError::Text(error.to_string())));
         let index = self.heard(parsed.map(Arc::new), INDEX);
         *asked = Some((Instant::now(), index.clone()));
         index
@@ -450,18 +451,18 @@ impl OpenApiMember {
 
     /// What is to be said of a member that was asked: its answer, which is remembered, or where it gives none what it
     /// said before.
-    fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: Part<T>) -> Option<Said<T>> {
+    fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: OpenApiPart<T>) -> Option<Dated<T>> {
         match answer {
             Ok(said) => {
                 self.last.set(&self.cluster, part, Some(said.clone()));
-                Some(Said::Now(said))
+                Some(Dated::Now(said))
             }
             Err(error) => {
                 self.left_out(&error.to_string());
                 if !error.is_silence() {
                     self.last.set(&self.cluster, part, None);
                 }
-                self.last.get(&self.cluster, part).map(Said::Before)
+                self.last.get(&self.cluster, part).map(Dated::Before)
             }
         }
     }

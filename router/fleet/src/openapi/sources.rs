@@ -18,9 +18,9 @@ const HASH_BYTES_MAX: usize = 256;
 
 /// One member's list of v3 documents: path (`apis/apps/v1`) → the hash of its contents, where the member tells one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index(pub(super) BTreeMap<String, Option<String>>);
+pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 
-impl Index {
+impl OpenApiIndex {
     /// The hashes of its documents.
     pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter_map(Option::as_deref)
@@ -97,7 +97,7 @@ impl<C> DocumentSources<C> {
 }
 
 /// The documents that the members have together, by path. `indexes` come in the order of preference.
-pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<Index>)]) -> BTreeMap<String, DocumentSources<C>> {
+pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<OpenApiIndex>)]) -> BTreeMap<String, DocumentSources<C>> {
     let mut joined: BTreeMap<String, DocumentSources<C>> = BTreeMap::new();
     for (cluster, index) in indexes {
         for (path, hash) in &index.0 {
@@ -116,7 +116,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn index(entries: &[(&str, &str)]) -> Arc<Index> {
+    fn index(entries: &[(&str, &str)]) -> Arc<OpenApiIndex> {
         let paths: serde_json::Map<_, _> = entries
             .iter()
             .map(|(path, query)| {
@@ -124,7 +124,7 @@ mod tests {
                 ((*path).to_owned(), serde_json::json!({ "serverRelativeURL": url }))
             })
             .collect();
-        Arc::new(Index::parse(serde_json::json!({ "paths": paths }).to_string().as_bytes()).unwrap())
+        Arc::new(OpenApiIndex::parse(serde_json::json!({ "paths": paths }).to_string().as_bytes()).unwrap())
     }
 
     #[test]
@@ -139,6 +139,6 @@ mod tests {
         assert_eq!(tag("apis/x/v1"), Some(digest(b"X,Y")));
         assert_eq!((tag("apis/odd/v1"), tag("apis/y/v1")), (None, None));
         assert_eq!(joined.len(), 4);
-        assert!(Index::parse(b"7").is_err());
+        assert!(OpenApiIndex::parse(b"7").is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_apimachinery::ClusterName;
 
-use super::sources::Index;
+use super::sources::OpenApiIndex;
 
 /// How many are remembered. Beyond it all are forgotten, and found out again when they are asked for: each is a
 /// document that a client wanted.
@@ -29,7 +29,7 @@ pub(super) struct UntrueHashes(Mutex<HashMap<ClusterName, HashMap<String, Untrue
 
 impl UntrueHashes {
     /// Notes that a document is not the one of the hash by which it was asked for.
-    pub(super) fn note(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
+    pub(super) fn add_mismatch(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
         let mut all = self.0.lock();
         if all.values().map(HashMap::len).sum::<usize>() >= REMEMBERED_MAX {
             all.clear();
@@ -41,10 +41,10 @@ impl UntrueHashes {
     }
 
     /// What a cluster says, with what is so.
-    pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<Index>) -> Arc<Index> {
+    pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<OpenApiIndex>) -> Arc<OpenApiIndex> {
         let all = self.0.lock();
         let Some(own) = all.get(cluster) else { return index };
-        let mut index = Index::clone(&index);
+        let mut index = OpenApiIndex::clone(&index);
         for (path, Untrue { said, digest }) in own {
             if let Some(hash) = index.0.get_mut(path).and_then(Option::as_mut).filter(|hash| *hash == said) {
                 hash.clone_from(digest);
@@ -61,15 +61,15 @@ mod tests {
     #[test]
     fn what_is_said_again_is_corrected_and_what_is_said_anew_is_believed() {
         let (untrue, own, other) = (UntrueHashes::default(), "a".parse().unwrap(), "b".parse().unwrap());
-        let index = |hash: &str| Arc::new(Index([("apis/x/v1".to_owned(), Some(hash.to_owned()))].into()));
-        untrue.note(&own, "apis/x/v1", "SAID", "ONE".to_owned());
+        let index = |hash: &str| Arc::new(OpenApiIndex([("apis/x/v1".to_owned(), Some(hash.to_owned()))].into()));
+        untrue.add_mismatch(&own, "apis/x/v1", "SAID", "ONE".to_owned());
         assert_eq!(untrue.correct(&own, index("SAID")), index("ONE"));
-        untrue.note(&own, "apis/x/v1", "ONE", "TWO".to_owned());
+        untrue.add_mismatch(&own, "apis/x/v1", "ONE", "TWO".to_owned());
         assert_eq!(untrue.correct(&own, index("SAID")), index("TWO"));
         assert_eq!(untrue.correct(&own, index("NEW")), index("NEW"));
         assert_eq!(untrue.correct(&other, index("SAID")), index("SAID"));
         for number in 0..2 * REMEMBERED_MAX {
-            untrue.note(&own, &number.to_string(), "SAID", "X".to_owned());
+            untrue.add_mismatch(&own, &number.to_string(), "SAID", "X".to_owned());
         }
         assert!(untrue.0.lock().values().map(HashMap::len).sum::<usize>() <= REMEMBERED_MAX);
     }

@@ -13,7 +13,7 @@ pub struct ClusterAddress(Arc<str>);
 
 impl ClusterAddress {
     /// That of a description that says by which servers the cluster is reached, and how it is known to be the one.
-    pub fn of(description: &str) -> Self {
+    pub fn from_description(description: &str) -> Self {
         Self(hex(Sha256::digest(description)).into())
     }
 }

@@ -231,7 +231,7 @@ impl Cluster {
     pub fn place(&self, class: RequestClass, holder: Holder) -> Result<(Portion, Option<Portion>), Refusal> {
         let share = self.share(class);
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
-        let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+        let place = share.acquire(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
             is_lasting: class.is_long_running(),
@@ -239,7 +239,7 @@ impl Cluster {
         let unread = match class.is_long_running() {
             true => Some(
                 self.unread
-                    .take(holder, window)
+                    .reserve_bytes(holder, window)
                     .map_err(|exceeded| LimitRefusal::MemberUnread { cluster: self.name().clone(), exceeded })?,
             ),
             false => None,
@@ -250,7 +250,7 @@ impl Cluster {
     /// How many places clients have of those that there are.
     pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
         let share = self.share(class);
-        (share.held(), share.max())
+        (share.used(), share.max())
     }
 
     /// What clients share, as large as the connections are known to carry by now.
@@ -272,7 +272,7 @@ impl Cluster {
     /// The right to ask it where an object is, for a client, one of few at once. Cancel:
     /// dropping the future gives up the place in line.
     pub async fn question(&self, holder: Holder) -> Option<Permit> {
-        self.questions.take(holder).await
+        self.questions.acquire(holder).await
     }
 
     /// The places that its collections share where they are listed again.
@@ -678,7 +678,7 @@ impl Cluster {
         let mut all = true;
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
-            if let Some(news) = Arc::clone(&self).ask(all).await {
+            if let Some(news) = Arc::clone(&self).refresh_discovery(all).await {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
@@ -728,7 +728,7 @@ impl Cluster {
 
     /// How it is, followed from now on, what is known already included.
     pub fn health(&self) -> ClusterHealth {
-        ClusterHealth::of(self.setup.client.as_ref().ok())
+        ClusterHealth::follow_client(self.setup.client.as_ref().ok())
     }
 
     fn is_rare_due(&self) -> bool {
@@ -736,7 +736,7 @@ impl Cluster {
     }
 
     /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
-    async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
+    async fn refresh_discovery(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {

@@ -47,7 +47,7 @@ pub struct EndpointMetrics(Weak<Fleet>);
 
 impl EndpointMetrics {
     /// Of these clusters, for as long as there are any.
-    pub fn of(fleet: &Arc<Fleet>) -> Self {
+    pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
 

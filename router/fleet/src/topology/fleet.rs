@@ -103,7 +103,7 @@ struct Untaken {
 }
 
 impl Untaken {
-    fn note(&self, news: ClusterChange) {
+    fn add_change(&self, news: ClusterChange) {
         match news {
             ClusterChange::Offer => self.offers.store(true, Ordering::SeqCst),
             ClusterChange::Successor => self.successors.store(true, Ordering::SeqCst),
@@ -286,7 +286,7 @@ impl Fleet {
         self.publish(&before, after);
         drop(awaited);
         started.iter().for_each(|cluster| self.start(cluster));
-        self.news.note(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::Offer);
         self.news.at_once.notify_one();
     }
 
@@ -317,7 +317,7 @@ impl Fleet {
 
     fn start(&self, cluster: &Arc<Cluster>) {
         let news = Arc::clone(&self.news);
-        cluster.start(self.room.for_what_comes_first(), move |said| news.note(said));
+        cluster.start(self.room.for_what_comes_first(), move |said| news.add_change(said));
     }
 
     /// Puts a candidate in its place, once it has told which cluster it is, or after [`CONFIRMED_WITHIN`].
@@ -360,7 +360,7 @@ impl Fleet {
         if !is_same {
             self.start(&cluster);
         }
-        self.news.note(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::Offer);
         self.news.at_once.notify_one();
     }
 
@@ -378,7 +378,7 @@ impl Fleet {
         self.publish(&before, after);
         drop(awaited);
         successors.iter().for_each(|cluster| self.start(cluster));
-        self.news.note(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::Offer);
     }
 
     /// Makes the cluster that takes the place of a cluster of the same configuration.
@@ -535,13 +535,13 @@ mod tests {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
-            fleet.news.note(ClusterChange::Offer);
+            fleet.news.add_change(ClusterChange::Offer);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         fleet.news.settled().await;
         assert!((10..=12).contains(&*changes.borrow()), "{}", *changes.borrow());
         let union = fleet.union();
-        fleet.news.note(ClusterChange::Problem);
+        fleet.news.add_change(ClusterChange::Problem);
         fleet.news.settled().await;
         assert!(Arc::ptr_eq(&union, &fleet.union()), "what is wrong with a member says nothing of what it serves");
         assert!(*changes.borrow() > 11, "though who waits for the member is told");
@@ -550,7 +550,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_changed_configuration_waits_for_nothing() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
-        fleet.news.note(ClusterChange::Offer);
+        fleet.news.add_change(ClusterChange::Offer);
         fleet.news.settled().await;
         let begun = Instant::now();
         fleet.set(Vec::new());

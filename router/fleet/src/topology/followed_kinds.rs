@@ -81,7 +81,7 @@ impl UpdateObserver for KindObserver {
             Update::Changes { changes, .. } => {
                 let made = changes.iter().filter(|change| change.change_type != ChangeType::Deleted);
                 let names: Vec<_> = made.map(|change| change.object.name()).collect();
-                self.changes.note(self.source, names.iter().map(|name| &**name));
+                self.changes.add_change(self.source, names.iter().map(|name| &**name));
             }
         }
     }

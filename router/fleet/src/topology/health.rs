@@ -12,7 +12,7 @@ pub struct ClusterHealth(Option<watch::Receiver<Reachability>>);
 
 impl ClusterHealth {
     /// Follows a cluster from now on, its present state included. Without a client nothing ever changes.
-    pub(super) fn of(client: Option<&ClusterClient>) -> Self {
+    pub(super) fn follow_client(client: Option<&ClusterClient>) -> Self {
         let mut reachability = client.map(ClusterClient::reachability);
         reachability.iter_mut().for_each(watch::Receiver::mark_changed);
         Self(reachability)
@@ -23,7 +23,7 @@ impl ClusterHealth {
         if let Some(reachability) = &mut self.0
             && reachability.changed().await.is_ok()
         {
-            return of(&reachability.borrow_and_update());
+            return health_of(&reachability.borrow_and_update());
         }
         std::future::pending().await
     }
@@ -47,7 +47,7 @@ pub async fn next_state(
     }
 }
 
-fn of(known: &Reachability) -> MemberHealth {
+fn health_of(known: &Reachability) -> MemberHealth {
     let lost = match &known.state {
         ReachabilityState::Unreachable { reason, .. } => {
             Some(MemberLoss { heard: known.heard.unwrap_or(known.since), reason: reason.clone() })

@@ -24,10 +24,10 @@ const COUNTED_TOGETHER: Duration = Duration::from_secs(2 * 60 * 60);
 /// A cluster for as long as its namespace kube-system has the same uid. Objects, rights and tokens of one incarnation
 /// are never used for another. Clones are equal, and equal to nothing else.
 #[derive(Clone, Debug, Default)]
-pub struct Incarnation(Arc<State>);
+pub struct Incarnation(Arc<IncarnationState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct IncarnationState {
     uid: OnceLock<ClusterUid>,
     /// The address of the last configuration that had a client.
     address: Mutex<Option<ClusterAddress>>,
@@ -48,7 +48,7 @@ impl Incarnation {
     pub(super) fn successor(&self) -> Self {
         let recent = self.0.replaced.filter(|before| before.at.elapsed() < COUNTED_TOGETHER);
         let replaced = Replacement { at: Instant::now(), repeats: recent.map_or(0, |before| before.repeats + 1) };
-        Self(Arc::new(State { replaced: Some(replaced), ..State::default() }))
+        Self(Arc::new(IncarnationState { replaced: Some(replaced), ..IncarnationState::default() }))
     }
 
     /// The cluster took the place of a different cluster.

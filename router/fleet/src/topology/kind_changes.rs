@@ -84,7 +84,7 @@ struct ChangesState {
 
 impl KindChanges {
     /// Notes that there was a change, and which objects were made or changed.
-    pub(super) fn note<'a>(&self, source: KindSource, names: impl Iterator<Item = &'a str>) {
+    pub(super) fn add_change<'a>(&self, source: KindSource, names: impl Iterator<Item = &'a str>) {
         let now = Instant::now();
         let mut state = self.state.lock();
         for name in names {
@@ -103,7 +103,7 @@ impl KindChanges {
     /// Notes that any object may have changed: the cluster's list replaces the events of a broken watch.
     pub(super) fn note_any(&self) {
         self.state.lock().unnamed = Some(Instant::now());
-        self.note(KindSource::Definitions, std::iter::empty());
+        self.add_change(KindSource::Definitions, std::iter::empty());
     }
 
     /// Waits until discovery is to be asked for. Cancelling loses nothing.
@@ -171,7 +171,7 @@ mod tests {
     async fn a_change_is_asked_for_until_discovery_must_show_it() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let things = GroupVersionResource::new("late.example", "v1", "things");
-        changes.note(KindSource::Definitions, ["things.late.example"].into_iter());
+        changes.add_change(KindSource::Definitions, ["things.late.example"].into_iter());
         let mut asked = Vec::new();
         while tokio::time::timeout(Duration::from_secs(60), changes.due()).await.is_ok() {
             asked.push(begun.elapsed().as_millis());
@@ -187,7 +187,7 @@ mod tests {
         let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
         let note = |numbers: std::ops::Range<usize>| {
             let names: Vec<_> = numbers.map(|number| format!("things{number}.late.example")).collect();
-            changes.note(KindSource::Definitions, names.iter().map(|name| &**name));
+            changes.add_change(KindSource::Definitions, names.iter().map(|name| &**name));
         };
         note(0..CHANGES_MAX);
         assert!(changes.concern(&resource("things0")) && !changes.concern(&resource("others")));
@@ -211,7 +211,7 @@ mod tests {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let mut asked = 0;
         while begun.elapsed() < Duration::from_secs(10) {
-            changes.note(KindSource::Services, std::iter::empty());
+            changes.add_change(KindSource::Services, std::iter::empty());
             asked += usize::from(tokio::time::timeout(Duration::from_millis(10), changes.due()).await.is_ok());
         }
         assert!((45..=51).contains(&asked), "{asked}");

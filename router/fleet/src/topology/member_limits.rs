@@ -25,7 +25,7 @@ pub struct MemberLimitMetrics(Weak<Fleet>);
 
 impl MemberLimitMetrics {
     /// Of these clusters, for as long as there are any.
-    pub fn of(fleet: &Arc<Fleet>) -> Self {
+    pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
 

@@ -24,13 +24,13 @@ impl MemberUnreadBytes {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub(super) fn take(&self, holder: Holder, bytes: usize) -> Result<Portion, Exceeded> {
-        self.0.take(holder, bytes)
+    pub(super) fn reserve_bytes(&self, holder: Holder, bytes: usize) -> Result<Portion, Exceeded> {
+        self.0.acquire(holder, bytes)
     }
 
     /// How many are taken, of how many, and how many requests were refused.
     pub fn usage(&self) -> (usize, usize, u64) {
-        (self.0.held(), self.0.max(), self.0.refused())
+        (self.0.used(), self.0.max(), self.0.refused())
     }
 }
 

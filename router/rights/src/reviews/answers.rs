@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_fleet::topology::Fleet;
 
-use super::kept::Kept;
+use super::kept::KeptAnswers;
 use super::question::Question;
-use super::said::{Known, Said, asked_again_at};
+use super::said::{KnownAnswer, ReviewAnswer, asked_again_at};
 use crate::SharedMode;
 use crate::access_review;
 use crate::mirror_state::BEHIND_MAX;
@@ -21,7 +21,7 @@ use crate::mirror_state::BEHIND_MAX;
 pub(crate) struct ClusterAnswers {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptAnswers>,
     /// The clusters that are asked nothing: nothing is dispatched to them at all.
     frozen: ArcSwap<BTreeSet<ClusterName>>,
 }
@@ -43,33 +43,33 @@ impl ClusterAnswers {
     }
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
-    pub(crate) fn known(&self, question: &Question, generation: u64) -> Known {
-        self.said(question).known(Instant::now(), generation, self.hold(&question.cluster))
+    pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
+        self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
     /// The same, where what is open counts as it was said last, in whatever generation.
-    pub(crate) fn known_last(&self, question: &Question, generation: u64) -> Known {
-        self.said(question).known_last(Instant::now(), generation, self.hold(&question.cluster))
+    pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
+        self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
     /// What is known, without what counts only because the cluster does not answer any more.
-    pub(crate) fn known_now(&self, question: &Question, generation: u64) -> Known {
-        self.said(question).known(Instant::now(), generation, Duration::ZERO)
+    pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
+        self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
     /// The same of what was asked since a moment, without what was said before.
-    pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> Known {
-        self.said(question).asked_since(moment).known(Instant::now(), generation, Duration::ZERO)
+    pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> KnownAnswer {
+        self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
     /// How long an answer of a cluster holds that does not answer any more.
-    fn hold(&self, cluster: &ClusterName) -> Duration {
+    fn hold_time(&self, cluster: &ClusterName) -> Duration {
         let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
     }
 
     /// What was said last.
-    pub(super) fn said(&self, question: &Question) -> Said {
+    pub(super) fn last_answer(&self, question: &Question) -> ReviewAnswer {
         self.kept.lock().get(question).unwrap_or_default()
     }
 
@@ -82,7 +82,7 @@ impl ClusterAnswers {
     pub(super) async fn put(&self, question: &Question, generation: u64) {
         let asked = Instant::now();
         let cluster = self.fleet.cluster(&question.cluster);
-        let answer = self.answer(question).await;
+        let answer = self.wait_for_answer(question).await;
         if cluster.is_some_and(|cluster| cluster.incarnation().has_ended()) {
             return;
         }
@@ -91,13 +91,13 @@ impl ClusterAnswers {
         let said = match answer {
             // It was asked in another turn as well, and later.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
-            Some(allowed) => Said { answer: Some((allowed, asked, generation)), silent_until: None },
-            None => Said { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },
+            Some(allowed) => ReviewAnswer { answer: Some((allowed, asked, generation)), silent_until: None },
+            None => ReviewAnswer { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },
         };
         kept.put(question.clone(), said);
     }
 
-    async fn answer(&self, question: &Question) -> Option<bool> {
+    async fn wait_for_answer(&self, question: &Question) -> Option<bool> {
         if self.is_frozen(&question.cluster) {
             return None;
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tributary_apimachinery::ClusterName;
 
 use super::question::Question;
-use super::said::Said;
+use super::said::ReviewAnswer;
 
 /// How much of the answers that were used last is kept at least, of all clusters together, in bytes of texts, and half
 /// of how much is kept at most. 32 MiB are 65,536 answers, of 500 users with ten namespaces each of a dozen resources.
@@ -19,7 +19,7 @@ const ANSWER_BYTES_MIN: usize = 512;
 /// not used for longest. So each keeps as much as all would have if they shared equally, however much is asked of
 /// another: what a cluster that is cut off said last is all that is known of it, and nobody can say it again.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct KeptAnswers {
     by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
     /// The weight of the young ones of all clusters: [`KEPT_BYTES`] at most.
     young: usize,
@@ -35,13 +35,13 @@ struct KeptOfCluster {
 
 #[derive(Default)]
 struct Answers {
-    said: HashMap<Question, Said>,
+    said: HashMap<Question, ReviewAnswer>,
     weight: usize,
 }
 
-impl Kept {
+impl KeptAnswers {
     /// What was said last to a question, which is used by that.
-    pub(super) fn get(&mut self, question: &Question) -> Option<Said> {
+    pub(super) fn get(&mut self, question: &Question) -> Option<ReviewAnswer> {
         let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
         if let Some(said) = of_cluster.young.said.get(question) {
             return Some(*said);
@@ -63,7 +63,7 @@ impl Kept {
     }
 
     /// Keeps what was said last.
-    pub(super) fn put(&mut self, question: Question, said: Said) {
+    pub(super) fn put(&mut self, question: Question, said: ReviewAnswer) {
         let of_cluster = self.by_cluster.get_mut(&question.cluster);
         if let Some(known) = of_cluster.and_then(|own| own.young.said.get_mut(&question)) {
             *known = said;
@@ -109,16 +109,16 @@ mod tests {
     use super::*;
 
     /// All questions that are kept.
-    fn kept_questions(kept: &Kept) -> Vec<&Question> {
+    fn kept_questions(kept: &KeptAnswers) -> Vec<&Question> {
         kept.by_cluster.values().flat_map(|own| own.young.said.keys().chain(own.old.said.keys())).collect()
     }
 
     #[test]
     fn long_questions_are_kept_in_smaller_numbers() {
         let long = "x".repeat(8 << 10);
-        let mut kept = Kept::default();
+        let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
-            kept.put(question("a", &format!("{number}{long}")), Said::default());
+            kept.put(question("a", &format!("{number}{long}")), ReviewAnswer::default());
             if number % 500 > 0 {
                 continue;
             }
@@ -131,14 +131,14 @@ mod tests {
     /// One user may ask one cluster as much as they like, and another one be cut off meanwhile.
     #[test]
     fn what_one_cluster_is_asked_pushes_out_nothing_that_another_has_said() {
-        let said = Said { silent_until: Some(Instant::now()), ..Said::default() };
-        let mut kept = Kept::default();
+        let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
+        let mut kept = KeptAnswers::default();
         // Less than half of what is kept of all, in names that are longer than most.
         let of_b: Vec<_> =
             (0..1_000).map(|number| question("b", &format!("{number}{}", "x".repeat(4 << 10)))).collect();
         of_b.iter().for_each(|own| kept.put(own.clone(), said));
         for number in 0..4 * KEPT_BYTES / ANSWER_BYTES_MIN {
-            kept.put(question("c", &number.to_string()), Said::default());
+            kept.put(question("c", &number.to_string()), ReviewAnswer::default());
         }
         let weight: usize = kept_questions(&kept).into_iter().map(weight_of).sum();
         assert!(weight <= 2 * KEPT_BYTES, "{weight}");

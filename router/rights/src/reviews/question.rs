@@ -66,13 +66,13 @@ impl Question {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use tributary_authorization::User;
+    use tributary_authorization::RbacUser;
 
     use super::*;
 
     /// Whether somebody may get an object of this name in a cluster.
     pub(in crate::reviews) fn question(cluster: &str, name: &str) -> Question {
-        let who = Arc::new(Subject::from(User { name: "ann", groups: &[] }));
+        let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };
         Question::new(&ClusterName::new(cluster).unwrap(), &who, &Attributes::Resource(asked))
     }

@@ -20,7 +20,7 @@ const ASKED_SLOWER: u32 = 5;
 
 /// What was said last, and when.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ReviewAnswer {
     /// Whether it is allowed, when that was asked, and in which generation of the user's rights there.
     pub(super) answer: Option<(bool, Instant, u64)>,
     /// Until when it is not asked again, where there was no answer after that.
@@ -29,7 +29,7 @@ pub(super) struct Said {
 
 /// What is known of an answer at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownAnswer {
     /// It was said, and counts until then.
     Said(bool, Instant),
     /// The cluster does not say.
@@ -38,7 +38,7 @@ pub(crate) enum Known {
     Open,
 }
 
-impl Said {
+impl ReviewAnswer {
     /// Without an answer to what was asked before a moment.
     pub(super) fn asked_since(self, moment: Instant) -> Self {
         Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
@@ -46,24 +46,24 @@ impl Said {
 
     /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
     /// `hold` is how long an answer holds of a cluster that does not answer any more.
-    pub(super) fn known(self, now: Instant, generation: u64, hold: Duration) -> Known {
+    pub(super) fn known_answer(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
             (Some((allowed, asked, _)), _) if now < asked + believed_for(allowed) => {
-                Known::Said(allowed, asked + believed_for(allowed))
+                KnownAnswer::Said(allowed, asked + believed_for(allowed))
             }
             (Some((allowed, asked, _)), Some(until)) if now < asked + hold => {
-                Known::Said(allowed, until.min(asked + hold))
+                KnownAnswer::Said(allowed, until.min(asked + hold))
             }
-            (_, Some(until)) => Known::Silent(until),
-            (_, None) => Known::Open,
+            (_, Some(until)) => KnownAnswer::Silent(until),
+            (_, None) => KnownAnswer::Open,
         }
     }
 
     /// The same, where what is to be asked again counts as it was said last.
-    pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> Known {
-        match (self.known(now, generation, hold), self.answer) {
-            (Known::Open, Some((allowed, asked, _))) => Known::Said(allowed, asked + believed_for(allowed)),
+    pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
+        match (self.known_answer(now, generation, hold), self.answer) {
+            (KnownAnswer::Open, Some((allowed, asked, _))) => KnownAnswer::Said(allowed, asked + believed_for(allowed)),
             (known, _) => known,
         }
     }
@@ -93,41 +93,41 @@ mod tests {
         let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
         let said = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);
-            Said { answer: Some((allowed, at(0), 7)), silent_until }
+            ReviewAnswer { answer: Some((allowed, at(0), 7)), silent_until }
         };
         let hold = Duration::from_secs(300);
         for (said, now, generation, expected) in [
-            (Said::default(), 0, 7, Known::Open),
-            (said(true, None), 59, 7, Known::Said(true, at(60))),
-            (said(true, None), 60, 7, Known::Open),
-            (said(false, None), 9, 7, Known::Said(false, at(10))),
-            (said(false, None), 10, 7, Known::Open),
+            (ReviewAnswer::default(), 0, 7, KnownAnswer::Open),
+            (said(true, None), 59, 7, KnownAnswer::Said(true, at(60))),
+            (said(true, None), 60, 7, KnownAnswer::Open),
+            (said(false, None), 9, 7, KnownAnswer::Said(false, at(10))),
+            (said(false, None), 10, 7, KnownAnswer::Open),
             // Roles and bindings that touch the user have changed.
-            (said(true, None), 1, 8, Known::Open),
-            (said(true, Some(1)), 2, 8, Known::Silent(at(6))),
+            (said(true, None), 1, 8, KnownAnswer::Open),
+            (said(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
             // It does not answer any more.
-            (said(true, Some(61)), 62, 7, Known::Said(true, at(66))),
-            (said(true, Some(61)), 66, 7, Known::Open),
-            (said(true, Some(298)), 299, 7, Known::Said(true, at(300))),
-            (said(true, Some(299)), 300, 7, Known::Silent(at(304))),
-            (Said { silent_until: silent(3), answer: None }, 4, 7, Known::Silent(at(8))),
-            (Said { silent_until: silent(3), answer: None }, 8, 7, Known::Open),
+            (said(true, Some(61)), 62, 7, KnownAnswer::Said(true, at(66))),
+            (said(true, Some(61)), 66, 7, KnownAnswer::Open),
+            (said(true, Some(298)), 299, 7, KnownAnswer::Said(true, at(300))),
+            (said(true, Some(299)), 300, 7, KnownAnswer::Silent(at(304))),
+            (ReviewAnswer { silent_until: silent(3), answer: None }, 4, 7, KnownAnswer::Silent(at(8))),
+            (ReviewAnswer { silent_until: silent(3), answer: None }, 8, 7, KnownAnswer::Open),
         ] {
-            assert_eq!(said.known(at(now), generation, hold), expected, "{said:?} at {now}");
+            assert_eq!(said.known_answer(at(now), generation, hold), expected, "{said:?} at {now}");
         }
         // Where nothing is held that is not said again.
-        let held_no_longer = said(true, Some(61)).known(at(62), 7, Duration::ZERO);
-        assert_eq!(held_no_longer, Known::Silent(at(66)));
-        assert_eq!(said(true, Some(1)).known(at(59), 7, Duration::ZERO), Known::Said(true, at(60)));
+        let held_no_longer = said(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
+        assert_eq!(held_no_longer, KnownAnswer::Silent(at(66)));
+        assert_eq!(said(true, Some(1)).known_answer(at(59), 7, Duration::ZERO), KnownAnswer::Said(true, at(60)));
         // Where what is to be asked again counts as it was said last.
-        let last = |said: Said, seconds, generation| said.known_last(at(seconds), generation, hold);
-        assert_eq!(last(said(false, None), 500, 7), Known::Said(false, at(10)));
-        assert_eq!(last(said(true, None), 1, 8), Known::Said(true, at(60)));
-        assert_eq!(last(said(true, Some(1)), 2, 8), Known::Silent(at(6)));
-        assert_eq!(last(Said::default(), 0, 7), Known::Open);
+        let last = |said: ReviewAnswer, seconds, generation| said.known_last(at(seconds), generation, hold);
+        assert_eq!(last(said(false, None), 500, 7), KnownAnswer::Said(false, at(10)));
+        assert_eq!(last(said(true, None), 1, 8), KnownAnswer::Said(true, at(60)));
+        assert_eq!(last(said(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
+        assert_eq!(last(ReviewAnswer::default(), 0, 7), KnownAnswer::Open);
         // Where only what is said now counts.
-        let asked_since = |moment| said(true, None).asked_since(at(moment)).known(at(1), 7, Duration::ZERO);
-        assert_eq!([asked_since(0), asked_since(1)], [Known::Said(true, at(60)), Known::Open]);
+        let asked_since = |moment| said(true, None).asked_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
+        assert_eq!([asked_since(0), asked_since(1)], [KnownAnswer::Said(true, at(60)), KnownAnswer::Open]);
     }
 
     /// Each is asked once the one before has not been answered in time.
@@ -138,9 +138,9 @@ mod tests {
         let last = at(WAITED_MAX.as_secs());
         for number in 0..WAITED_MAX.as_secs() / 5 {
             let silent_until = Some(asked_again_at(at(5 * number), at(5 * number + 5)));
-            let said = Said { answer: Some((true, begin.checked_sub(ALLOWED_FOR).unwrap(), 7)), silent_until };
-            let known = said.known(last, 7, BEHIND_MAX);
-            assert!(matches!(known, Known::Said(true, until) if until > last), "{number}: {known:?}");
+            let said = ReviewAnswer { answer: Some((true, begin.checked_sub(ALLOWED_FOR).unwrap(), 7)), silent_until };
+            let known = said.known_answer(last, 7, BEHIND_MAX);
+            assert!(matches!(known, KnownAnswer::Said(true, until) if until > last), "{number}: {known:?}");
         }
     }
 }

@@ -66,7 +66,7 @@ impl FairLine {
     }
 
     /// Waits for a place. Cancel: dropping the future gives it up.
-    pub async fn take(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
+    pub async fn acquire(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
         self.take_in(Turn::Usual, holder).await
     }
 
@@ -171,7 +171,7 @@ mod tests {
     fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
         let (mut given, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let mut asked: Asked<'_> = Box::pin(line.take(holder));
+            let mut asked: Asked<'_> = Box::pin(line.acquire(holder));
             match asked.as_mut().now_or_never() {
                 Some(place) => given.extend(place),
                 None => waiting.push(asked),

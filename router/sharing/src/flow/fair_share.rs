@@ -152,7 +152,7 @@ impl FairShare {
     }
 
     /// How much is held by all together.
-    pub fn held(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.state.lock().held
     }
 
@@ -165,7 +165,7 @@ impl FairShare {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn take(self: &Arc<Self>, holder: Holder, amount: usize) -> Result<Portion, Exceeded> {
+    pub fn acquire(self: &Arc<Self>, holder: Holder, amount: usize) -> Result<Portion, Exceeded> {
         let mut portion = Portion { share: Arc::clone(self), holder, amount: 0 };
         portion.grow(amount)?;
         Ok(portion)
@@ -315,7 +315,7 @@ mod tests {
 
     /// How much a client gets that takes one after the other until it is refused.
     fn greedy(share: &Arc<FairShare>, holder: Holder) -> Vec<Portion> {
-        std::iter::from_fn(|| share.take(holder, 1).ok()).collect()
+        std::iter::from_fn(|| share.acquire(holder, 1).ok()).collect()
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(first.len(), 450, "one alone has half of what is shared");
         let second = greedy(&share, peer(2));
         assert_eq!(second.len(), 225, "it may hold as much as it leaves");
-        assert!(share.take(peer(1), 1).is_err(), "the first has more than is left");
+        assert!(share.acquire(peer(1), 1).is_err(), "the first has more than is left");
         let others: Vec<_> = (3..8).map(|port| greedy(&share, peer(port))).collect();
         assert!(others.iter().all(|portions| !portions.is_empty()));
         drop((first, second, others));
@@ -339,7 +339,7 @@ mod tests {
         let share = share(4_000);
         let greedy: Vec<_> = (1..=64).map(|port| greedy(&share, peer(port))).collect();
         assert!(greedy.iter().all(|portions| portions.len() >= small(share.max(), 1)));
-        let modest = std::iter::from_fn(|| share.take(peer(65), 1).ok()).take(8);
+        let modest = std::iter::from_fn(|| share.acquire(peer(65), 1).ok()).take(8);
         assert_eq!(modest.collect::<Vec<_>>().len(), 8);
         assert!(share.state.lock().held < 4_000);
     }
@@ -349,7 +349,7 @@ mod tests {
     fn of_what_is_taken_in_large_pieces_one_is_little() {
         const PIECE: usize = 256 << 10;
         let share = FairShare::of_pieces("bytes", 128 * PIECE, PIECE, ShareMetrics::default());
-        let pieces = |holder| -> Vec<_> { std::iter::from_fn(|| share.take(holder, PIECE).ok()).collect() };
+        let pieces = |holder| -> Vec<_> { std::iter::from_fn(|| share.acquire(holder, PIECE).ok()).collect() };
         let greedy: Vec<_> = (1..=16).map(|port| pieces(peer(port))).collect();
         assert!(greedy.iter().map(Vec::len).sum::<usize>() >= 96);
         let modest: Vec<_> = (17..=32).map(|port| pieces(peer(port)).into_iter().next()).collect();
@@ -364,9 +364,9 @@ mod tests {
         for max in [0, 1_000, PIECE - 1, PIECE, 2 * PIECE, 3 * PIECE] {
             let share = FairShare::of_pieces("bytes", max, PIECE, ShareMetrics::default());
             for _ in 0..2 {
-                let program = share.take(Holder::OfMember { member: 1, user: 0 }, PIECE);
+                let program = share.acquire(Holder::OfMember { member: 1, user: 0 }, PIECE);
                 assert!(program.is_ok(), "of {max}");
-                assert!(share.take(Holder::User(1), PIECE).is_ok(), "of {max}");
+                assert!(share.acquire(Holder::User(1), PIECE).is_ok(), "of {max}");
                 drop(program);
                 share.resize(max);
             }
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(first.len(), 562, "one account leaves to the others of its member");
         let others = accounts(&share, 1, 1_000);
         assert_eq!(first.len() + others.len(), 1_500, "as much as one configured user has alone");
-        let refused = share.take(Holder::OfMember { member: 1, user: 1_000 }, 1).unwrap_err().to_string();
+        let refused = share.acquire(Holder::OfMember { member: 1, user: 1_000 }, 1).unwrap_err().to_string();
         let expected = "too many requests in flight: of 1500 for all users for whom the same cluster alone vouches, \
                         other clients hold 1500 and this one holds 0";
         assert!(refused.starts_with(expected), "{refused}");
@@ -424,17 +424,17 @@ mod tests {
         let others: Vec<_> = (2..=8).map(|port| greedy(&share, peer(port)).len()).collect();
         assert!(others.iter().all(|count| *count > 0), "{others:?}");
         share.resize(4);
-        assert!(share.take(peer(9), 1).is_err(), "what is held is more than there may be");
+        assert!(share.acquire(peer(9), 1).is_err(), "what is held is more than there may be");
         drop(first);
-        assert!(share.take(peer(9), 1).is_ok());
+        assert!(share.acquire(peer(9), 1).is_ok());
     }
 
     #[test]
     fn a_refusal_names_the_bound() {
         let share = share(10);
-        let mut held = share.take(peer(1), 4).unwrap();
+        let mut held = share.acquire(peer(1), 4).unwrap();
         assert!(held.grow(1).is_err());
-        let exceeded = share.take(peer(1), 1).unwrap_err().to_string();
+        let exceeded = share.acquire(peer(1), 1).unwrap_err().to_string();
         assert!(
             exceeded.starts_with("too many requests in flight: of 10, other clients hold 0 and this one holds 4"),
             "{exceeded}"

@@ -69,7 +69,7 @@ impl LargeBodies {
         if bytes < LARGE_BYTES {
             return BodyTurn(None);
         }
-        BodyTurn(self.0.take(holder).await)
+        BodyTurn(self.0.acquire(holder).await)
     }
 }
 

@@ -106,7 +106,7 @@ impl Turns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub async fn take(self: &Arc<Self>, holder: Holder) -> Result<WriteTurn, NoTurn> {
+    pub async fn acquire(self: &Arc<Self>, holder: Holder) -> Result<WriteTurn, NoTurn> {
         let place = {
             let mut state = self.state.lock();
             if state.lines.waiting() == 0 && state.active.len() < self.at_once {
@@ -271,13 +271,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connections_take_turns() {
         let turns = Turns::new(1, TurnMetrics::default());
-        let first = turns.take(peer(1)).await.unwrap();
+        let first = turns.acquire(peer(1)).await.unwrap();
         let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
         // One connection asks for three, then another for one.
         for (at, port) in [1, 1, 1, 2].into_iter().enumerate() {
             let (turns, tell) = (Arc::clone(&turns), tell.clone());
             tokio::spawn(async move {
-                let turn = turns.take(peer(port)).await.unwrap();
+                let turn = turns.acquire(peer(port)).await.unwrap();
                 tell.send((at, turn)).unwrap();
             });
             settle().await;
@@ -298,11 +298,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stuck_reader_loses_its_turn_to_who_waits() {
         let turns = Turns::new(1, TurnMetrics::default());
-        let stuck = turns.take(peer(1)).await.unwrap();
+        let stuck = turns.acquire(peer(1)).await.unwrap();
         tokio::time::advance(10 * OVERDUE).await;
         assert!(stuck.is_live(), "nobody waited for it");
         let start = Instant::now();
-        let second = turns.take(peer(2)).await.unwrap();
+        let second = turns.acquire(peer(2)).await.unwrap();
         assert!(start.elapsed() <= 2 * OVERDUE);
         assert!(!stuck.is_live() && second.is_live());
         drop(stuck);
@@ -313,22 +313,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_goes_away_leaves_no_gap() {
         let turns = Turns::new(1, TurnMetrics::default());
-        let first = turns.take(peer(1)).await.unwrap();
-        let mut gone = Box::pin(turns.take(peer(2)));
+        let first = turns.acquire(peer(1)).await.unwrap();
+        let mut gone = Box::pin(turns.acquire(peer(2)));
         assert!(gone.as_mut().now_or_never().is_none());
-        let mut stays = Box::pin(turns.take(peer(3)));
+        let mut stays = Box::pin(turns.acquire(peer(3)));
         assert!(stays.as_mut().now_or_never().is_none());
         drop(gone);
         drop(first);
         stays.await.unwrap();
         assert_eq!((turns.metrics.active.get(), turns.metrics.waiting.get()), (0, 0));
-        assert!(turns.take(Holder::Unknown).now_or_never().unwrap().is_ok());
+        assert!(turns.acquire(Holder::Unknown).now_or_never().unwrap().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let turns = Turns::new(1, TurnMetrics::default());
-        let busy = turns.take(peer(1)).await.unwrap();
+        let busy = turns.acquire(peer(1)).await.unwrap();
         let writes = async {
             loop {
                 assert!(busy.is_live());
@@ -336,12 +336,12 @@ mod tests {
             }
         };
         let refused = tokio::select! {
-            turn = turns.take(peer(2)) => turn.map(drop),
+            turn = turns.acquire(peer(2)) => turn.map(drop),
             () = writes => Ok(()),
         };
         assert_eq!(refused, Err(NoTurn::TimedOut));
         assert_eq!(turns.metrics.refused.get(), 1);
         drop(busy);
-        assert!(turns.take(peer(2)).now_or_never().unwrap().is_ok(), "the place of the refused one is skipped");
+        assert!(turns.acquire(peer(2)).now_or_never().unwrap().is_ok(), "the place of the refused one is skipped");
     }
 }

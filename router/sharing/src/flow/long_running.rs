@@ -36,9 +36,9 @@ impl LongRunningShares {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn take(&self, holder: Holder, may_switch: bool, text: usize) -> Result<LongRunningPlace, Exceeded> {
-        let request = self.requests.take(holder, 1 + text / TEXT_BYTES)?;
-        let upgrade = may_switch.then(|| self.upgrades.take(holder, 1)).transpose()?;
+    pub fn acquire(&self, holder: Holder, may_switch: bool, text: usize) -> Result<LongRunningPlace, Exceeded> {
+        let request = self.requests.acquire(holder, 1 + text / TEXT_BYTES)?;
+        let upgrade = may_switch.then(|| self.upgrades.acquire(holder, 1)).transpose()?;
         Ok(LongRunningPlace(Permit::keeping((request, upgrade)).into()))
     }
 }
@@ -70,12 +70,12 @@ mod tests {
     fn a_place_is_kept_by_what_lasts() {
         let share = |max| FairShare::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
-        let held = || (shares.requests.held(), shares.upgrades.held());
+        let held = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
-        let mut places: Vec<_> = std::iter::from_fn(|| shares.take(eve, true, 100).ok()).collect();
+        let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
         // Whoever is refused a connection keeps no place of a request either.
         assert_eq!((places.len(), held()), (3, (3, 3)));
-        let of_ann = [shares.take(ann, true, 0), shares.take(eve, false, 0)].map(Result::ok);
+        let of_ann = [shares.acquire(ann, true, 0), shares.acquire(eve, false, 0)].map(Result::ok);
         assert_eq!(held(), (5, 4));
         drop(of_ann);
         // A tunnel keeps it, and what was to be kept besides.
@@ -108,11 +108,11 @@ mod tests {
         let requests = FairShare::new("of a test", 64, ShareMetrics::default());
         let upgrades = FairShare::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };
-        let take = |text| shares.take(Holder::user("test", "eve"), false, text).ok();
+        let take = |text| shares.acquire(Holder::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
             let held = take(text);
-            assert_eq!((held.is_some(), shares.requests.held()), (true, places), "{text}");
+            assert_eq!((held.is_some(), shares.requests.used()), (true, places), "{text}");
         }
-        assert!(take(30 * TEXT_BYTES).is_none() && shares.requests.held() == 0);
+        assert!(take(30 * TEXT_BYTES).is_none() && shares.requests.used() == 0);
     }
 }

@@ -78,7 +78,7 @@ async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant)
     if !evidence.has.is_empty() && !evidence.is_weak {
         // Who is silent changes nothing then, and is not asked again for each object.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
-            request.router.releases().keep(key, asked_at, evidence);
+            request.router.releases().insert(key, asked_at, evidence);
         }
     }
     let (mut told, mut not_put) = (Vec::new(), None);
@@ -119,11 +119,11 @@ async fn of_resource(
     let (mut found, unsure) = match known {
         Some(known) if known.may.is_empty() => (known.into(), None),
         Some(known) => {
-            let (mut answered, unsure) = asked(of_records, release, &known.may, end).await;
+            let (mut answered, unsure) = ask_clusters(of_records, release, &known.may, end).await;
             answered.evidence.has.extend(known.has);
             (answered, unsure)
         }
-        None => asked(of_records, release, &serving, end).await,
+        None => ask_clusters(of_records, release, &serving, end).await,
     };
     only_where_all_forbid(&mut found, serving.len());
     (found, unsure)
@@ -181,7 +181,7 @@ async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVers
 }
 
 /// What clusters say when they are asked for records, or have said a moment ago.
-async fn asked(
+async fn ask_clusters(
     request: ClientRequest<'_>,
     release: &Release,
     clusters: &[ClusterName],
@@ -201,10 +201,10 @@ async fn asked(
     let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
     for (cluster, reply) in ask_each(askable, question).await {
-        note(&mut found, cluster.name(), said(&key.release, reply));
+        add_records(&mut found, cluster.name(), read_reply(&key.release, reply));
     }
     if found.evidence.may.is_empty() {
-        router.releases().keep(key, asked_at, found.evidence.clone());
+        router.releases().insert(key, asked_at, found.evidence.clone());
         return (found, None);
     }
     let unsure = Unsure { key, asked_at, evidence: found.evidence.clone() };
@@ -227,7 +227,7 @@ fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Quest
 }
 
 /// Adds what a cluster says.
-fn note(found: &mut Gathered, cluster: &ClusterName, said: RecordsSaid) {
+fn add_records(found: &mut Gathered, cluster: &ClusterName, said: RecordsSaid) {
     let Gathered { evidence, told, not_put } = found;
     let of = match said {
         RecordsSaid::Some => &mut evidence.has,
@@ -260,7 +260,7 @@ enum RecordsSaid {
 }
 
 /// What a reply says: with names, because a selector cannot ask for those.
-fn said(release: &Release, reply: Reply) -> RecordsSaid {
+fn read_reply(release: &Release, reply: Reply) -> RecordsSaid {
     match reply {
         Reply::Answer(StatusCode::NOT_FOUND, ..) => RecordsSaid::None,
         Reply::Forbidden(_) => RecordsSaid::Forbidden,
@@ -279,13 +279,13 @@ fn said(release: &Release, reply: Reply) -> RecordsSaid {
 #[derive(Deserialize)]
 struct RecordList {
     #[serde(default, deserialize_with = "null_is_default")]
-    metadata: ListMetadata,
+    metadata: RecordsMetadata,
     #[serde(default, deserialize_with = "null_is_default")]
     items: Vec<Record>,
 }
 
 #[derive(Default, Deserialize)]
-struct ListMetadata {
+struct RecordsMetadata {
     /// There is more than was asked for.
     #[serde(rename = "continue")]
     rest: Option<String>,

@@ -15,7 +15,7 @@ use tributary_fleet::topology::Cluster;
 use super::named::object;
 use crate::Router;
 use crate::forward::buffered::BufferedRequest;
-use crate::forward::locate::{Found, Lookup, locate};
+use crate::forward::locate::{FoundObject, Lookup, locate};
 use crate::grounds::{Meaning, NoOwner};
 use crate::request::ClientRequest;
 
@@ -61,7 +61,7 @@ pub(in crate::forward) async fn of_references(
 
 /// The first of some owners that is anywhere. The first one alone is there most often; the others are looked for at
 /// once.
-async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result<Option<Found>, Refusal> {
+async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result<Option<FoundObject>, Refusal> {
     let Some((first, others)) = owners.split_first() else { return Ok(None) };
     let found = Box::pin(referenced(request, first, Role::Owner)).await?;
     if found.is_some() {
@@ -88,7 +88,11 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 /// 409 where several clusters have an object of that name and uid. 503 where it is in no cluster that is known or
 /// answers, and some do not, or do not let the caller look: elsewhere garbage collection would take the new object for
 /// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
-async fn referenced(request: ClientRequest<'_>, reference: &Reference, role: Role) -> Result<Option<Found>, Refusal> {
+async fn referenced(
+    request: ClientRequest<'_>,
+    reference: &Reference,
+    role: Role,
+) -> Result<Option<FoundObject>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
     let candidates = request.candidates_of(&wanted, "get").await;
@@ -132,7 +136,7 @@ fn named(
 
 /// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
 /// many objects is that they ended.
-async fn just_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<Found> {
+async fn just_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<FoundObject> {
     let ClientRequest { router, resource, .. } = request;
     let (wanted, _) = named(router, reference, resource).filter(|_| !reference.uid.is_empty())?;
     let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);

@@ -114,10 +114,10 @@ impl LiveAnswer {
             return Err(LimitRefusal::ProtobufList { max: GATHERED_BYTES_MAX }.into());
         }
         let share = match self.bytes {
-            _ if is_open => Some(answer_turns.take(Length::Long, holder).await?),
+            _ if is_open => Some(answer_turns.acquire(Length::Long, holder).await?),
             0..FRAME_BYTES => None,
-            FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.take(Length::Medium, holder).await?),
-            _ => Some(answer_turns.take(Length::Long, holder).await?),
+            FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.acquire(Length::Medium, holder).await?),
+            _ => Some(answer_turns.acquire(Length::Long, holder).await?),
         };
         // What fits below the threshold of compression is answered whole, with its length.
         let (mut frames, mut bytes) = (VecDeque::new(), 0);
@@ -182,7 +182,7 @@ impl LiveAnswer {
                     && let Some(cluster) = self.later.pop_front()
                 {
                     let (question, within) = (self.question.clone(), within(self.partial));
-                    let ask = async move { MemberList::ask(&cluster, &question, None, within, None).await };
+                    let ask = async move { MemberList::fetch_list(&cluster, &question, None, within, None).await };
                     self.asked.push_back(ask.boxed());
                 }
                 match self.asked.next().await {

@@ -9,7 +9,7 @@ use tokio::time::{Duration, timeout};
 use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_answers::warnings;
 use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
-use tributary_cacher::wire::{ListParser, Part};
+use tributary_cacher::wire::{ListParser, ListPart};
 use tributary_fleet::topology::Cluster;
 use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use tributary_sharing::flow::fair_share::Portion;
@@ -41,7 +41,7 @@ impl ListQuery {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
             false => "application/json",
         };
-        let mut query = kept(request.query);
+        let mut query = kept_parameters(request.query);
         if !labels.is_empty() {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
@@ -71,13 +71,13 @@ impl ListQuery {
         }
         let (head, incoming) = answer.into_parts();
         let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-        Err(Refusal::said(head.status, &text))
+        Err(Refusal::from_member_answer(head.status, &text))
     }
 }
 
 /// The parameters that members are told as they came: all but what is meant for the merged list,
 /// or rewritten for members.
-fn kept(query: Option<&str>) -> Vec<String> {
+fn kept_parameters(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let query = Query::parse(query);
@@ -133,7 +133,7 @@ impl MemberList {
     ///
     /// # Errors
     /// What the member says, or why there is no answer in time; 429 where too much is held.
-    pub(super) async fn ask(
+    pub(super) async fn fetch_list(
         cluster: &Arc<Cluster>,
         question: &ListQuery,
         token: Option<&str>,
@@ -165,7 +165,7 @@ impl MemberList {
     /// Asks whether a member will answer, without its list; gives what it warns of.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// As [`ask`](Self::fetch_list).
     pub(super) async fn sound_out(
         cluster: &Arc<Cluster>,
         question: &ListQuery,
@@ -248,11 +248,11 @@ impl MemberList {
         let (texts, columns, count) = (&mut self.texts, &mut self.columns, &mut self.count);
         let before = texts.text.len();
         let parsed = parser.push_parts(&chunk, |part| match part {
-            Part::Item(text) | Part::Row(text) => {
+            ListPart::Item(text) | ListPart::Row(text) => {
                 *count += 1;
-                texts.push(text, matches!(part, Part::Row(_)));
+                texts.push(text, matches!(part, ListPart::Row(_)));
             }
-            Part::Columns(text) => *columns = Some(text.to_vec()),
+            ListPart::Columns(text) => *columns = Some(text.to_vec()),
         });
         parsed.map_err(|error| broken(&self.cluster, &error))?;
         if let Some(portion) = &mut self.portion {
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn members_are_told_what_is_meant_for_them() {
         let query = "limit=3&label%53elector=a%3Db&fieldSelector=x%3Dy&resourceVersion=eyJ&timeoutSeconds=5&continue=t&pretty=1";
-        assert_eq!(kept(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
-        assert!(kept(None).is_empty());
+        assert_eq!(kept_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
+        assert!(kept_parameters(None).is_empty());
     }
 
     #[test]

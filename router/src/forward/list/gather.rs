@@ -158,12 +158,14 @@ impl GatheredPage {
                 // A token of a cluster that is gone is nobody's: the next one by name begins at its beginning.
                 let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
                 let own = own.and_then(|token| token.token.clone());
-                asked.push_back(Box::pin(async move { (Arc::clone(cluster), gathering.ask(cluster, own).await) }));
+                asked.push_back(Box::pin(
+                    async move { (Arc::clone(cluster), gathering.fetch_list(cluster, own).await) },
+                ));
             }
             let Some((cluster, said)) = asked.next().await else { break };
             self.seen.members += 1;
             let Some(list) = self.sort_out(&cluster, said, (begun, gathering.partial))? else { continue };
-            if self.take(list, limit, clusters).is_break() {
+            if self.add_list(list, limit, clusters).is_break() {
                 break;
             }
         }
@@ -178,7 +180,7 @@ impl GatheredPage {
     }
 
     /// Takes what the next member said, if there is room for it, and says whether the page ends there.
-    fn take(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
+    fn add_list(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
         let cluster = Arc::clone(&list.cluster);
         let overflows = self.seen.bytes + list.bytes() > GATHERED_BYTES_MAX || !list.is_complete();
         let is_too_many = limit > 0 && (overflows || self.seen.items + list.count() > limit);
@@ -296,10 +298,10 @@ impl GatheredPage {
 }
 
 impl Gathering<'_> {
-    async fn ask(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Refusal> {
-        let portion = self.held.take(self.holder, 0)?;
+    async fn fetch_list(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Refusal> {
+        let portion = self.held.acquire(self.holder, 0)?;
         let within = within(self.partial);
-        MemberList::ask(cluster, &self.question, token.as_deref(), within, Some(portion)).await
+        MemberList::fetch_list(cluster, &self.question, token.as_deref(), within, Some(portion)).await
     }
 
     async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {

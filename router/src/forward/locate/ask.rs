@@ -10,7 +10,7 @@ use crate::forward::ask::{Question, Reply, ask_each};
 use crate::located::Located;
 
 /// Asks these clusters where an object is.
-pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Located {
+pub(super) async fn ask_clusters(clusters: Vec<Arc<Cluster>>, question: Question) -> Located {
     let mut replies = ask_each(clusters, question).await;
     replies.sort_by(|(first, _), (second, _)| first.name().cmp(second.name()));
     let mut located = Located::default();
@@ -57,7 +57,7 @@ mod tests {
             name: name.clone(),
             client: Err("a test".to_owned()),
             client_generation: 0,
-            address: ClusterAddress::of(""),
+            address: ClusterAddress::from_description(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
@@ -70,7 +70,8 @@ mod tests {
             &MemberShareMetrics::default(),
         );
         let caller =
-            Caller::of(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
+            Caller::from_request(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None)
+                .unwrap();
         let within = Duration::from_secs(3);
         let mut turns = Vec::new();
         while let Ok(turn) = timeout(within, cluster.question(caller.holder)).await {
@@ -86,7 +87,7 @@ mod tests {
             patience: Patience::Each(within),
             put: Counter::default(),
         };
-        let located = ask(vec![cluster], question).await;
+        let located = ask_clusters(vec![cluster], question).await;
         assert_eq!(located.unknown, [name]);
         let said = located.not_put.map(|refusal| refusal.status().code);
         assert_eq!(said, Some(429));

@@ -22,7 +22,7 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Asks the clusters that forbid to get the name whether they forbid the write, too, where one other cluster has an
 /// object of it. Those that do not, or do not say, are unknown from then on. Costs each of them one small request
 /// beside the one that it has refused; a write of a name that several have, or none, is refused without.
-pub(super) async fn ask(request: ClientRequest<'_>, mut located: Located) -> Located {
+pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, mut located: Located) -> Located {
     if located.found.len() != 1 || located.forbidden.is_empty() {
         return located;
     }
@@ -114,7 +114,7 @@ mod tests {
             (500, r#"{"status": {"allowed": false}}"#, Some("answered 500")),
             (404, "", Some("answered 404")),
         ] {
-            let room = share.take(Holder::Unknown, 0).unwrap();
+            let room = share.acquire(Holder::Unknown, 0).unwrap();
             let code = StatusCode::from_u16(code).unwrap();
             let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
             match (said, expected) {
@@ -123,7 +123,7 @@ mod tests {
                 (said, expected) => panic!("{code} {text}: {} instead of {expected:?}", said.is_some()),
             }
         }
-        let forbidden = Reply::Forbidden(Refusal::said(StatusCode::FORBIDDEN, b"no"));
+        let forbidden = Reply::Forbidden(Refusal::from_member_answer(StatusCode::FORBIDDEN, b"no"));
         let said = doubt(forbidden, Verb::Patch);
         assert!(matches!(said, Some(Doubt::Told(said)) if said.contains("forbids to ask")));
     }

@@ -118,7 +118,7 @@ impl TakenBack<'_> {
     /// # Errors
     /// As [`Self::request`].
     fn body(&self, body: &RequestBody) -> Result<Rewritten, Refusal> {
-        let shape = BodyKind::of(self.verb, self.resource);
+        let shape = BodyKind::for_request(self.verb, self.resource);
         let facts = body.facts(shape).map_err(Refusal::malformed)?;
         if let Some(named) = facts.cluster.filter(|named| named != self.cluster.as_str()) {
             let name = self.resource.name.clone().or(facts.name).unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::response;
 ///
 /// # Errors
 /// 406 for a Table alone.
-pub(super) fn answer(request: ClientRequest<'_>, rights: &CallerRights) -> Result<Response<Body>, Refusal> {
+pub(super) fn answer_review(request: ClientRequest<'_>, rights: &CallerRights) -> Result<Response<Body>, Refusal> {
     let form = request.preferences.form(ResponseKind::Review)?;
     let user = rights.actor().shown();
     let review = json!({

@@ -253,7 +253,7 @@ mod tests {
             assert_eq!((&one["allowed"], &one["reason"]), (&json!(false), &json!("not allowed in b")));
         }
         let mut refused = answers(&[yes]);
-        refused.push((name("e"), Err(Refusal::said(StatusCode::BAD_REQUEST, b"no"))));
+        refused.push((name("e"), Err(Refusal::from_member_answer(StatusCode::BAD_REQUEST, b"no"))));
         let refused = join(0, refused, Partial::Allow).unwrap_err();
         assert!(refused.said_by_member().is_some_and(|said| said.code == 400));
     }

@@ -88,7 +88,7 @@ struct Comparisons(usize);
 
 impl Comparisons {
     /// Takes some; `None` once there are none left.
-    fn take(&mut self, count: usize) -> Option<()> {
+    fn spend(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.checked_sub(count)?;
         Some(())
     }
@@ -150,7 +150,7 @@ impl AuthorizationRule {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
         };
-        left.take(1 + lists(self).iter().zip(lists(other)).map(|(own, other)| own * other).sum::<usize>())?;
+        left.spend(1 + lists(self).iter().zip(lists(other)).map(|(own, other)| own * other).sum::<usize>())?;
         let within = |ours: &[String], theirs: &[String], matches: fn(&str, &str) -> bool| {
             theirs.iter().all(|their| ours.iter().any(|own| matches(own, their)))
         };
@@ -174,7 +174,7 @@ fn meet(
     matches: fn(&str, &str) -> bool,
     left: &mut Comparisons,
 ) -> Option<Vec<String>> {
-    left.take(1 + ours.len() * theirs.len())?;
+    left.spend(1 + ours.len() * theirs.len())?;
     let mut both: Vec<String> = Vec::new();
     for (a, b) in ours.iter().flat_map(|a| theirs.iter().map(move |b| (a, b))) {
         let narrower = if matches(a, b) {
@@ -184,7 +184,7 @@ fn meet(
         } else {
             continue;
         };
-        left.take(both.len())?;
+        left.spend(both.len())?;
         if !both.contains(narrower) {
             both.push(narrower.clone());
         }

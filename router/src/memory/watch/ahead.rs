@@ -35,7 +35,7 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
         };
         if own.is_none_or(|own| is_behind(own, component)) {
             // What is held of one that forbids it goes no further: what the others do would wait until that is dropped.
-            if view.standings().of(cluster).is_some_and(Standing::is_forbidden) {
+            if view.standings().standing_of(cluster).is_some_and(Standing::is_forbidden) {
                 return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
             }
             ahead.push((cluster.clone(), component, cacher));

@@ -104,7 +104,7 @@ impl BookmarkSchedule {
     }
 
     /// Whether a bookmark of this version is to be written, which is noted as told then.
-    pub(super) fn tell(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
+    pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
         let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
         if is_told {
             self.told = Some(Arc::clone(version));
@@ -180,16 +180,16 @@ mod tests {
         let version = Arc::new(CompositeResourceVersion::default());
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::Regular, 1800);
         bookmarks.initial_events_end(&version);
-        assert!(!bookmarks.tell(&version, false));
-        assert!(bookmarks.tell(&version, true));
+        assert!(!bookmarks.is_due_for(&version, false));
+        assert!(bookmarks.is_due_for(&version, true));
         bookmarks.forget_told();
-        assert!(bookmarks.tell(&version, false));
-        assert!(!bookmarks.tell(&version, false));
+        assert!(bookmarks.is_due_for(&version, false));
+        assert!(!bookmarks.is_due_for(&version, false));
     }
 
     #[test]
     fn a_client_that_takes_none_is_told_none() {
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::None, 1800);
-        assert!(!bookmarks.tell(&Arc::new(CompositeResourceVersion::default()), true));
+        assert!(!bookmarks.is_due_for(&Arc::new(CompositeResourceVersion::default()), true));
     }
 }

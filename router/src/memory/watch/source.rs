@@ -107,7 +107,11 @@ impl LogPosition {
     }
 
     /// Takes a turn's worth of events from the log, and has them prepared while it is at hand.
-    pub(super) fn take(&mut self, events: &mut Vec<WatchEvent>, prepare: impl FnOnce(&Log, &[WatchEvent])) -> Progress {
+    pub(super) fn take_events(
+        &mut self,
+        events: &mut Vec<WatchEvent>,
+        prepare: impl FnOnce(&Log, &[WatchEvent]),
+    ) -> Progress {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
@@ -118,7 +122,7 @@ impl LogPosition {
         }
         self.watcher.pass(self.head.passed());
         let BatchOutcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
-        view.handed_out.note(own_before);
+        view.handed_out.add_turn(own_before);
         if self.watcher.follows_filter_alone() {
             self.head.only_for(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }
@@ -173,7 +177,7 @@ mod tests {
         let watcher = Watcher::now(&view.log(), filter(&view, Some("shop")));
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut events = Vec::new();
-        source.take(&mut events, |_, _| {});
+        source.take_events(&mut events, |_, _| {});
         source.look();
         for version in 8..1008 {
             view.change_for_tests(&cluster, "mill", ResourceVersion(version));
@@ -185,7 +189,7 @@ mod tests {
             version.iter().map(|(_, component)| component.revision()).collect::<Vec<_>>(),
             [ResourceVersion(1007)]
         );
-        assert!(matches!(source.take(&mut events, |_, _| {}), Progress::CaughtUp));
+        assert!(matches!(source.take_events(&mut events, |_, _| {}), Progress::CaughtUp));
         assert_eq!(events.len(), 1);
     }
 
@@ -197,7 +201,7 @@ mod tests {
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();
-            source.take(&mut events, |_, _| {});
+            source.take_events(&mut events, |_, _| {});
             events.len()
         };
         view.join_for_tests(&ClusterName::new("a").unwrap(), ResourceVersion(7));

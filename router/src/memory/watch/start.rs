@@ -40,18 +40,19 @@ pub(super) async fn start(
     filter: Selection,
 ) -> Result<StartedWatch, NotStarted> {
     let resource = &view.kind.resource;
-    let wanted =
-        versions.wanted(resource, options.resource_version.as_deref(), refuse_watch).map_err(NotStarted::of)?;
+    let wanted = versions
+        .read_wanted(resource, options.resource_version.as_deref(), refuse_watch)
+        .map_err(NotStarted::from_refusal)?;
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
     // Before the log: whoever holds a view's clusters may wait for it.
-    let place = WatchFrom::of(request.router, view, wanted, options, &filter)?;
+    let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
     let watcher = place.watcher(view, &log, Arc::new(filter))?;
     drop(log);
-    let standings = view.standings_with(before, &held).map_err(NotStarted::of)?;
+    let standings = view.standings_with(before, &held).map_err(NotStarted::from_refusal)?;
     Ok(StartedWatch { watcher, ahead, standings })
 }
 
@@ -125,7 +126,7 @@ enum WatchFrom {
 
 impl WatchFrom {
     /// Decides it, but for what the log has to say.
-    fn of(
+    fn from_options(
         router: &Router,
         view: &View,
         wanted: ReadVersion,
@@ -189,10 +190,10 @@ impl From<VersionRefusal> for NotStarted {
 impl NotStarted {
     /// Of a version that is not reached: a cluster that is not known yet is waited for by the client.
     fn of_unreached(unreached: Unreached) -> Self {
-        Self::of(unreached.of_collection())
+        Self::from_refusal(unreached.of_collection())
     }
 
-    fn of(refusal: Refusal) -> Self {
+    fn from_refusal(refusal: Refusal) -> Self {
         if refusal.is_unread() { Self::AsAnswer(refusal) } else { Self::InStream(refusal) }
     }
 }

@@ -222,7 +222,7 @@ impl WatchStream {
     /// Writes what is new in the log, a turn's worth of it.
     fn turn(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
-        let progress = source.take(events, |log, events| {
+        let progress = source.take_events(events, |log, events| {
             prepared.extend(events.iter().map(|event| match event {
                 WatchEvent::Object(event) => Some(writer.prepare(log, event)),
                 WatchEvent::InitialEventsEnd(_) => None,
@@ -316,7 +316,7 @@ impl WatchStream {
     /// Writes a bookmark of a version, unless the client takes none or was told that version last. Then it is only
     /// `repeated` where that says something.
     fn bookmark(&mut self, version: Option<Arc<CompositeResourceVersion>>, repeated: bool) {
-        if let Some(version) = version.filter(|version| self.bookmarks.tell(version, repeated)) {
+        if let Some(version) = version.filter(|version| self.bookmarks.is_due_for(version, repeated)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
         }
     }

@@ -51,7 +51,7 @@ impl Board {
     pub(super) fn set(&self, cluster: &ClusterName, standing: Standing) {
         let mut known = self.known.lock();
         if known.set(cluster, standing) {
-            self.tell(&mut known);
+            self.notify_waiters(&mut known);
         }
     }
 
@@ -76,7 +76,7 @@ impl Board {
             (known.has_others, changed) = (true, true);
         }
         if changed {
-            self.tell(&mut known);
+            self.notify_waiters(&mut known);
         }
     }
 
@@ -85,7 +85,7 @@ impl Board {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn tell(&self, known: &mut BoardState) {
+    fn notify_waiters(&self, known: &mut BoardState) {
         self.published.store(None);
         if std::mem::take(&mut known.has_others) {
             self.names.send_replace(known.by_name.keys().cloned().collect());
@@ -121,10 +121,10 @@ impl Board {
     }
 
     /// Tells when [`enough`](Self::enough) may have changed. Whoever wants a part of the clusters is told each change.
-    pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> Changes {
+    pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> BoardChanges {
         match wanted.is_everything() {
-            true => Changes::Enough(self.enough.subscribe()),
-            false => Changes::Each(self.changes.subscribe()),
+            true => BoardChanges::Enough(self.enough.subscribe()),
+            false => BoardChanges::Each(self.changes.subscribe()),
         }
     }
 
@@ -177,12 +177,12 @@ impl BoardState {
 }
 
 /// What a reader waits for.
-pub(super) enum Changes {
+pub(super) enum BoardChanges {
     Enough(watch::Receiver<[bool; 2]>),
     Each(watch::Receiver<u64>),
 }
 
-impl Changes {
+impl BoardChanges {
     /// Takes all that there is now as seen. Call before looking.
     pub(super) fn look(&mut self) {
         match self {

@@ -60,7 +60,7 @@ impl Contents {
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Self {
-        let labels = ResourceLabels::of(&kind.resource);
+        let labels = ResourceLabels::from_resource(&kind.resource);
         let head = Head::default();
         let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
         Self {

@@ -33,7 +33,7 @@ impl EarlierStandings {
     }
 
     /// The clusters that are wanted.
-    pub(super) fn wanted(&self) -> &ClusterSelector {
+    pub(super) fn wanted_clusters(&self) -> &ClusterSelector {
         &self.wanted
     }
 
@@ -43,7 +43,7 @@ impl EarlierStandings {
     }
 
     /// The clusters of which objects are held, and how they stood.
-    pub(super) fn held(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+    pub(super) fn cached_clusters(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
     }
 
@@ -55,7 +55,7 @@ impl EarlierStandings {
     /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One
     /// that is not wanted is left out.
     pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
-        if self.standings.of(&cluster).is_some() {
+        if self.standings.standing_of(&cluster).is_some() {
             Arc::make_mut(&mut self.standings).set(cluster, stale);
         }
     }
@@ -73,7 +73,7 @@ impl View {
         let now = self.standings_of(&wanted);
         let standings = match Arc::ptr_eq(&now, &standings) {
             true => now,
-            false => now.after(&standings, held).no_better_than(&standings),
+            false => now.advance_from(&standings, held).no_better_than(&standings),
         };
         match (partial, standing::refusal(&self.kind.resource, &standings)) {
             (Partial::Deny, Some(refusal)) => Err(refusal.into()),
@@ -85,7 +85,7 @@ impl View {
     /// whoever was unknown may be known.
     pub fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
-        before.standings = self.standings_of(&before.wanted).after(&before.standings, &held);
+        before.standings = self.standings_of(&before.wanted).advance_from(&before.standings, &held);
     }
 
     /// The objects of a name and their clusters, and how the clusters stand with that.

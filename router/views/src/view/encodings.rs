@@ -52,13 +52,13 @@ impl Encodings {
     }
 
     /// Keeps an encoding for others. Two watchers may rarely make one twice; both are equal.
-    pub fn keep(&self, key: EncodingKey, made: Bytes) {
-        self.kept.lock().keep(key, made, self.bytes_max);
+    pub fn insert(&self, key: EncodingKey, made: Bytes) {
+        self.kept.lock().insert(key, made, self.bytes_max);
     }
 }
 
 impl CachedEncodings {
-    fn keep(&mut self, key: EncodingKey, made: Bytes, bytes_max: usize) {
+    fn insert(&mut self, key: EncodingKey, made: Bytes, bytes_max: usize) {
         if made.len() > bytes_max / 2 {
             return;
         }

@@ -46,7 +46,7 @@ impl Followers {
     }
 
     /// Tells each what a step means for its namespace. `before` is how far all namespaces were before it.
-    pub(super) fn tell(&self, before: CollectionVersion, step: &Update) {
+    pub(super) fn send_step(&self, before: CollectionVersion, step: &Update) {
         for (namespace, feed) in &self.feeds {
             if let Some(feed) = feed.upgrade() {
                 feed.follow(namespace, before, step);
@@ -82,7 +82,7 @@ impl Feed {
         let Some(view) = self.view.upgrade() else { return };
         let state = view.log().snapshot(&self.cluster).cloned();
         followers.add(namespace, follower, state);
-        let warnings = view.warnings.of(&self.cluster);
+        let warnings = view.warnings.warnings_of(&self.cluster);
         if !warnings.is_empty() {
             follower.warnings(&warnings);
         }
@@ -133,13 +133,13 @@ impl UpdateObserver for Feed {
         let mut followers = self.followers.lock();
         let step = followers.note_step().then(|| (view.version_of(&self.cluster), update.clone()));
         let step = step.map(|(before, step)| (before.unwrap_or_default(), as_followed(before.is_some(), step)));
-        match (self.take(&view, update), step) {
+        match (self.append_step(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
-            (Taken::Step, Some((before, step))) => followers.tell(before, &step),
+            (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
             // That revisions went back may show in other namespaces alone.
             (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
-                followers.tell(before, &Update::Reset { before: Snapshot::default(), after });
+                followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });
             }
         }
     }
@@ -180,7 +180,7 @@ enum Taken {
 
 impl Feed {
     /// Puts a step into the log.
-    fn take(&self, view: &Contents, update: Update) -> Taken {
+    fn append_step(&self, view: &Contents, update: Update) -> Taken {
         let now = view.age();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
@@ -196,7 +196,7 @@ impl Feed {
         }
         let news = match &update {
             Update::Changes { changes, .. } if log.snapshot(&self.cluster).is_some() => {
-                News::of(&self.cluster, changes, &log)
+                News::from_changes(&self.cluster, changes, &log)
             }
             _ => News::Anything,
         };

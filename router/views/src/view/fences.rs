@@ -115,19 +115,19 @@ impl Fences {
     /// Remembers the version of an object that a write was answered with.
     /// `key` is `None` where it is not known which object it is.
     pub fn wrote(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
-        self.note(writer, cluster, |pending| pending.written.note(key, version));
+        self.update_fence(writer, cluster, |pending| pending.written.add_version(key, version));
     }
 
     /// Remembers that objects were deleted.
     pub fn deleted(&self, writer: Holder, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
-        self.note(writer, cluster, |pending| {
+        self.update_fence(writer, cluster, |pending| {
             pending.deletions.extend(deletions);
             let beyond = pending.deletions.len().saturating_sub(DELETIONS_MAX);
             pending.deletions.drain(..beyond);
         });
     }
 
-    fn note(&self, writer: Holder, cluster: &ClusterName, change: impl FnOnce(&mut ClusterFence)) {
+    fn update_fence(&self, writer: Holder, cluster: &ClusterName, change: impl FnOnce(&mut ClusterFence)) {
         let mut all = self.pending.lock();
         if all.0.len() >= WRITERS_MAX && !all.0.contains_key(&writer) {
             all.make_room();
@@ -260,7 +260,7 @@ impl ClusterFence {
 }
 
 impl FencedVersions {
-    fn note(&mut self, key: Option<&str>, version: ResourceVersion) {
+    fn add_version(&mut self, key: Option<&str>, version: ResourceVersion) {
         match (&mut *self, key) {
             (Self::Collection(highest), _) => *highest = version.max(*highest),
             (Self::Objects(versions), Some(key)) if versions.len() < FENCE_OBJECTS || versions.contains_key(key) => {

@@ -26,7 +26,7 @@ impl View {
     pub fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let policies = self.policies.load_full();
-        let policy = policies.of(&self.kind.resource);
+        let policy = policies.policy_for(&self.kind.resource);
         // Locked first: a cluster that is forgotten meanwhile is not followed again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
@@ -39,7 +39,7 @@ impl View {
             self.follow(&mut members, name, cluster);
         }
         let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
-        self.note(|board| board.set_all(standings));
+        self.update_board(|board| board.set_all(standings));
     }
 
     /// Makes the cachers fit the fleet where a cluster is missing that serves the resource, as clusters were asked anew
@@ -50,15 +50,15 @@ impl View {
             return;
         }
         let policies = self.policies.load();
-        let policy = policies.of(&self.kind.resource);
-        if served.cacheable.iter().any(|name| policy.selects(name) && standings.of(name).is_none()) {
+        let policy = policies.policy_for(&self.kind.resource);
+        if served.cacheable.iter().any(|name| policy.selects(name) && standings.standing_of(name).is_none()) {
             self.follow_fleet();
         }
     }
 
     /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look:
     /// another view takes over.
-    pub(super) fn note(&self, change: impl FnOnce(&Board)) {
+    pub(super) fn update_board(&self, change: impl FnOnce(&Board)) {
         let forbids = || {
             let before = self.board.times_forbidden();
             change(&self.board);
@@ -113,7 +113,7 @@ impl View {
             ClusterFeed::Leader(leader) => Some(leader),
             ClusterFeed::NotYet => return,
         };
-        let is_given_up = match self.keep(members, name, cluster, leader.as_ref()) {
+        let is_given_up = match self.retain_member(members, name, cluster, leader.as_ref()) {
             MemberRetention::Yes => return,
             MemberRetention::GivenUp => true,
             MemberRetention::No => false,
@@ -139,7 +139,7 @@ impl View {
 
     /// Keeps the member that has its objects from where they are to come from, and tells it what is new of its cluster.
     /// What has been forbidden for long, and still is, is given up.
-    fn keep(
+    fn retain_member(
         &self,
         members: &mut ViewClusters,
         name: &ClusterName,
@@ -181,19 +181,19 @@ impl View {
     /// unknown.
     pub fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
-        let successor = successor.filter(|_| policies.of(&self.kind.resource).selects(name));
+        let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
         // A reader of the log without the cluster's objects must find the cluster unknown.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
-            self.note(|board| board.set(name, standing));
+            self.update_board(|board| board.set(name, standing));
         }
         self.leave(&mut members, name);
         if let Some(successor) = successor {
             members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(successor)));
         }
         let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
-        self.note(|board| board.set_all(standings));
+        self.update_board(|board| board.set_all(standings));
     }
 
     /// Drops what was held of a collection that is forbidden.
@@ -203,7 +203,7 @@ impl View {
         let reason = Some(StaleReason::Forbidden.to_string().into());
         let obstacle = CollectionObstacle::Forbidden;
         let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
-        self.note(|board| board.set(name, standing));
+        self.update_board(|board| board.set(name, standing));
         self.leave(members, name);
     }
 

@@ -19,7 +19,7 @@ impl HandedOut {
     ///
     /// Nothing else hangs on the order of memory: a client that names an event has seen it,
     /// and so what was noted before.
-    pub fn note(&self, own_before: u64) {
+    pub fn add_turn(&self, own_before: u64) {
         if own_before > 0 {
             self.0.fetch_max(own_before, Ordering::Relaxed);
         }

@@ -60,7 +60,7 @@ struct Tellers {
 }
 
 impl HadParts {
-    fn note(&mut self, namespace: &str) {
+    fn add_namespace(&mut self, namespace: &str) {
         if namespace.len() > NAMESPACE_BYTES_MAX {
             return;
         }
@@ -71,7 +71,7 @@ impl HadParts {
     }
 
     /// The namespaces that have one now.
-    fn of(tellers: &HashMap<String, Tellers>) -> Self {
+    fn from_tellers(tellers: &HashMap<String, Tellers>) -> Self {
         let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
         Self { names: names.collect(), too_many: false }
     }
@@ -97,7 +97,7 @@ impl Handovers {
     pub(super) fn begin(&self, namespace: &str) {
         let mut state = self.state.lock();
         state.tellers.entry(namespace.to_owned()).or_default().parts += 1;
-        state.had_parts.note(namespace);
+        state.had_parts.add_namespace(namespace);
     }
 
     /// A view of a namespace is gone, and may have told as much.
@@ -134,7 +134,7 @@ impl Handovers {
         if take_over {
             let now = told();
             if is_as_far(&now, &state.told) {
-                state.had_parts = HadParts::of(&state.tellers);
+                state.had_parts = HadParts::from_tellers(&state.tellers);
             }
             state.told.join(&now);
         }
@@ -173,10 +173,10 @@ mod tests {
     fn what_no_namespace_can_be_called_is_not_remembered() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
-            had.note(&format!("{number}{}", "x".repeat(8 << 10)));
+            had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));
         }
         assert!(had.names.is_empty() && !had.too_many);
-        had.note(&"x".repeat(NAMESPACE_BYTES_MAX));
+        had.add_namespace(&"x".repeat(NAMESPACE_BYTES_MAX));
         assert_eq!(had.names.len(), 1);
     }
 }

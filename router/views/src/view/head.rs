@@ -133,7 +133,7 @@ impl HeadState {
     /// task that is over may drop it, and with it a place.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
-        let more = self.lines.lock().take(&mut wakers);
+        let more = self.lines.lock().take_wakers(&mut wakers);
         wakers.into_iter().for_each(Waker::wake);
         more
     }
@@ -205,7 +205,7 @@ impl WatcherGroups {
     /// Begins a round; `false` where one is under way, which another one will then follow.
     fn begin(&mut self, news: News) -> bool {
         let Some(round) = &mut self.round else {
-            self.round = Some(Round::of(news));
+            self.round = Some(Round::from_news(news));
             return true;
         };
         match &mut round.again {
@@ -216,7 +216,7 @@ impl WatcherGroups {
     }
 
     /// Takes the wakers of the next connections, and says whether there are more to come.
-    fn take(&mut self, wakers: &mut Vec<Waker>) -> bool {
+    fn take_wakers(&mut self, wakers: &mut Vec<Waker>) -> bool {
         let Self { watchers, crowds, for_everything, last, round } = self;
         let mut asked = 0;
         while let Some(Round { news, stage, again }) = round {
@@ -229,7 +229,7 @@ impl WatcherGroups {
                     } else if *is_one_to_look || *for_everything > 0 {
                         *stage = RoundStage::Calling(Lap::behind(*last));
                     } else {
-                        *round = again.take().map(Round::of);
+                        *round = again.take().map(Round::from_news);
                     }
                 }
                 (RoundStage::Hearing { .. }, News::Anything) => *stage = RoundStage::Calling(Lap::behind(*last)),
@@ -239,7 +239,7 @@ impl WatcherGroups {
                         wakers.extend(line.iter().filter_map(|bell| bell.woken_by(news)));
                     } else {
                         *last = lap.first.unwrap_or(*last);
-                        *round = again.take().map(Round::of);
+                        *round = again.take().map(Round::from_news);
                     }
                 }
             }
@@ -265,7 +265,7 @@ impl Bell {
 }
 
 impl Round {
-    fn of(news: News) -> Self {
+    fn from_news(news: News) -> Self {
         Self { news, stage: RoundStage::Hearing { up_to: None, is_one_to_look: false }, again: None }
     }
 }

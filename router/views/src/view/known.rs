@@ -20,7 +20,7 @@ impl View {
     /// # Errors
     /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied; at once where one of
     /// them is for a cause that lasts.
-    pub async fn known(
+    pub async fn wait_until_known(
         &self,
         partial: Partial,
         wanted: &ClusterSelector,
@@ -59,7 +59,7 @@ impl View {
         loop {
             changes.mark_unchanged();
             let standings = self.standings();
-            let is_tried = |cluster: &&ClusterName| !standings.of(cluster).is_some_and(Standing::is_under_way);
+            let is_tried = |cluster: &&ClusterName| !standings.standing_of(cluster).is_some_and(Standing::is_under_way);
             while waited_for.next_if(is_tried).is_some() {}
             if waited_for.peek().is_none() {
                 return standings;
@@ -73,7 +73,7 @@ impl View {
     /// Whether each of these clusters forbids to read what this view is to hold.
     pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
         let standings = self.standings();
-        clusters.iter().all(|cluster| standings.of(cluster).is_some_and(Standing::is_forbidden))
+        clusters.iter().all(|cluster| standings.standing_of(cluster).is_some_and(Standing::is_forbidden))
     }
 
     /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own.

@@ -20,7 +20,7 @@ impl LastUse {
     }
 
     /// Notes that it is used now.
-    pub(super) fn note(&self) {
+    pub(super) fn note_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
             // Of two at once the later one counts.
@@ -54,7 +54,7 @@ mod tests {
             advance(Duration::from_millis(after)).await;
             assert_eq!(used.elapsed(), before + Duration::from_millis(after));
             if noted {
-                used.note();
+                used.note_use();
                 assert_eq!(used.elapsed(), Duration::ZERO);
             }
         }

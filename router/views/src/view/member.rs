@@ -78,7 +78,7 @@ pub(super) enum Forbidding {
 
 impl Forbidding {
     /// Of a member that forbids it since then, and said so last at that moment.
-    fn of(since: Instant, said: Option<Instant>, now: Instant) -> Self {
+    fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
         let held_until = since + FORBIDDEN_HELD_FOR;
         match said {
             _ if now < held_until => Self::No,
@@ -105,7 +105,7 @@ impl CachedMember {
     /// How its cluster stands.
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
-        match (Standing::of(&state), self.takes_over) {
+        match (Standing::from_state(&state), self.takes_over) {
             // Whoever forbids to read all of it is asked in another way.
             (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
                 if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
@@ -142,7 +142,7 @@ impl CachedMember {
             return Forbidding::No;
         }
         let now = Instant::now();
-        Forbidding::of(*self.forbidden_since.get_or_insert(now), said, now)
+        Forbidding::from_times(*self.forbidden_since.get_or_insert(now), said, now)
     }
 
     /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with
@@ -184,8 +184,8 @@ mod tests {
             (61, 70, Forbidding::ForLong),
         ];
         for (said, now, expected) in cases {
-            assert_eq!(Forbidding::of(since, Some(at(said)), at(now)), expected, "{said} {now}");
+            assert_eq!(Forbidding::from_times(since, Some(at(said)), at(now)), expected, "{said} {now}");
         }
-        assert_eq!(Forbidding::of(since, None, at(90)), Forbidding::Unconfirmed);
+        assert_eq!(Forbidding::from_times(since, None, at(90)), Forbidding::Unconfirmed);
     }
 }

@@ -104,7 +104,7 @@ impl View {
             // What is to go is looked for every few seconds; from when on is known at once.
             let _ = cached.forbidding();
             let standing = self.standing_of(name, member);
-            self.note(|board| board.set(name, standing));
+            self.update_board(|board| board.set(name, standing));
         }
     }
 

@@ -18,7 +18,7 @@ impl View {
         before: &mut EarlierStandings,
         consistency: Consistency,
     ) -> Result<(), VersionRefusal> {
-        let own = self.own_writes_seen(by, before.wanted(), before.partial()).await?;
+        let own = self.own_writes_seen(by, before.wanted_clusters(), before.partial()).await?;
         if own.waited {
             // Whoever was fresh may have become stale while it was waited for, and is not waited for then.
             self.look_again(before);

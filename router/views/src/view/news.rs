@@ -87,7 +87,7 @@ impl NewChanges {
 
 impl News {
     /// Changes that a cluster sent, which are about to stand in the log behind all that it has.
-    pub(super) fn of(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
+    pub(super) fn from_changes(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 

@@ -18,7 +18,7 @@ pub enum CollectionObstacle {
 
 impl CollectionObstacle {
     /// The obstacle of a cacher that has no complete collection.
-    pub fn of(reason: Option<&StaleReason>) -> Self {
+    pub fn from_reason(reason: Option<&StaleReason>) -> Self {
         match reason {
             Some(StaleReason::Forbidden) => Self::Forbidden,
             Some(StaleReason::TooLarge(_) | StaleReason::NoRoom { .. }) => Self::TooLarge,

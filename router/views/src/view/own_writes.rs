@@ -141,13 +141,13 @@ impl View {
             self.fences.forget(cluster);
             return Ok(());
         };
-        if self.standings().of(cluster) != Some(&Standing::Fresh) {
+        if self.standings().standing_of(cluster) != Some(&Standing::Fresh) {
             return Ok(());
         }
         let deadline = Instant::now() + within;
         let wait = |cacher: Arc<Cacher>, _| async move { self.lacks(&cacher, fence, deadline).await };
         let late = self.in_feeding_cacher(cluster, cacher, deadline, wait).await;
-        match (late, self.standings().of(cluster)) {
+        match (late, self.standings().standing_of(cluster)) {
             (Some(None), _) => {
                 self.fences.reached(cluster, fence);
                 Ok(())

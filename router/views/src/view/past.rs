@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn found(past: &PastStates, components: &[(&str, u64)]) -> Option<CompositeResourceVersion> {
-        past.find(&vector(components)).map(|heads| CompositeResourceVersion::of(&heads))
+        past.find(&vector(components)).map(|heads| CompositeResourceVersion::from_snapshots(&heads))
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ impl View {
     /// # Errors
     /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
     pub(super) async fn as_of_now(&self, before: &mut EarlierStandings) -> Result<(), VersionRefusal> {
-        let asked = before.held().map(|(cluster, standing)| async move {
+        let asked = before.cached_clusters().map(|(cluster, standing)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
             let since = match standing {
                 Standing::Stale { since, .. } => *since,

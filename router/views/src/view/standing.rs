@@ -70,7 +70,7 @@ pub(crate) enum WhyAnew {
 
 impl Standing {
     /// Reads a cacher's state.
-    pub fn of(state: &CacherState) -> Self {
+    pub fn from_state(state: &CacherState) -> Self {
         match state {
             CacherState::Synced => Self::Fresh,
             CacherState::Stale { since, reason } => Self::Stale {
@@ -81,7 +81,7 @@ impl Standing {
             CacherState::Syncing { since, reason } => Self::Unknown {
                 since: *since,
                 reason: reason.as_ref().map(|reason| reason.to_string().into()),
-                obstacle: CollectionObstacle::of(reason.as_ref()),
+                obstacle: CollectionObstacle::from_reason(reason.as_ref()),
             },
         }
     }
@@ -189,7 +189,7 @@ pub(super) struct StandingCounts {
 }
 
 impl StandingCounts {
-    fn of(standing: &Standing) -> Self {
+    fn from_standing(standing: &Standing) -> Self {
         Self {
             all: 1,
             fresh: usize::from(standing.is_well()),
@@ -209,7 +209,7 @@ impl StandingCounts {
     }
 
     fn merge(&mut self, standing: &Standing, with: fn(usize, usize) -> usize) {
-        let one = Self::of(standing);
+        let one = Self::from_standing(standing);
         self.all = with(self.all, one.all);
         self.fresh = with(self.fresh, one.fresh);
         self.unknown = with(self.unknown, one.unknown);
@@ -254,14 +254,14 @@ impl Standings {
     }
 
     /// How one cluster stands, if it is among them. Cost: a binary search.
-    pub fn of(&self, cluster: &ClusterName) -> Option<&Standing> {
+    pub fn standing_of(&self, cluster: &ClusterName) -> Option<&Standing> {
         let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
         Some(&self.by_name[at].1)
     }
 
     /// One cluster alone; empty where it is fresh, for nothing need be said then.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
-        let trouble = self.of(cluster).filter(|standing| !standing.is_well());
+        let trouble = self.standing_of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
@@ -314,10 +314,10 @@ impl Standings {
     /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is
     /// among what is held: of one that is being listed as another one, say.
     /// What was known to have nothing, or to be left out, stays so.
-    pub fn after(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
+    pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
-            let stays = match (standing, self.of(cluster)) {
+            let stays = match (standing, self.standing_of(cluster)) {
                 (Standing::LeftOut { .. } | Standing::NoNamespace, _) | (Standing::Unserved { .. }, None) => true,
                 (standing, Some(now)) => standing.is_known() && !now.is_known() && is_held(cluster),
                 (_, None) => false,
@@ -333,7 +333,7 @@ impl Standings {
     /// what was not waited for then is not in it.
     pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
-            if self.of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
+            if self.standing_of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
                 Arc::make_mut(&mut self).set(cluster.clone(), standing.clone());
             }
         }
@@ -577,14 +577,14 @@ mod tests {
         let held: Heads = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
         let before = all([stale(), stale(), Standing::NoNamespace, unknown(None), stale()]);
         let now = all([unknown(None), unknown(None), unknown(None), Standing::Fresh, Standing::Fresh]);
-        let look_again = now.after(&before, &held);
+        let look_again = now.advance_from(&before, &held);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
-        assert_eq!(look_again.of(&name(4)), Some(&Standing::Fresh));
+        assert_eq!(look_again.standing_of(&name(4)), Some(&Standing::Fresh));
         // What was not waited for is not known by having come since.
         let answer = look_again.no_better_than(&before);
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
-        assert!(matches!(answer.of(&name(4)), Some(Standing::Stale { .. })));
+        assert!(matches!(answer.standing_of(&name(4)), Some(Standing::Stale { .. })));
         // One that has left is not missing.
-        assert_eq!(Arc::new(Standings::default()).after(&before, &held).unknown().count(), 0);
+        assert_eq!(Arc::new(Standings::default()).advance_from(&before, &held).unknown().count(), 0);
     }
 }

@@ -52,7 +52,7 @@ fn own_changes(
     let (mut steps, mut own, mut snapshot, mut known) = (Vec::new(), Vec::new(), held.clone(), before);
     for change in changes {
         let all = known;
-        known = all.after(change);
+        known = all.with_change(change);
         if change.object.namespace() != namespace {
             continue;
         }
@@ -67,7 +67,7 @@ fn own_changes(
             ChangeType::Deleted => drop(snapshot.remove(change.object.key().as_str())),
             ChangeType::Added | ChangeType::Modified => drop(snapshot.insert(change.object.clone())),
         }
-        snapshot.set_resource_version(snapshot.resource_version().after(change));
+        snapshot.set_resource_version(snapshot.resource_version().with_change(change));
         own.push(change.clone());
     }
     if !own.is_empty() {

@@ -28,7 +28,7 @@ impl View {
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
         let decoder = ObjectDecoder::new("v1", "Pod", Arc::new([]));
         let fleet = Fleet::new(MemberShareMetrics::default(), std::collections::BTreeMap::new());
-        Self::of(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
+        Self::empty(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
     }
 
     /// Has a cluster join the log, with a pod of that version.
@@ -48,7 +48,7 @@ impl View {
         held.set_resource_version(version);
         let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
         let changes = vec![Change { change_type, object, previous }];
-        let news = News::of(cluster, &changes, &log);
+        let news = News::from_changes(cluster, &changes, &log);
         log.append(cluster, changes, held, Duration::ZERO);
         drop(log);
         self.head.advance(news);

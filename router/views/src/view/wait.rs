@@ -48,7 +48,7 @@ pub(super) fn not_reached(
 }
 
 impl Unreached {
-    fn of(cluster: &ClusterName, version: CollectionVersion, error: NotReached) -> Self {
+    fn from_error(cluster: &ClusterName, version: CollectionVersion, error: NotReached) -> Self {
         match error {
             NotReached::TooNew { current, .. } => {
                 Self::TooNew(not_reached(cluster, version, current.unwrap_or_default()))
@@ -133,7 +133,7 @@ impl View {
         let known = self.cacher(cluster).filter(|cacher| cacher.snapshot().is_some());
         let missing = || Unreached::Missing(self.missing(cluster));
         let reached = self.shown(cluster, known.ok_or_else(missing)?, version).await.ok_or_else(missing)?;
-        reached.map_err(|error| Unreached::of(cluster, version, error))
+        reached.map_err(|error| Unreached::from_error(cluster, version, error))
     }
 
     /// Waits until what is shown of a cluster contains a version. `None` where the cluster has left meanwhile.
@@ -207,7 +207,7 @@ impl View {
                             Err(NotReached::TooNew { .. }) => continue,
                             Err(error @ NotReached::Beyond { .. }) => {
                                 self.catch_up(&cluster);
-                                return Err(Unreached::of(&cluster, version, error).of_collection());
+                                return Err(Unreached::from_error(&cluster, version, error).of_collection());
                             }
                         }
                         self.catch_up(&cluster);
@@ -244,7 +244,7 @@ impl View {
     /// come, so that the client lists what there is.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
-        match self.standings().of(&cluster) {
+        match self.standings().standing_of(&cluster) {
             None => VersionRefusal::ClusterNotServing { cluster, resource }.into(),
             Some(standing) if standing.is_forbidden() => VersionRefusal::ClusterForbids { cluster, resource }.into(),
             Some(_) => ClusterRefusal::unread(&resource, vec![cluster], 1).into(),

@@ -39,7 +39,7 @@ impl Warnings {
     }
 
     /// What a cluster warns of now.
-    pub fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
+    pub fn warnings_of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 

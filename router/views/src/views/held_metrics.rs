@@ -25,7 +25,7 @@ pub struct HeldMetrics {
 
 impl HeldMetrics {
     /// Of these views, for as long as there are any.
-    pub fn of(views: &Arc<Views>) -> Self {
+    pub fn for_views(views: &Arc<Views>) -> Self {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
@@ -86,7 +86,7 @@ struct HeldCollections<'a> {
 
 impl<'a> HeldCollections<'a> {
     /// `heard` has for how many seconds each cluster has said nothing.
-    fn of(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
+    fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
         let mut held = Self::default();
         for collection in collections {
             let of_cluster = held.by_cluster.entry(own.of_collection(collection)).or_default();
@@ -134,13 +134,13 @@ const OF_COLLECTIONS: [HeldGauge<HeldCollection, Option<u64>>; 3] = [
 impl Collector for HeldMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (resources, collections) = self.reports();
-        let own = OwnSeries::of(&resources, &collections);
+        let own = OwnSeries::from_reports(&resources, &collections);
         for (name, help, value) in OF_RESOURCES {
             let mut sums: BTreeMap<ResourcePartLabels, u64> = BTreeMap::new();
             resources.iter().for_each(|it| *sums.entry(own.of_resource(it)).or_default() += value(it));
             gauges(&mut encoder, name, help, sums.iter().map(|(labels, sum)| (labels, *sum)))?;
         }
-        let held = HeldCollections::of(&collections, &own, &self.heard_seconds());
+        let held = HeldCollections::from_reports(&collections, &own, &self.heard_seconds());
         for (name, help, value) in OF_COLLECTIONS {
             let values = held.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
             gauges(&mut encoder, name, help, values)?;
@@ -188,8 +188,8 @@ mod tests {
             collection("well", None, Current),
         ];
         let heard = BTreeMap::from([("well".to_owned(), 3)]);
-        let own = OwnSeries::of(&[], &collections);
-        let held = HeldCollections::of(&collections, &own, &heard);
+        let own = OwnSeries::from_reports(&[], &collections);
+        let held = HeldCollections::from_reports(&collections, &own, &heard);
         let unread = held.unread.values().next().unwrap();
         assert_eq!(unread.unknown, BTreeSet::from(["out-of-reach"]));
         assert_eq!(unread.forbidden, BTreeSet::from(["namespaces-only"]));
@@ -207,7 +207,7 @@ mod tests {
             collection("a", Some("z"), Current),
         ];
         let heard = BTreeMap::from([("a".to_owned(), 2)]);
-        let held = HeldCollections::of(&collections, &OwnSeries::of(&[], &collections), &heard);
+        let held = HeldCollections::from_reports(&collections, &OwnSeries::from_reports(&[], &collections), &heard);
         let told: Vec<_> = held.by_cluster.values().collect();
         assert_eq!(told, [&HeldCollection { objects: 30, is_behind: true, age: Some(7) }]);
     }

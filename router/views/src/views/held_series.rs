@@ -49,7 +49,7 @@ impl OwnSeries {
     /// first, since no CustomResourceDefinition can take their names, and then the others, both by name.
     ///
     /// Cost: one look at each collection.
-    pub(super) fn of(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
+    pub(super) fn from_reports(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
         Self::within(RESOURCES_MAX, COLLECTION_SERIES_MAX, resources, collections)
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let held = collections(&["a", "b", "c"], &names);
-        let own = OwnSeries::of(&[], &held);
+        let own = OwnSeries::from_reports(&[], &held);
         let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
         assert_eq!(labels.len(), 3 * (RESOURCES_MAX + 1));
         let together = |labels: &&CollectionLabels| labels.resource == OTHER;
@@ -172,7 +172,7 @@ mod tests {
         let clusters: Vec<String> = (0..100).map(|number| format!("cluster-{number}")).collect();
         let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
         let held = collections(&clusters, &names[..RESOURCES_MAX]);
-        let own = OwnSeries::of(&[], &held);
+        let own = OwnSeries::from_reports(&[], &held);
         let labels: BTreeSet<_> = held.iter().map(|collection| own.of_collection(collection)).collect();
         assert_eq!(labels.len(), COLLECTION_SERIES_MAX + 100);
     }

@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn told(counts: &mut RelistCounts, collections: &[CollectionReport]) -> Vec<u64> {
-        counts.update(collections, &OwnSeries::of(&[], collections)).values().copied().collect()
+        counts.update(collections, &OwnSeries::from_reports(&[], collections)).values().copied().collect()
     }
 
     #[test]

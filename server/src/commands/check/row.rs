@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName};
-use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, UserBinding, Visible};
+use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, UserBinding, Visible};
 
 use crate::cli::GroupResource;
 
@@ -13,7 +13,7 @@ pub(super) const PLACES_MAX: usize = 10;
 
 /// What a cluster itself says that the user may list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ClusterAnswer {
     /// Whether all of it.
     pub(super) all: bool,
     /// Whether all of each of these namespaces.
@@ -26,18 +26,18 @@ pub(super) struct Said {
 
 /// A resource of a cluster, as somebody asks for it.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct CheckRow<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) cluster: &'a ClusterName,
     /// By what the cluster is judged.
     pub(super) authorization: ClusterAuthorization,
-    pub(super) user: User<'a>,
+    pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
     /// Whether its objects live in namespaces; `None` where the cluster does not serve it.
     pub(super) namespaced: Option<bool>,
 }
 
-impl Row<'_> {
+impl CheckRow<'_> {
     /// The namespaces of which roles and bindings let the user list everything.
     pub(super) fn proposed(&self) -> Vec<String> {
         match (self.visible(), self.namespaced) {
@@ -60,7 +60,7 @@ impl Row<'_> {
     }
 
     /// The lines, one for each place.
-    pub(super) fn lines(&self, said: &Said) -> String {
+    pub(super) fn lines(&self, said: &ClusterAnswer) -> String {
         let mut places = match (self.namespaced, self.authorization) {
             (None, _) => vec!["not served".to_owned()],
             (Some(_), ClusterAuthorization::Review | ClusterAuthorization::Live) => self.by_word(said),
@@ -96,7 +96,7 @@ impl Row<'_> {
     }
 
     /// Whether the cluster itself says otherwise than its roles and bindings, where these decide.
-    fn doubt(&self, said: &Said) -> Option<&'static str> {
+    fn doubt(&self, said: &ClusterAnswer) -> Option<&'static str> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
         match (self.authorization, said.all, is_whole) {
             (ClusterAuthorization::Review | ClusterAuthorization::Live, ..) => None,
@@ -110,7 +110,7 @@ impl Row<'_> {
     }
 
     /// What the cluster lets the user see by its own word.
-    fn by_word(&self, said: &Said) -> Vec<String> {
+    fn by_word(&self, said: &ClusterAnswer) -> Vec<String> {
         if said.all {
             return vec!["all, as the cluster itself says".to_owned()];
         }
@@ -139,7 +139,7 @@ impl Row<'_> {
 }
 
 /// The lines of bindings of a user whose role is not there: they give nothing until it is made.
-pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: User<'_>) -> String {
+pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
     let mut lines: Vec<_> = bindings.iter().take(PLACES_MAX).map(line).collect();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// The lines of a user, who may have a group; `said`: whether the cluster says that all may be listed.
-    fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &Said) -> String {
+    fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();
         let (fleet, cluster, of) = (fleet(), eu(), resource.parse().unwrap());
@@ -198,12 +198,12 @@ mod tests {
             "carts.shop.example" => None,
             _ => Some(true),
         };
-        let user = User { name, groups: &groups };
-        Row { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(said)
+        let user = RbacUser { name, groups: &groups };
+        CheckRow { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(said)
     }
 
-    fn said(all: bool) -> Said {
-        Said { all, is_reached: true, ..Said::default() }
+    fn said(all: bool) -> ClusterAnswer {
+        ClusterAnswer { all, is_reached: true, ..ClusterAnswer::default() }
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             let object = json!({"metadata": metadata, "roleRef": reference, "subjects": subjects});
             fleet.upsert(&eu(), RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
         }
-        let told = |name| without_role(&fleet, &eu(), User { name, groups: &[] });
+        let told = |name| without_role(&fleet, &eu(), RbacUser { name, groups: &[] });
         let expected = [
             r#"ClusterRoleBinding "a" of ClusterRole "no-such" to User "eve" gives nothing: clusterrole.rbac.authorization.k8s.io "no-such" not found"#,
             r#"RoleBinding "a/n00" of Role "no-such" to User "eve" gives nothing: role.rbac.authorization.k8s.io "no-such" not found"#,
@@ -257,7 +257,7 @@ mod tests {
     fn by_what_a_cluster_is_judged_is_told() {
         use ClusterAuthorization::{Live, Rbac, Review};
         let within = [("n00".to_owned(), true), ("n01".to_owned(), false)].into();
-        let some = Said { within, unasked: 3, ..said(false) };
+        let some = ClusterAnswer { within, unasked: 3, ..said(false) };
         for (authorization, said, expected, not) in [
             (Review, &some, "in n00, as the cluster itself says", "n01"),
             (Review, &some, "and perhaps in 3 namespaces more", "n01"),
@@ -274,10 +274,10 @@ mod tests {
 
     #[test]
     fn what_the_account_may_not_reach_is_told() {
-        let unreached = Said { is_reached: false, ..said(true) };
+        let unreached = ClusterAnswer { is_reached: false, ..said(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
         assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");
-        let nothing = lines("eve", "deployments.apps", ClusterAuthorization::Auto, &Said::default());
+        let nothing = lines("eve", "deployments.apps", ClusterAuthorization::Auto, &ClusterAnswer::default());
         assert!(!nothing.contains("endpoint"), "{nothing}");
     }
 }

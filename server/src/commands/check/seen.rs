@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterAuthorization, ServiceAccount};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
-use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
+use tributary_authorization::{Fleet, RbacKind, RbacObject, RbacUser};
 
-use super::row::{self, PLACES_MAX, Row, Said};
+use super::row::{self, CheckRow, ClusterAnswer, PLACES_MAX};
 use super::served::{self, Served};
 use crate::cli::{CheckArguments, ClusterArguments, GroupResource};
-use crate::commands::member::{Member, Refused};
+use crate::commands::member::{ClusterAccess, MemberError};
 use crate::config_source::{ClusterSpec, ConfigurationSources};
 use crate::exit::Failure;
 use crate::output::print;
@@ -31,7 +31,7 @@ const PAGE: usize = 500;
 /// # Errors
 /// A usage failure for clusters that are not well named; a runtime failure where one cannot be asked, after the others
 /// were told of.
-pub(super) async fn tell(user: &str, arguments: &CheckArguments) -> Result<(), Failure> {
+pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Result<(), Failure> {
     let named = ClusterArguments {
         config: arguments.config.as_deref(),
         kubeconfig: arguments.kubeconfig.as_deref(),
@@ -39,7 +39,8 @@ pub(super) async fn tell(user: &str, arguments: &CheckArguments) -> Result<(), F
     };
     let sources = ConfigurationSources::new(named).map_err(Failure::usage)?;
     let clusters = sources.read().await.map_err(Failure::usage)?.clusters;
-    let asked: Vec<_> = clusters.iter().map(|cluster| async move { (cluster, Asked::of(cluster).await) }).collect();
+    let asked: Vec<_> =
+        clusters.iter().map(|cluster| async move { (cluster, ServedCluster::connect(cluster).await) }).collect();
     let asked: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
     let unknown =
         served::unknown(&arguments.resources, asked.iter().map(|(_, own)| own.as_ref().ok().map(|own| &own.served)));
@@ -89,20 +90,20 @@ fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
 }
 
 /// A cluster that has said what it serves.
-struct Asked<'a> {
+struct ServedCluster<'a> {
     /// What the configuration says of it.
     cluster: &'a ClusterSpec,
     /// The way to ask it.
-    member: Member,
+    member: ClusterAccess,
     /// The resources that it serves.
     served: Served,
 }
 
-impl<'a> Asked<'a> {
-    async fn of(cluster: &'a ClusterSpec) -> anyhow::Result<Self> {
+impl<'a> ServedCluster<'a> {
+    async fn connect(cluster: &'a ClusterSpec) -> anyhow::Result<Self> {
         let config = cluster.config.clone().map_err(|problem| anyhow::anyhow!(problem))?;
-        let member = Member::new(config)?;
-        let served = Served::of(&member.discovery().await?);
+        let member = ClusterAccess::new(config)?;
+        let served = Served::from_discovery(&member.discovery().await?);
         Ok(Self { cluster, member, served })
     }
 
@@ -120,11 +121,11 @@ impl<'a> Asked<'a> {
             Err(why) => return Ok(format!("  nothing: {why}\n")),
         };
         let fleet = rights(member, cluster).await?;
-        let user = User { name: &told.username, groups: &told.groups };
+        let user = RbacUser { name: &told.username, groups: &told.groups };
         let mut text = String::new();
         for of in resources {
             let namespaced = served.is_namespaced(of);
-            let row = Row {
+            let row = CheckRow {
                 fleet: &fleet,
                 cluster: &cluster.name,
                 authorization: cluster.authorization,
@@ -133,8 +134,8 @@ impl<'a> Asked<'a> {
                 namespaced,
             };
             let said = match namespaced {
-                Some(_) => self.said(&row).await?,
-                None => Said::default(),
+                Some(_) => self.cluster_answer(&row).await?,
+                None => ClusterAnswer::default(),
             };
             text.push_str(&row.lines(&said));
         }
@@ -143,7 +144,7 @@ impl<'a> Asked<'a> {
     }
 
     /// What the cluster itself says of a resource.
-    async fn said(&self, row: &Row<'_>) -> anyhow::Result<Said> {
+    async fn cluster_answer(&self, row: &CheckRow<'_>) -> anyhow::Result<ClusterAnswer> {
         let all = says(&self.member, row.user, row.of, "").await?;
         let mut within = BTreeMap::new();
         let is_asked = matches!(row.authorization, ClusterAuthorization::Review | ClusterAuthorization::Live);
@@ -155,19 +156,19 @@ impl<'a> Asked<'a> {
             within.insert(namespace, allowed);
         }
         let is_reached = is_reached(&self.member, row.user, row.of).await?;
-        Ok(Said { all, within, unasked, is_reached })
+        Ok(ClusterAnswer { all, within, unasked, is_reached })
     }
 }
 
 /// The roles and bindings of a cluster.
-async fn rights(member: &Member, cluster: &ClusterSpec) -> anyhow::Result<Fleet> {
+async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result<Fleet> {
     let mut objects = Vec::new();
     for kind in RbacKind::ALL {
         let mut token = String::new();
         loop {
             let resource = kind.resource();
             let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}?limit={PAGE}&continue={token}");
-            let page = member.ask(Method::GET, &path, None, &[]).await?;
+            let page = member.send_request(Method::GET, &path, None, &[]).await?;
             for object in page["items"].as_array().into_iter().flatten() {
                 // What cannot be read grants nothing here, as in the server.
                 objects.extend(RbacObject::parse(kind, object.to_string().as_bytes()));
@@ -184,7 +185,7 @@ async fn rights(member: &Member, cluster: &ClusterSpec) -> anyhow::Result<Fleet>
 }
 
 /// Whether the cluster itself says that the user may list all of a resource, or all of a namespace of it.
-async fn says(member: &Member, user: User<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
+async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
     let spec = json!({"user": user.name, "groups": user.groups, "resourceAttributes": asked});
@@ -193,7 +194,7 @@ async fn says(member: &Member, user: User<'_>, of: &GroupResource, namespace: &s
 
 /// Whether the endpoint's account may hold a resource in memory, or list it in the user's name: as KEP-5284 bounds it,
 /// or in every way. ServiceAccounts it tells of themselves in the latter alone.
-async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyhow::Result<bool> {
+async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {
         let asked = json!({"verb": verb, "group": group, "resource": resource});
@@ -214,12 +215,12 @@ async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyh
 }
 
 /// What a cluster says to a question of authorization.k8s.io/v1.
-async fn review(member: &Member, kind: &str, spec: &Value) -> anyhow::Result<bool> {
+async fn review(member: &ClusterAccess, kind: &str, spec: &Value) -> anyhow::Result<bool> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
     let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
-    let answer: Value = member.ask(Method::POST, &path, Some(&review), &[]).await.map_err(|error| {
-        match error.downcast_ref::<Refused>() {
-            Some(Refused { code: StatusCode::FORBIDDEN, .. }) => anyhow::anyhow!("{error}; {MAY_ASK}"),
+    let answer: Value = member.send_request(Method::POST, &path, Some(&review), &[]).await.map_err(|error| {
+        match error.downcast_ref::<MemberError>() {
+            Some(MemberError { code: StatusCode::FORBIDDEN, .. }) => anyhow::anyhow!("{error}; {MAY_ASK}"),
             _ => error,
         }
     })?;

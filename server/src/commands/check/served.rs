@@ -20,7 +20,7 @@ pub(super) struct Served {
 
 impl Served {
     /// What a cluster says.
-    pub(super) fn of(discovered: &[APIGroupDiscoveryList]) -> Self {
+    pub(super) fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut served = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
             let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default();
@@ -79,7 +79,7 @@ mod tests {
             json!([of("pods", "Pod", "Namespaced", &["po"]), of("nodes", "Node", "Cluster", &["no"])]),
         );
         let apps = group("apps", freshness, json!([of("deployments", "Deployment", "Namespaced", &["deploy"])]));
-        Served::of(&[serde_json::from_value(json!({"items": [core, apps]})).unwrap()])
+        Served::from_discovery(&[serde_json::from_value(json!({"items": [core, apps]})).unwrap()])
     }
 
     fn of(text: &str) -> GroupResource {

@@ -147,7 +147,7 @@ impl Account {
     }
 
     /// How many kinds it holds, and of how many groups.
-    pub fn held(&self, known: &KnownResources) -> (usize, usize) {
+    pub fn count_kinds(&self, known: &KnownResources) -> (usize, usize) {
         let held: Vec<_> = known.iter().filter(|(group, resource, verbs)| self.holds(group, resource, verbs)).collect();
         (held.len(), held.iter().map(|(group, ..)| group).collect::<BTreeSet<_>>().len())
     }
@@ -264,7 +264,7 @@ impl RuleSet {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::ClusterName;
-    use tributary_authorization::{Attributes, Fleet, RbacObject, ResourceAttributes, User};
+    use tributary_authorization::{Attributes, Fleet, RbacObject, RbacUser, ResourceAttributes};
 
     use super::*;
 
@@ -328,7 +328,7 @@ mod tests {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let (version, namespace) = ("v1", "shop");
         let asked = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
-        let user = User { name: "system:serviceaccount:tributary:tributary", groups: &[] };
+        let user = RbacUser { name: "system:serviceaccount:tributary:tributary", groups: &[] };
         fleet.allows(&here, user, &Attributes::Resource(asked))
     }
 

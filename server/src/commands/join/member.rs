@@ -12,16 +12,16 @@ use tributary_apimachinery::text::printable;
 use super::account::{Account, Impersonation};
 use super::wait::{SETTLED_WITHIN, until_there};
 use crate::cli::TokenLifetime;
-use crate::commands::member::{Member, Refused};
+use crate::commands::member::{ClusterAccess, MemberError};
 use crate::output::print;
 
 /// Whose fields these are, as the cluster's `managedFields` say.
 const MANAGER: &str = "tributary-join";
 
-impl Member {
+impl ClusterAccess {
     /// Kubernetes' minor version.
     pub(super) async fn minor(&self) -> anyhow::Result<u32> {
-        let version = self.ask(Method::GET, "/version", None, &[]).await?;
+        let version = self.send_request(Method::GET, "/version", None, &[]).await?;
         let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
         minor.parse().with_context(|| format!("{} does not say its version", self.url))
     }
@@ -34,16 +34,16 @@ impl Member {
     async fn user_as(&self, headers: &[(&str, &str)]) -> anyhow::Result<String> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let answer = self.ask(Method::POST, path, Some(&review), headers).await?;
+        let answer = self.send_request(Method::POST, path, Some(&review), headers).await?;
         Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
     }
 
     /// The object that is there under the name of another; `None` where there is none.
     pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
-        match self.ask(Method::GET, &path(object)?, None, &[]).await {
+        match self.send_request(Method::GET, &path(object)?, None, &[]).await {
             Ok(present) => Ok(Some(present)),
-            Err(error) => match error.downcast_ref::<Refused>() {
-                Some(Refused { code: StatusCode::NOT_FOUND, .. }) => Ok(None),
+            Err(error) => match error.downcast_ref::<MemberError>() {
+                Some(MemberError { code: StatusCode::NOT_FOUND, .. }) => Ok(None),
                 _ => Err(error),
             },
         }
@@ -61,14 +61,14 @@ impl Member {
 
     /// What tells it from another cluster at the same address: the uid of its namespace kube-system.
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
-        let namespace = self.ask(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
+        let namespace = self.send_request(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
         let uid = namespace["metadata"]["uid"].as_str();
         Ok(uid.with_context(|| format!("{}: its namespace kube-system has no uid", self.url))?.to_owned())
     }
 
     /// Deletes an object.
     pub(super) async fn delete(&self, object: &Value) -> anyhow::Result<()> {
-        self.ask(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
+        self.send_request(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
     }
 
     /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label;
@@ -76,7 +76,7 @@ impl Member {
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
         let path = format!("{}?fieldManager={MANAGER}&force=true{dry_run}", path(object)?);
-        let applied = self.ask(Method::PATCH, &path, Some(object), &[]).await;
+        let applied = self.send_request(Method::PATCH, &path, Some(object), &[]).await;
         applied.map(drop).with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))
     }
 
@@ -87,14 +87,14 @@ impl Member {
             let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
             let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                 "spec": {"expirationSeconds": lifetime.as_secs()}});
-            let answer = self.ask(Method::POST, &path, Some(&request), &[]).await?;
+            let answer = self.send_request(Method::POST, &path, Some(&request), &[]).await?;
             let token = answer["status"]["token"].as_str().context("the cluster's TokenRequest has no token")?;
             return Ok(token.to_owned().into());
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let what = format!("the cluster's kube-controller-manager has put a token into Secret {namespace}/{name}");
         let token = until_there(&what, print, async || {
-            let secret = self.ask(Method::GET, &path, None, &[]).await?;
+            let secret = self.send_request(Method::GET, &path, None, &[]).await?;
             Ok(secret["data"]["token"].as_str().map(str::to_owned))
         });
         let Some(data) = token.await? else { bail!(no_token(account)) };
@@ -123,12 +123,14 @@ impl Member {
             bail!("the cluster takes the account's token for {user:?}, and not for {expected:?}");
         }
         for path in ["/api/v1/pods?limit=1", "/apis/rbac.authorization.k8s.io/v1/clusterroles?limit=1"] {
-            self.ask(Method::GET, path, None, &[]).await.context("the account cannot read")?;
+            self.send_request(Method::GET, path, None, &[]).await.context("the account cannot read")?;
         }
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "spec": {"user": NOBODY, "resourceAttributes": {"verb": "get", "resource": "pods"}}});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        self.ask(Method::POST, path, Some(&review), &[]).await.context("the account cannot ask what users may do")?;
+        self.send_request(Method::POST, path, Some(&review), &[])
+            .await
+            .context("the account cannot ask what users may do")?;
         let (whom, groups) = (("Impersonate-User", NOBODY), ("Impersonate-Group", NOBODY));
         let other = self.user_as(&[whom, groups]).await;
         let other = other.with_context(|| match account.purpose.impersonation {

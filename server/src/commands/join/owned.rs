@@ -202,7 +202,7 @@ mod tests {
         let mut config = kube::Config::new("https://eu.example".parse().unwrap());
         config.root_cert = Some(vec![b"authority".to_vec()]);
         change(&mut config);
-        let purpose = purpose::of(&arguments, None, 36).unwrap();
+        let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
         OwnedFields::new(&arguments, "u1", (&config, None), &purpose).unwrap()
     }
 

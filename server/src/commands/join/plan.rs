@@ -72,7 +72,7 @@ pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<It
 }
 
 /// What a profile does not bound, where whoever makes the account may think so.
-pub(super) fn note(purpose: &Purpose) -> Option<String> {
+pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     if purpose.impersonation != Impersonation::Any || purpose.profile == Profile::Write {
         return None;
     }
@@ -130,7 +130,7 @@ mod tests {
             (Profile::Read, Constrained, false),
             (Profile::Write, Constrained, false),
         ] {
-            let noted = note(&Purpose { profile, impersonation, ..writing() });
+            let noted = profile_note(&Purpose { profile, impersonation, ..writing() });
             let begins = format!("  note    profile {} bounds what is held in memory, not what", profile.as_str());
             assert_eq!(noted.as_ref().map(|text| text.starts_with(&begins)), is_noted.then_some(true), "{noted:?}");
         }

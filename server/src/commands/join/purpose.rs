@@ -12,7 +12,7 @@ const CONSTRAINED_SINCE: u32 = 36;
 ///
 /// # Errors
 /// What constrained impersonation cannot do.
-pub(super) fn of(arguments: &JoinArguments, before: Option<&Purpose>, minor: u32) -> anyhow::Result<Purpose> {
+pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, minor: u32) -> anyhow::Result<Purpose> {
     let tokens = arguments.tokens.or(before.map(|before| before.tokens)).unwrap_or(false);
     let extra = match &arguments.impersonate_extra {
         Some(keys) => keys.iter().filter(|key| !key.is_empty()).map(|key| key.to_lowercase()).collect(),
@@ -64,7 +64,7 @@ mod tests {
         let line = format!("tributary join eu --config x {flags}");
         let cli = Cli::parse_from(line.split_whitespace());
         let Command::Join(arguments) = cli.command else { panic!("{line}") };
-        of(&arguments, before, minor)
+        read_purpose(&arguments, before, minor)
     }
 
     fn text(purpose: &Purpose) -> String {

@@ -30,7 +30,7 @@ pub struct KnownResources {
 
 impl KnownResources {
     /// What a cluster says that it serves, of all versions together.
-    pub fn of(discovered: &[APIGroupDiscoveryList]) -> Self {
+    pub fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut known = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
             let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
                 {"resource": "deployments", "scope": "Namespaced", "verbs": ["list", "watch"]}]}]},
             {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale"}]},
         ]});
-        let mut known = KnownResources::of(&[serde_json::from_value(discovered).unwrap()]);
+        let mut known = KnownResources::from_discovery(&[serde_json::from_value(discovered).unwrap()]);
         assert_eq!(known.stale().collect::<Vec<_>>(), ["metrics.k8s.io"]);
         let all = |known: &KnownResources| {
             let all = known.iter().map(|(group, name, verbs)| {

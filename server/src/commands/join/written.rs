@@ -28,7 +28,7 @@ const FIRST_LINE: &str = "# Written by tributary join. Another run of join sets 
 
 /// The files of one cluster.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenFiles {
     /// The UpstreamCluster.
     pub(super) cluster: PathBuf,
     /// The token.
@@ -38,7 +38,7 @@ pub(super) struct Written {
     text: String,
 }
 
-impl Written {
+impl WrittenFiles {
     /// Plans the files of the cluster with this uid. `reached` are the kubeconfig and its own proxy.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Written {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
         let owned = OwnedFields::new(arguments, uid, reached, purpose)?;
-        let same = Known::find_in(directory, &owned);
+        let same = WrittenCluster::find_in(directory, &owned);
         let name = choose_name(arguments, &same)?;
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
         let present = read_present(&cluster, &token)?;
@@ -110,13 +110,13 @@ impl Written {
 }
 
 /// An UpstreamCluster in the directory.
-struct Known {
+struct WrittenCluster {
     file: PathBuf,
     name: String,
     is_ours: bool,
 }
 
-impl Known {
+impl WrittenCluster {
     /// Finds the UpstreamClusters in the directory that describe the cluster.
     fn find_in(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
         let documents = tributary_crds::documents_of(directory);
@@ -150,7 +150,7 @@ impl Known {
 }
 
 /// Chooses the name of the cluster: `--name`, else the name in the directory, else one from the context.
-fn choose_name(arguments: &JoinArguments, same: &[Known]) -> anyhow::Result<ClusterName> {
+fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Result<ClusterName> {
     if let Some(name) = &arguments.name {
         return Ok(name.clone());
     }
@@ -255,15 +255,15 @@ mod tests {
         }
 
         /// Plans the files of `join CONTEXT FLAGS` for the cluster with this uid and URL.
-        fn plan(&self, line: &str, (uid, url): (&str, &str), proxy: Option<&Uri>) -> anyhow::Result<Written> {
+        fn plan(&self, line: &str, (uid, url): (&str, &str), proxy: Option<&Uri>) -> anyhow::Result<WrittenFiles> {
             let line = format!("tributary join --config {} {line}", self.0.path().display());
             let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
             // The proxy of the environment.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
-            let purpose = purpose::of(&arguments, None, 36).unwrap();
-            Written::plan(&arguments, uid, (&config, proxy), &purpose)
+            let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
+            WrittenFiles::plan(&arguments, uid, (&config, proxy), &purpose)
         }
 
         /// Joins, and returns the description of the files.

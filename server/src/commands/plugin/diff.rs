@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use similar::TextDiff;
 use tributary_apimachinery::ClusterName;
 
-use super::found::{Found, Wanted};
+use super::found::{Found, NamedObject};
 
 /// Lines around a difference, as diff(1) has them.
 const CONTEXT_LINES: usize = 3;
@@ -43,7 +43,11 @@ pub(super) enum NotComparable {
 ///
 /// # Errors
 /// [`NotComparable`].
-pub(super) fn chosen(wanted: &Wanted, found: &[Found], clusters: &[ClusterName]) -> Result<Vec<Found>, NotComparable> {
+pub(super) fn chosen(
+    wanted: &NamedObject,
+    found: &[Found],
+    clusters: &[ClusterName],
+) -> Result<Vec<Found>, NotComparable> {
     let of = |cluster: &ClusterName| {
         let known = found.iter().find(|found| found.cluster == cluster.as_str());
         known.cloned().ok_or_else(|| NotComparable::NotThere {
@@ -66,7 +70,7 @@ pub(super) fn chosen(wanted: &Wanted, found: &[Found], clusters: &[ClusterName])
 /// # Errors
 /// An object that has no YAML.
 pub(super) fn render(
-    wanted: &Wanted,
+    wanted: &NamedObject,
     compared: &[Found],
     all_fields: bool,
 ) -> Result<String, serde_saphyr::ser::Error> {
@@ -143,14 +147,14 @@ mod tests {
     use super::super::resource_type::ResourceType;
     use super::*;
 
-    fn wanted(resource: &str) -> Wanted {
+    fn wanted(resource: &str) -> NamedObject {
         let resource = ResourceType {
             group: String::new(),
             version: "v1".to_owned(),
             resource: resource.to_owned(),
             is_namespaced: true,
         };
-        Wanted::new(resource, "web", "shop")
+        NamedObject::new(resource, "web", "shop")
     }
 
     fn found(cluster: &str, object: Value) -> Found {

@@ -21,13 +21,13 @@ use crate::kubeconfig::ChosenContext;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 
 /// An endpoint, and the context that leads to it.
-pub(super) struct Endpoint {
+pub(super) struct PluginEndpoint {
     client: kube::Client,
     context: String,
     server: http::Uri,
 }
 
-impl Endpoint {
+impl PluginEndpoint {
     /// Reads the kubeconfig.
     ///
     /// # Errors
@@ -59,8 +59,8 @@ impl Endpoint {
     /// # Errors
     /// What keeps the endpoint from answering.
     pub(super) async fn discovery(&self) -> anyhow::Result<(APIGroupDiscoveryList, APIGroupDiscoveryList)> {
-        let core = self.client.list_core_api_versions_aggregated().await.map_err(|error| self.said(error))?;
-        let named = self.client.list_api_groups_aggregated().await.map_err(|error| self.said(error))?;
+        let core = self.client.list_core_api_versions_aggregated().await.map_err(|error| self.describe_error(error))?;
+        let named = self.client.list_api_groups_aggregated().await.map_err(|error| self.describe_error(error))?;
         Ok((core, named))
     }
 
@@ -71,12 +71,12 @@ impl Endpoint {
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let request = Request::get(path).header("accept", "application/json").body(Body::empty());
         let answer = self.client.send(request.context("the request cannot be made")?).await;
-        let answer = answer.map_err(|error| self.said(error))?;
+        let answer = answer.map_err(|error| self.describe_error(error))?;
         for warning in warnings(answer.headers()) {
             eprintln!("{}", printable(&format!("Warning: {warning}")));
         }
         let status = answer.status();
-        let body = answer.into_body().collect().await.map_err(|error| self.said(error))?.to_bytes();
+        let body = answer.into_body().collect().await.map_err(|error| self.describe_error(error))?.to_bytes();
         let value: Option<Value> = serde_json::from_slice(&body).ok();
         match value {
             Some(value) if status.is_success() => Ok(value),
@@ -93,7 +93,7 @@ impl Endpoint {
     }
 
     /// An error as one sentence.
-    fn said(&self, error: kube::Error) -> anyhow::Error {
+    fn describe_error(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) => anyhow::anyhow!(refusal(&status.message)),
             kube::Error::Service(error) => self.not_asked(&*error),

@@ -23,14 +23,14 @@ pub(super) enum NotMeant {
 }
 
 /// The object that is asked for.
-pub(super) struct Wanted {
+pub(super) struct NamedObject {
     resource: ResourceType,
     name: String,
     /// `None` for what lives in no namespace.
     namespace: Option<String>,
 }
 
-impl Wanted {
+impl NamedObject {
     /// An object; the namespace counts only where its type lives in one.
     pub(super) fn new(resource: ResourceType, name: &str, namespace: &str) -> Self {
         let namespace = resource.is_namespaced.then(|| namespace.to_owned());
@@ -61,7 +61,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for NamedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.resource, self.name)?;
         self.namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in namespace {namespace:?}"))
@@ -96,7 +96,7 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMea
 ///
 /// # Errors
 /// [`NotMeant::Endpoint`] if one does not say in which cluster it is, or the list's version is one cluster's own.
-pub(super) fn items(wanted: &Wanted, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
+pub(super) fn items(wanted: &NamedObject, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     // Of an empty list nothing else says whose it is. A list of the merged view has a composite version.
     if version.parse::<u64>().is_ok() {
@@ -122,14 +122,14 @@ mod tests {
 
     use super::*;
 
-    fn wanted(group: &str, resource: &str, is_namespaced: bool, name: &str) -> Wanted {
+    fn wanted(group: &str, resource: &str, is_namespaced: bool, name: &str) -> NamedObject {
         let resource = ResourceType {
             group: group.to_owned(),
             version: "v1".to_owned(),
             resource: resource.to_owned(),
             is_namespaced,
         };
-        Wanted::new(resource, name, "shop")
+        NamedObject::new(resource, name, "shop")
     }
 
     #[test]

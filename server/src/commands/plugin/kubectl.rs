@@ -97,9 +97,9 @@ fn check_cluster<'a>(
 /// Asks the server for the names of its clusters. `None` if it refuses: one of many users may lack the right. kubectl
 /// then gets the 404 for an unknown cluster.
 async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
-    let server = RunningServer::of(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
+    let server = RunningServer::from_kubeconfig(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), called: "its report" };
-    let report: Report = serde_json::from_str(&server.ask(&page).await.ok()?).ok()?;
+    let report: Report = serde_json::from_str(&server.fetch_page(&page).await.ok()?).ok()?;
     Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
 }
 

@@ -39,7 +39,7 @@ impl SharedClients {
         router: &Arc<Router>,
         (tls, hosts): (&Arc<TlsSettings>, &Arc<Hosts>),
     ) -> Result<Self, Failure> {
-        let files = AuthenticationFiles::of(arguments);
+        let files = AuthenticationFiles::from_arguments(arguments);
         let reviewer = Arc::new(ClusterReviewer(Arc::clone(router)));
         let tokens = TokenAuthenticator::new(arguments.token_reviews(), Arc::new(IssuerDocuments), reviewer);
         let tokens = Arc::new(tokens);

@@ -35,7 +35,7 @@ use crate::process::threads::{Threads, cores};
 use crate::replicas;
 
 /// What has its port, and answers nobody yet.
-pub(super) struct Endpoint {
+pub(super) struct BoundEndpoint {
     /// What changes while it serves.
     pub(super) running: Running,
     /// Where clients connect.
@@ -63,7 +63,7 @@ struct Parts {
     clients: Threads,
 }
 
-impl Endpoint {
+impl BoundEndpoint {
     /// Takes the port. No cluster is there yet, and nobody is answered.
     ///
     /// # Errors
@@ -112,7 +112,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Failure`] where nobody could be known.
-    pub(super) fn answer(self, leaving: &CancellationToken, stop: &CancellationToken) -> Result<Answering, Failure> {
+    pub(super) fn begin_answering(
+        self,
+        leaving: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> Result<Answering, Failure> {
         let Self { running, socket, parts } = self;
         let Running { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
@@ -199,7 +203,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         epochs: EPOCHS.read(directory),
         keep_epochs: Some(Box::new(move |epochs| EPOCHS.write(&keep, epochs))),
         last_heard: last_heard::read(directory),
-        keep_last_heard: Some(Box::new(move |heard| last_heard::keep(&keep_heard, heard))),
+        keep_last_heard: Some(Box::new(move |heard| last_heard::write_last_heard(&keep_heard, heard))),
         shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
 }

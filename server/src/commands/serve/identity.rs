@@ -32,7 +32,8 @@ impl ServingIdentity {
         let _lock = directory.lock().await.map_err(Failure::runtime)?;
         let is_shared = arguments.shared.is_shared();
         let token = (!is_shared).then(|| BearerToken::open(&directory)).transpose().map_err(Failure::runtime)?;
-        let given = AuthenticationFiles::of(&arguments.shared).serving_certificate().map_err(Failure::usage)?;
+        let given =
+            AuthenticationFiles::from_arguments(&arguments.shared).serving_certificate().map_err(Failure::usage)?;
         let (certificate, authority_pem) = match given {
             Some(given) => (given, None),
             None => {

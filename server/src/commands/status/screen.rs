@@ -35,16 +35,16 @@ pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
 }
 
 /// One line of a table, its cells as wide as the table's, or a line of its own below one.
-struct Row(Vec<String>);
+struct ScreenRow(Vec<String>);
 
-impl Row {
+impl ScreenRow {
     fn line(self) -> String {
         self.0.join(GAP)
     }
 }
 
 /// Cells below headings, as wide as the widest of their column but for the last one; a line below a row has no cells.
-fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<Row> {
+fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<ScreenRow> {
     let last = headings.len() - 1;
     let shown = |(at, cell): (usize, String)| {
         let cell = plain(&cell);
@@ -60,8 +60,8 @@ fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<Row> {
             let missing = if at == last { 0 } else { widths[at] - width(&cell) };
             cell + &" ".repeat(missing)
         });
-        lines.push(Row(padded.collect()));
-        lines.extend(below.into_iter().map(|line| Row(vec![format!("  {}", plain(&line))])));
+        lines.push(ScreenRow(padded.collect()));
+        lines.extend(below.into_iter().map(|line| ScreenRow(vec![format!("  {}", plain(&line))])));
     }
     lines
 }
@@ -88,7 +88,7 @@ fn summary(report: &Report) -> Vec<String> {
 }
 
 /// The clusters, those in trouble first, with what is wrong below.
-fn clusters(report: &Report) -> Vec<Row> {
+fn clusters(report: &Report) -> Vec<ScreenRow> {
     let mut clusters: Vec<_> = report.clusters.iter().collect();
     clusters.sort_by_key(|cluster| cluster.condition);
     let headings = ["CLUSTER", "HEALTH", "VERSION", "AGE", "LATENCY", "OBJECTS", "MEMORY", "BEHIND"];
@@ -147,7 +147,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
 }
 
 /// The collections that are behind, those of one cluster with one reason in one line.
-fn behind(report: &Report) -> Vec<Row> {
+fn behind(report: &Report) -> Vec<ScreenRow> {
     let mut groups: BTreeMap<_, Vec<&CollectionReport>> = BTreeMap::new();
     for collection in &report.behind {
         let is_held = collection.state == CollectionState::Stale;
@@ -187,7 +187,7 @@ fn counted(collections: &[&CollectionReport], all: u64) -> String {
 }
 
 /// The resources with names that several clusters have, the most first.
-fn repeated(resources: &[ResourceReport]) -> Vec<Row> {
+fn repeated(resources: &[ResourceReport]) -> Vec<ScreenRow> {
     let mut repeated: Vec<_> = resources.iter().filter(|resource| resource.repeated_names > 0).collect();
     repeated.sort_by_key(|resource| std::cmp::Reverse(resource.repeated_names));
     let row = |resource: &&ResourceReport| {
@@ -205,13 +205,13 @@ fn repeated(resources: &[ResourceReport]) -> Vec<Row> {
     }
     let mut lines = table(&["RESOURCE", "REPEATED NAMES", "OBJECTS"], rows);
     if repeated.len() > REPEATED_SHOWN {
-        lines.push(Row(vec![format!("… and {} more resources", repeated.len() - REPEATED_SHOWN)]));
+        lines.push(ScreenRow(vec![format!("… and {} more resources", repeated.len() - REPEATED_SHOWN)]));
     }
     lines
 }
 
 /// The bounds that are nearly reached, or because of which requests were refused.
-fn limits(limits: &[LimitReport]) -> Vec<Row> {
+fn limits(limits: &[LimitReport]) -> Vec<ScreenRow> {
     let is_shown = |limit: &&LimitReport| limit.is_near() || limit.refused.is_some_and(|refused| refused > 0);
     let row = |limit: &LimitReport| {
         let cells = vec![

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use tributary_policy::{
-    Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Field, FieldVerdict, LogMode, Mode, Outcome, Reason,
-    Rule, Verdict,
+    Action, DispatchAttributes, DispatchPolicies, DispatchTarget, FieldVerdict, LogMode, Mode, Outcome, Reason, Rule,
+    RuleField, Verdict,
 };
 
 /// The verdict for Tributary's own paths: `/tributary/status`, for example.
@@ -20,7 +20,7 @@ pub(super) enum FrozenFor {
 }
 
 /// What the policies of an object say, rule by rule. `frozen` where nothing at all is dispatched to the cluster.
-pub(super) fn told(
+pub(super) fn describe_policies(
     object: &str,
     frozen: Option<FrozenFor>,
     policies: &DispatchPolicies,
@@ -132,7 +132,7 @@ fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> S
         Reason::Entry(place) => format!("{field}[{place}]: {:?} matches {value}", entries[place]),
         Reason::Excluded(place) => format!("{field}[{place}]: {:?} excludes {value}", entries[place]),
         Reason::NotExcluded => format!("{field}: none of {} excludes {value}", all()),
-        Reason::NoEntry if verdict.field == Field::Users && !rule.service_accounts.is_empty() => {
+        Reason::NoEntry if verdict.field == RuleField::Users && !rule.service_accounts.is_empty() => {
             format!("users, serviceAccounts: no entry matches {value}")
         }
         Reason::NoEntry if entries.is_empty() => format!("{field}: empty, so none match"),
@@ -141,28 +141,28 @@ fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> S
 }
 
 /// What a field is about, in a request.
-fn value(field: Field, asked: &DispatchAttributes<'_>) -> String {
+fn value(field: RuleField, asked: &DispatchAttributes<'_>) -> String {
     let quoted = |text: &str| format!("{text:?}");
     let of_resource = |text: fn(&tributary_apimachinery::RequestedResource<'_>) -> String| match &asked.target {
         DispatchTarget::Resource(resource) => quoted(&text(resource)),
         DispatchTarget::NonResource(_) => quoted(""),
     };
     match field {
-        Field::Verbs => quoted(asked.verb),
-        Field::Users | Field::ServiceAccounts => quoted(asked.user),
-        Field::UserGroups => match asked.groups {
+        RuleField::Verbs => quoted(asked.verb),
+        RuleField::Users | RuleField::ServiceAccounts => quoted(asked.user),
+        RuleField::UserGroups => match asked.groups {
             [] => "a user without groups".to_owned(),
             groups => groups.iter().map(|group| quoted(group)).collect::<Vec<_>>().join(", "),
         },
-        Field::UserAgents => quoted(asked.user_agent),
-        Field::ApiGroups => of_resource(|resource| resource.group.to_owned()),
-        Field::Resources => of_resource(|resource| match resource.subresource {
+        RuleField::UserAgents => quoted(asked.user_agent),
+        RuleField::ApiGroups => of_resource(|resource| resource.group.to_owned()),
+        RuleField::Resources => of_resource(|resource| match resource.subresource {
             "" => resource.resource.to_owned(),
             subresource => format!("{}/{subresource}", resource.resource),
         }),
-        Field::ResourceNames => of_resource(|resource| resource.name.to_owned()),
-        Field::Namespaces => of_resource(|resource| resource.namespace.to_owned()),
-        Field::NonResourceUrls => match &asked.target {
+        RuleField::ResourceNames => of_resource(|resource| resource.name.to_owned()),
+        RuleField::Namespaces => of_resource(|resource| resource.namespace.to_owned()),
+        RuleField::NonResourceUrls => match &asked.target {
             DispatchTarget::NonResource(path) => quoted(path),
             DispatchTarget::Resource(_) => quoted(""),
         },

@@ -43,7 +43,7 @@ impl OutgoingBody {
 
     /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before. They are
     /// counted from now on, too, unless they are already.
-    fn hold(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
+    fn hold_bytes(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.held = data.len();
         self.progressed();
         match counted {
@@ -90,15 +90,15 @@ impl Metered {
     pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {
-            metered.hold(data);
+            metered.hold_bytes(data);
         }
         metered
     }
 
     /// Holds what is to be given next.
-    fn hold(&mut self, data: Bytes) {
+    fn hold_bytes(&mut self, data: Bytes) {
         let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
-        self.rest = Pieces::new(self.answer.hold(data, counted));
+        self.rest = Pieces::new(self.answer.hold_bytes(data, counted));
     }
 }
 
@@ -131,7 +131,7 @@ impl http_body::Body for Metered {
                 return Poll::Pending;
             }
             Ok(data) => {
-                self.hold(data);
+                self.hold_bytes(data);
                 Frame::data(self.rest.next().unwrap_or_default())
             }
             Err(other) => other,

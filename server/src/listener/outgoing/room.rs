@@ -96,7 +96,7 @@ impl ConnectionRoom {
                 return Poll::Ready(true);
             }
             if held.is_none() {
-                held = self.heads.hold(head_bytes);
+                held = self.heads.hold_head(head_bytes);
             }
             if held.is_some() { Poll::Pending } else { Poll::Ready(false) }
         });

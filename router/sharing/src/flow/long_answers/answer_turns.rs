@@ -67,8 +67,8 @@ impl AnswerTurns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub async fn take(self: &Arc<Self>, length: Length, holder: Holder) -> Result<AnswerTurn, NoTurn> {
-        let turn = self.turns(length).take(holder).await?;
+    pub async fn acquire(self: &Arc<Self>, length: Length, holder: Holder) -> Result<AnswerTurn, NoTurn> {
+        let turn = self.turns(length).acquire(holder).await?;
         Ok(AnswerTurn { answer_turns: Arc::clone(self), holder, length, left: MEDIUM_BYTES, turn })
     }
 
@@ -88,7 +88,7 @@ impl AnswerTurn {
     /// [`NoTurn`].
     pub async fn go_on(&mut self) -> Result<(), NoTurn> {
         if !self.turn.is_live() {
-            self.turn = self.answer_turns.turns(self.length).take(self.holder).await?;
+            self.turn = self.answer_turns.turns(self.length).acquire(self.holder).await?;
         }
         Ok(())
     }
@@ -114,9 +114,9 @@ mod tests {
     async fn who_wants_little_does_not_wait_for_who_wants_all() {
         let metrics = AnswerTurnMetrics::default();
         let answer_turns = AnswerTurns::new(1, &metrics);
-        let long = answer_turns.take(Length::Long, Holder::Unknown).await.unwrap();
-        assert!(answer_turns.take(Length::Long, Holder::Unknown).now_or_never().is_none());
-        let mut medium = answer_turns.take(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
+        let long = answer_turns.acquire(Length::Long, Holder::Unknown).await.unwrap();
+        assert!(answer_turns.acquire(Length::Long, Holder::Unknown).now_or_never().is_none());
+        let mut medium = answer_turns.acquire(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
         // It turns out to be long: its place is free for the next, and it lines up behind the other long one.
