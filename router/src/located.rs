@@ -19,31 +19,29 @@ pub(crate) type FoundObject = (Arc<Cluster>, Option<Arc<Object>>);
 /// Where an object of this name is.
 #[derive(Clone, Default)]
 pub(crate) struct Located {
-    /// The clusters that have one, with the object as last seen.
+    /// The clusters that have an object of the name, with the object as last seen.
     pub(crate) found: Vec<FoundObject>,
-    /// The clusters of which it is not known.
+    /// The clusters that may have an object of the name.
     pub(crate) unknown: Vec<ClusterName>,
-    /// Whether some cluster may have one of which it is not known whether the caller may know of it: nobody is told its
-    /// name.
+    /// A cluster may have an object of the name, and the caller may not learn of the cluster. No answer names it.
     pub(crate) is_one_unknown: bool,
-    /// What keeps some of those from being asked, as far as more is known than of the clusters as such.
+    /// The reasons why unknown clusters were not asked, where the fleet does not know them.
     pub(crate) told: Vec<Trouble>,
-    /// How clusters stand that count by what is held of them, and of which that is old or not all: an answer that the
-    /// object is nowhere warns of these.
+    /// The clusters that are judged by memory, where memory is stale or incomplete. A 404 warns of them.
     pub(crate) doubtful: Vec<(ClusterName, Standing)>,
-    /// The clusters that forbid the client to ask for it. For a write of the name itself they are asked whether they
-    /// forbid that, too, and count as not having it if they do; where it decides about something else they may have it.
+    /// The clusters that forbid the client to get the object. A write of the object asks them whether they forbid the
+    /// write too; if so, they count as clusters without the object. For other decisions they may have the object.
     pub(crate) forbidden: Vec<ClusterName>,
-    /// What one of those said.
+    /// The 403 of a cluster in `forbidden`.
     pub(crate) denied: Option<Refusal>,
-    /// Why one of the unknown clusters was not asked, where that is this process's own want of room: 429.
+    /// The 429 of an unknown cluster that was not asked because a limit of this process is reached.
     pub(crate) not_put: Option<Refusal>,
-    /// What the objects occupy of the bytes that may be held, as long as they are.
+    /// The objects' part of the limit `--max-held-bytes`.
     pub(crate) room: Vec<Arc<Portion>>,
 }
 
 impl Located {
-    /// Whether nothing was found of which more could be said.
+    /// No cluster has the object, as far as Tributary knows.
     pub(crate) fn is_nowhere(&self) -> bool {
         self.found.is_empty()
     }
@@ -99,16 +97,16 @@ impl Located {
     }
 }
 
-/// What is asked of members, in whose name: requests of one client that ask the same share the question.
+/// A question to clusters. Requests of one client with equal keys share the question.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LookupKey {
-    /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would
-    /// keep others from those.
+    /// The client whose fair share the question uses. A client that asks for thousands of names waits longer, and must
+    /// not delay the questions of other clients.
     pub(crate) holder: Holder,
     pub(crate) path: Arc<str>,
-    /// Who asks.
+    /// The identity of the caller at the clusters.
     pub(crate) caller: CallerKey,
     pub(crate) clusters: Box<[ClusterName]>,
-    /// How long each may take.
+    /// The time limit for each cluster.
     pub(crate) within: Duration,
 }

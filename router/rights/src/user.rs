@@ -2,18 +2,18 @@
 
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 
-/// Who sends a request, as authentication found, and whose word that is: what a member may be told of it goes by both.
+/// The sender of a request, as authentication found it. Both fields decide what a cluster may learn of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// What is said of the user. Of those whom a verifier knows `system:authenticated` is among the groups.
     pub info: UserInfo,
-    /// Who says so, and where that is good.
+    /// The verifier of the user, and the clusters where the user is valid.
     pub authority: Authority,
 }
 
 impl User {
-    /// One of this name and no more, for whom this endpoint itself vouches in all members. `verifier` is what of it
-    /// knows the user, as [`Authority::verifier`].
+    /// A user with only a name, who is valid in all clusters. `verifier` is the part of Tributary that authenticates
+    /// the user, as [`Authority::verifier`].
     pub fn named(verifier: impl Into<VerifierName>, name: &str) -> Self {
         let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
         Self { info, authority: Authority { verifier: verifier.into(), reach: Reach::Everywhere } }

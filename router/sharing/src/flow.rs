@@ -1,5 +1,5 @@
-//! Who waits for whom, and who is refused, where clients share what there is: requests in flight, what lasts, bytes,
-//! lines to members, turns of long answers.
+//! Limits that clients share, and the queues of clients that wait: requests in flight, long-running requests, bytes,
+//! questions to clusters, and turns of long answers.
 
 pub mod fair_line;
 pub mod fair_share;
