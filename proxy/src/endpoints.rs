@@ -36,7 +36,7 @@ use crate::endpoints::candidates::Candidates;
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
-use crate::endpoints::load::{WATCH_LATENCY, is_about_object};
+use crate::endpoints::load::is_about_object;
 use crate::endpoints::wanted::{Tried, Wanted};
 use crate::error::ForwardError;
 use crate::health::observer::Observer;
@@ -356,7 +356,7 @@ impl Endpoints {
                 }
             }
             LaneKind::Short => answers.lock().note_success(took, now),
-            LaneKind::Watch if is_of_server => answers.lock().note_error(Duration::ZERO, WATCH_LATENCY, now),
+            LaneKind::Watch if is_of_server => answers.lock().note_refused_watch(now),
             // An error of what comes from a workload may be the workload's.
             LaneKind::Watch | LaneKind::Opaque => {}
         }

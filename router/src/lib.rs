@@ -81,6 +81,7 @@ use arc_swap::ArcSwap;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -256,6 +257,11 @@ impl Router {
         self.fleet.set(clusters);
         let clusters = self.fleet.clusters();
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
+    }
+
+    /// Notified when clusters come or go, or when discovery of a cluster changes.
+    pub fn cluster_changes(&self) -> watch::Receiver<u64> {
+        self.fleet.changes()
     }
 
     /// Has `forget` called with the name of a cluster that begins to mean another cluster (its kube-system uid is

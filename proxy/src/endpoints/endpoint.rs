@@ -336,9 +336,12 @@ impl Endpoint {
 
     pub(crate) fn status(&self) -> EndpointStatus {
         let machine = self.observer.machine();
+        // The read lock ends with this statement. The observer takes its write lock while it holds the lock of the
+        // machine, which `left_out` takes.
+        let reachability = self.observer.subscribe().borrow().clone();
         EndpointStatus {
             address: self.target.address.clone(),
-            reachability: self.observer.subscribe().borrow().clone(),
+            reachability,
             is_ready: machine.is_ready,
             outstanding: self.in_flight(),
             requests: self.requests.load(Ordering::Relaxed),

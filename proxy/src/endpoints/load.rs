@@ -33,9 +33,9 @@ const SLOWER_BY: f64 = 0.02;
 /// endpoint that answers all with errors would be as loaded as the others on the average, and less half of the time.
 const TIMES_AS_LONG: f64 = 2.0;
 
-/// The usual latency of a watch, in seconds, as far as errors count: a client that is refused one comes again after
-/// about as long.
-pub(crate) const WATCH_LATENCY: f64 = 1.0;
+/// The time after a refused watch in which the endpoint counts as loaded as the other one. 10 s: a watch lives for
+/// minutes, so the endpoint with fewer watches would otherwise get, and refuse, each watch that ends elsewhere.
+const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// Whether an error is an answer about the object that is asked for, which any endpoint would give as quickly.
 pub(crate) fn is_about_object(status: StatusCode) -> bool {
@@ -72,6 +72,7 @@ impl Traffic {
 pub(crate) struct Answers {
     latency: Option<Latency>,
     errors: Option<Errors>,
+    refused_watch: Option<Instant>,
 }
 
 /// The mean latency: one of logarithms, so that one list of 10 s among answers of 10 ms makes it half as long again. A
@@ -112,6 +113,11 @@ impl Answers {
         }
     }
 
+    /// Notes a watch that the endpoint refused.
+    pub(crate) fn note_refused_watch(&mut self, now: Instant) {
+        self.refused_watch = Some(now);
+    }
+
     /// The mean latency in seconds of so many answers at least; `None` where none of them came lately.
     pub(crate) fn latency(&self, answers_min: u32, now: Instant) -> Option<f64> {
         let is_recent = |last: Instant| now.saturating_duration_since(last) < LATENCY_KNOWN_FOR;
@@ -120,6 +126,9 @@ impl Answers {
     }
 
     fn errors(&self, now: Instant) -> f64 {
+        if self.refused_watch.is_some_and(|at| now.saturating_duration_since(at) < WATCH_REFUSED_FOR) {
+            return f64::MAX;
+        }
         let passed = |since| now.saturating_duration_since(since).as_secs_f64();
         self.errors.map_or(0.0, |errors| errors.count * (-passed(errors.since) / errors.fade_in).exp())
     }
@@ -234,6 +243,19 @@ mod tests {
         assert_eq!(answers.latency(2, now), None, "too few answers");
         assert_eq!(answers.latency(1, now + LATENCY_KNOWN_FOR), None);
         assert_eq!(Answers::default().latency(1, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_makes_endpoints_equal_for_ten_seconds() {
+        let (refusing, other) = (Traffic::default(), Traffic::default());
+        other.in_flight.store(1_000, atomic::Ordering::Relaxed);
+        let now = Instant::now();
+        refusing.answers.lock().note_refused_watch(now);
+        let compare = |at| refusing.load(at).compare(other.load(at));
+        assert_eq!(compare(now + WATCH_REFUSED_FOR - Duration::from_millis(1)), Ordering::Equal);
+        assert_eq!(compare(now + WATCH_REFUSED_FOR), Ordering::Less);
+        other.answers.lock().note_refused_watch(now);
+        assert_eq!(compare(now), Ordering::Less, "both refuse");
     }
 
     #[tokio::test(start_paused = true)]

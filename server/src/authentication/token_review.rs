@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
@@ -73,7 +73,7 @@ impl ReviewTroubles {
 #[derive(Debug, PartialEq, Eq)]
 enum SaidKeys {
     Served(JsonWebKeySet),
-    /// The cluster serves no keys, or refuses them to this endpoint's account.
+    /// The cluster serves no keys (404), or refuses them to this endpoint's account (403).
     None,
 }
 
@@ -100,7 +100,8 @@ impl Fetched {
                 self.problem = None;
                 return Some(SaidKeys::Served(keys));
             }
-            Ok(Err(_)) => ("it serves no key set".to_owned(), true),
+            // A proxy before the cluster may have answered.
+            Ok(Err(_)) => ("it serves no key set".to_owned(), false),
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
         if self.problem.as_ref() != Some(&problem) {
@@ -136,14 +137,23 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     let mut keys = MEMBER_KEYS.read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
     let mut sharing = BTreeSet::new();
+    let mut changes = router.cluster_changes();
     keys.follow(&router.cluster_names());
     tokens.set_member_keys(keys.clone());
     let mut are_others = false;
     loop {
         let wanted = tokens.unknown_key().now_or_never().is_some();
+        changes.mark_unchanged();
         let names = router.cluster_names();
         fetched.retain(|name, _| names.contains(name));
-        are_others |= keys.follow(&names);
+        are_others |= forgotten.forget(&mut keys, &mut fetched);
+        if keys.follow(&names) {
+            // At once: the keys of a new cluster are unknown, so that no other cluster that serves one of them sees its
+            // tokens.
+            are_others = true;
+            tokens.set_member_keys(keys.clone());
+        }
+        let followed = names.clone();
         are_others |= fetch_due(&router, names, &mut fetched, &mut keys, wanted).await;
         if forgotten.forget(&mut keys, &mut fetched) {
             // The fetched keys may be the earlier cluster's.
@@ -157,8 +167,23 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             // It fails only where the runtime ends.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        // The keys of a cluster that has taken another's name are wanted at once.
-        let _ = timeout(ROUND, forgotten.wake.notified()).await;
+        // The keys of a cluster that has taken another's name are wanted at once, and so are those of a new cluster.
+        let _ = timeout(ROUND, async {
+            tokio::select! {
+                () = forgotten.wake.notified() => {}
+                () = until_clusters_differ(&router, &mut changes, &followed) => {}
+            }
+        })
+        .await;
+    }
+}
+
+/// Ends once the router has other clusters than `followed`. Cancelling is safe.
+async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u64>, followed: &[ClusterName]) {
+    while router.cluster_names() == followed {
+        if changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

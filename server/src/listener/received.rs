@@ -30,7 +30,7 @@ pub(super) struct ByteCounter {
     has_read: bool,
 }
 
-/// The bytes since the last head that has ended.
+/// The bytes of a head that has not ended: over HTTP/1 the bytes since the last head, over HTTP/2 as frames tell.
 #[derive(Default)]
 struct UnfinishedHead {
     bytes: usize,
@@ -54,7 +54,8 @@ impl ByteCounter {
             return Poll::Ready(());
         }
         let heads = acquaintance.whole_heads();
-        if heads != self.unfinished.heads {
+        // Over HTTP/2 a further head may be open when hyper hands over the request before it.
+        if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
             self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
         }
         // One read in each turn: hyper hands the requests of one over before the next.
@@ -67,15 +68,18 @@ impl ByteCounter {
 
     /// Counts bytes that were read. Returns whether the trailers among all bytes are still within their bound.
     pub(super) fn add(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> bool {
+        let are_within_bound = self.trailers.read(bytes);
         if !self.is_authenticated && !bytes.is_empty() {
             self.has_read = true;
             let unfinished = &mut self.unfinished;
-            unfinished.bytes += bytes.len();
-            if unfinished.bytes > SHORT_HEAD_BYTES && unfinished.place.is_none() {
-                unfinished.place = Some(acquaintance.begin_long_head());
+            unfinished.bytes = self.trailers.open_head_bytes().unwrap_or(unfinished.bytes + bytes.len());
+            match unfinished.bytes > SHORT_HEAD_BYTES {
+                true if unfinished.place.is_none() => unfinished.place = Some(acquaintance.begin_long_head()),
+                true => {}
+                false => unfinished.place = None,
             }
         }
-        self.trailers.read(bytes)
+        are_within_bound
     }
 }
 
@@ -138,5 +142,22 @@ mod tests {
         drop(acquaintance.hold_head(100));
         let _turn = received.poll_turn(&acquaintance, cx);
         assert!(received.unfinished.place.is_none(), "the head has ended");
+    }
+
+    #[test]
+    fn a_long_head_behind_a_whole_one_keeps_its_place() {
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let mut received = ByteCounter::default();
+        let headers = |stream: u8, flags: u8, payload: [u8; 2]| {
+            let mut frame = vec![0, payload[0], payload[1], 1, flags, 0, 0, 0, stream];
+            frame.resize(9 + usize::from(u16::from_be_bytes(payload)), 0x95);
+            frame
+        };
+        let sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), headers(1, 4, [0, 20]), headers(3, 0, [2, 0])];
+        assert!(received.add(&sent.concat(), &acquaintance) && received.unfinished.place.is_some());
+        drop(acquaintance.hold_head(100));
+        let _turn = received.poll_turn(&acquaintance, &mut Context::from_waker(Waker::noop()));
+        assert!(received.unfinished.place.is_some(), "stream 3 has not ended its head");
     }
 }

@@ -1,4 +1,4 @@
-//! The trailers that a connection sends over HTTP/2.
+//! The trailers that a connection sends over HTTP/2, and the length of its head that has not ended.
 //!
 //! h2 keeps the trailers of a request until its stream ends, even after the body was dropped, and has no setting that
 //! bounds them: 2,000 streams could keep 2 GB. So the heads of frames are read to count them. No client of Kubernetes
@@ -10,6 +10,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD_BYTES: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
+/// The flag of the last frame of a block of headers.
+const END_HEADERS: u8 = 4;
 /// The trailers that a connection may send during its life, in bytes. One byte may be a header that takes 144 bytes of
 /// memory, so this is 64 KiB of memory.
 const TRAILER_BYTES_MAX: usize = 455;
@@ -47,6 +49,8 @@ struct Frames {
     last_stream: u32,
     /// Whether the last block of headers contains trailers.
     has_trailers: bool,
+    /// The bytes of the block of headers that has not ended.
+    open_head_bytes: usize,
 }
 
 impl TrailerCounter {
@@ -70,6 +74,16 @@ impl TrailerCounter {
     }
 }
 
+impl TrailerCounter {
+    /// The bytes of the head that has not ended, 0 between heads; `None` before HTTP/2 is decided on, and for HTTP/1.
+    pub(super) fn open_head_bytes(&self) -> Option<usize> {
+        match &self.protocol {
+            Protocol::Http2(frames) => Some(frames.open_head_bytes),
+            Protocol::Undecided(_) | Protocol::Http1 => None,
+        }
+    }
+}
+
 impl Frames {
     /// Reads bytes of frames. Returns the number of those that are trailers.
     fn read(&mut self, mut bytes: &[u8]) -> usize {
@@ -88,8 +102,13 @@ impl Frames {
             let taken = bytes.len().min(self.payload_left);
             self.payload_left -= taken;
             bytes = &bytes[taken..];
-            if self.has_trailers && matches!(self.head[3], HEADERS | CONTINUATION) {
-                trailer_bytes += taken;
+            let [.., kind, flags, _, _, _, _] = self.head;
+            if matches!(kind, HEADERS | CONTINUATION) {
+                trailer_bytes += if self.has_trailers { taken } else { 0 };
+                self.open_head_bytes += taken;
+                if self.payload_left == 0 && flags & END_HEADERS != 0 {
+                    self.open_head_bytes = 0;
+                }
             }
             if self.payload_left == 0 {
                 self.head_bytes = 0;
@@ -146,6 +165,27 @@ mod tests {
         let many = frame(1, HEADERS, TRAILER_BYTES_MAX + 1);
         let mut counter = TrailerCounter::default();
         assert!(counter.read(PREFACE) && counter.read(&opened.concat()) && !counter.read(&many));
+    }
+
+    #[test]
+    fn a_head_is_open_until_the_frame_that_ends_it() {
+        let ended = |mut frame: Vec<u8>| {
+            frame[4] = END_HEADERS;
+            frame
+        };
+        let mut counter = TrailerCounter::default();
+        assert_eq!(counter.open_head_bytes(), None);
+        for (bytes, expected) in [
+            (PREFACE.to_vec(), 0),
+            (ended(frame(1, HEADERS, 500)), 0),
+            ([ended(frame(3, HEADERS, 10)), frame(5, HEADERS, 70)].concat(), 70),
+            (frame(5, CONTINUATION, 30), 100),
+            (ended(frame(5, CONTINUATION, 30)), 0),
+            (frame(1, DATA, 900), 0),
+        ] {
+            assert!(counter.read(&bytes));
+            assert_eq!(counter.open_head_bytes(), Some(expected));
+        }
     }
 
     #[test]

@@ -53,7 +53,10 @@ impl HttpBody for WriteBody {
             match &mut self.end {
                 End::Open => {
                     let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                        Some(Ok(frame)) if self.body.is_end_stream() => Some(frame),
+                        // A receiver may take a body for whole once it has the announced length.
+                        Some(Ok(frame)) if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) => {
+                            Some(frame)
+                        }
                         None => None,
                         more => return Poll::Ready(more),
                     };
