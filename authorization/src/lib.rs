@@ -7,7 +7,7 @@
 //! ```
 //! use std::error::Error;
 //! use tributary_apimachinery::ClusterName;
-//! use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, User};
+//! use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, RbacUser, ResourceAttributes};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
 //! let role = br#"{"metadata": {"name": "reader", "namespace": "shop"},
@@ -19,7 +19,7 @@
 //! fleet.upsert(&eu, RbacObject::parse(RbacKind::Role, role)?);
 //! fleet.upsert(&eu, RbacObject::parse(RbacKind::RoleBinding, binding)?);
 //!
-//! let user = User { name: "ann", groups: &["shopkeepers".to_owned()] };
+//! let user = RbacUser { name: "ann", groups: &["shopkeepers".to_owned()] };
 //! let pods = ResourceAttributes { verb: "list", resource: "pods", namespace: "shop", ..Default::default() };
 //! assert!(fleet.allows(&eu, user, &Attributes::Resource(pods)));
 //! let visible = fleet.rights(&eu, user, "list", "", "pods");

@@ -14,7 +14,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// is in the file `flags` there, a line each.
 fn build(folder: &Path, unguided: &str) -> Output {
     let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
-    let built = objects.join("static").join(TARGET).join("release");
+    let built = objects.join("static").join(TARGET).join("dist");
     fs::create_dir_all(&programs).unwrap();
     fs::create_dir_all(&built).unwrap();
     symlink(env!("CARGO_BIN_EXE_tributary"), built.join("tributary")).unwrap();

@@ -525,11 +525,20 @@ fn as_of_any_server(object: &mut Value) {
     for parts in ["items", "rows"] {
         for part in object.get_mut(parts).and_then(Value::as_array_mut).into_iter().flatten() {
             as_of_any_server(part);
+            // The two servers print a row at different moments.
+            if let Some(cells) = part.get_mut("cells").and_then(Value::as_array_mut) {
+                cells.retain(|cell| !cell.as_str().is_some_and(is_age_in_seconds));
+            }
             if let Some(object) = part.get_mut("object") {
                 as_of_any_server(object);
             }
         }
     }
+}
+
+fn is_age_in_seconds(cell: &str) -> bool {
+    cell.strip_suffix('s')
+        .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Adds the fields of another value that this one lacks.
