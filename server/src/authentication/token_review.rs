@@ -322,7 +322,7 @@ mod tests {
             (refused(503), false),
             (refused(403), true),
             (refused(404), true),
-            (set("[]"), true),
+            (set("[]"), false),
         ] {
             assert_eq!(fetched.note_keys(&name, answer), is_answer.then_some(SaidKeys::None));
         }

@@ -139,13 +139,14 @@ fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The DNS name by which replicas are counted is that of a headless Service, which lists only ready pods.
+/// The DNS name by which replicas are counted is that of a headless Service, which also lists pods that are not ready:
+/// they may still serve requests.
 fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     let mut arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
     let name = arguments.find_map(|argument| argument.strip_prefix("--replica-dns-name=")).context("no name")?;
     let service = of(objects, "Service").find(|service| host(service) == name);
     let spec = &service.with_context(|| format!("no Service is {name}"))?["spec"];
-    ensure!(spec["clusterIP"] == "None" && spec["publishNotReadyAddresses"].is_null(), "{name}: {spec}");
+    ensure!(spec["clusterIP"] == "None" && spec["publishNotReadyAddresses"] == true, "{name}: {spec}");
     Ok(())
 }
 
