@@ -29,7 +29,7 @@ pub(crate) struct Observer {
     started: Instant,
     /// The time of the last sign of life: milliseconds since `started`, plus one; 0 is never.
     last_heard: AtomicU64,
-    /// Whether it counts as unreachable because it does not accept our credentials.
+    /// The endpoint counts as unreachable because it rejects our credentials.
     is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
 }
@@ -73,7 +73,7 @@ impl Observer {
         self.machine().is_ready
     }
 
-    /// Whether it counts as unreachable because it does not accept our credentials.
+    /// The endpoint counts as unreachable because it rejects our credentials.
     pub(crate) fn is_rejecting(&self) -> bool {
         self.is_rejecting.load(Ordering::Relaxed)
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
-        // One that never was counts from its first word.
+        // An endpoint that was never ready counts from its first answer.
         let observer = Observer::new(ClusterName::new("b").unwrap(), BreakerTuning::default());
         tokio::time::advance(Duration::from_secs(60)).await;
         observer.ready(false);

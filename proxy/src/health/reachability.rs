@@ -1,4 +1,4 @@
-//! Whether a member, or one of its endpoints, can be reached, as its own traffic and its `/readyz` show it.
+//! The reachability of a cluster, or of an endpoint, as traffic and `/readyz` show it.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ pub struct Reachability {
     pub state: ReachabilityState,
     /// When the state was entered.
     pub since: Instant,
-    /// When it last said anything before that; `None` if it never has.
+    /// The time of the last sign of life before `since`; `None` if there was none.
     pub heard: Option<Instant>,
-    /// When it last said that it is ready, once that is more than 10 s ago and it says that it is not. A member is as
-    /// ready as its readiest endpoint.
+    /// The time of the last `/readyz` with 200, if the answers since then were others for more than 10 s. A cluster is
+    /// as ready as its readiest endpoint.
     pub unready_since: Option<Instant>,
     /// How often it has become well: it could be reached again, or was ready again. Whoever waits out a failure need
     /// not wait any longer when this has grown.
@@ -26,7 +26,7 @@ pub struct Reachability {
 /// The state of a [`Reachability`].
 #[derive(Clone, Debug)]
 pub enum ReachabilityState {
-    /// Nothing has been asked of it yet.
+    /// No dial, request or question for `/readyz` has ended yet.
     Unknown,
     /// The last dial, request or question for `/readyz` got an answer.
     Reachable,

@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// An event that says something of an endpoint.
+/// An event that may change the state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// The member answered.

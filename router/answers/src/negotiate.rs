@@ -42,9 +42,9 @@ pub enum NotAcceptable {
 /// What a Table's rows carry besides cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// Rows carry cells only.
     None,
-    /// The metadata: the default.
+    /// Rows carry the metadata: the default.
     #[default]
     Metadata,
     /// The whole object.

@@ -1,5 +1,5 @@
-//! How this process and its clusters are at one moment. Whoever shows that is given this one report, so that no two say
-//! different things: `/readyz?verbose`, the metrics of what is held, `tributary status` and whatever shows it later.
+//! The state of this process and its clusters at one moment. `/readyz?verbose`, the metrics of cached objects and
+//! `tributary status` show the same report, so that they agree.
 //!
 //! ```text
 //! each cluster ──▶ ClusterReport ───────────────────┐

@@ -148,8 +148,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         are_others |= forgotten.forget(&mut keys, &mut fetched);
         if keys.follow(&names) {
-            // At once: the keys of a new cluster are unknown, so that no other cluster that serves one of them sees its
-            // tokens.
+            // Published before the fetch: while the keys of a new cluster are unknown, no other cluster with a copy of
+            // a key is shown its tokens.
             are_others = true;
             tokens.set_member_keys(keys.clone());
         }

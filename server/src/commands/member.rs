@@ -70,7 +70,7 @@ impl ClusterAccess {
         Ok([core.map_err(said)?, named.map_err(said)?])
     }
 
-    /// What it answers.
+    /// Sends a request and returns the cluster's answer as JSON.
     ///
     /// # Errors
     /// [`MemberError`], or why there is no answer.

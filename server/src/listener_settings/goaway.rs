@@ -32,11 +32,11 @@ impl FromStr for GoawayChance {
 impl GoawayChance {
     /// Whether it falls on a request over this version of HTTP.
     pub(crate) fn falls_on(self, version: Version) -> bool {
-        // Nothing is drawn where it is off.
+        // A chance of 0 draws no number.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
 
-    /// Whether a number that was drawn, from 0 up to 1, is one of those that it falls on.
+    /// Whether GOAWAY is sent for this random number between 0 and 1.
     fn includes(self, drawn: f64) -> bool {
         drawn < self.0
     }

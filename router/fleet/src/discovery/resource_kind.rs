@@ -19,7 +19,7 @@ pub struct ResourceKind {
 }
 
 impl ResourceKind {
-    /// What members have to agree on to be shown as one.
+    /// The kind and scope on which clusters must agree to share a merged view.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: &self.kind, namespaced: self.namespaced }
     }

@@ -30,7 +30,7 @@ pub(super) struct ListQuery {
     query: String,
     limit: u64,
     accept: HeaderValue,
-    /// In whose name it is asked.
+    /// The sender of the client's request.
     caller: Caller,
 }
 
@@ -162,10 +162,10 @@ impl MemberList {
         timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within)))
     }
 
-    /// Asks whether a member will answer, without its list; gives what it warns of.
+    /// Asks whether a cluster will answer, without its list, and returns the Warnings of the answer.
     ///
     /// # Errors
-    /// As [`ask`](Self::fetch_list).
+    /// As [`fetch_list`](Self::fetch_list).
     pub(super) async fn sound_out(
         cluster: &Arc<Cluster>,
         question: &ListQuery,

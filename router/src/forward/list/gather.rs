@@ -100,7 +100,7 @@ impl GatherProgress {
 /// A cluster, and what it said.
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
-/// A cluster, and what it warns of when it is asked whether it will answer.
+/// A cluster, and the Warnings of its answer to [`MemberList::sound_out`].
 type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl GatheredPage {
@@ -225,8 +225,8 @@ impl GatheredPage {
         Ok(())
     }
 
-    /// What a member said, if it serves the resource and answers. One that does not let the user act as whom they ask
-    /// to be is not there: nothing is told of it, unless there is no other.
+    /// Returns the cluster's answer, if the cluster serves the resource and answers. A cluster that forbids the user's
+    /// impersonation is left out without a Warning, unless it is the only one.
     ///
     /// # Errors
     /// What it says of the request itself: the others would say the same, or never hear of its token. Where a

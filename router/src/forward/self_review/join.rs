@@ -73,8 +73,8 @@ pub(super) fn joined(
 /// The clusters' answers, and those of which there is none, each with its cause.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
-/// Parts the answers from what is not known. A cluster that does not let the user ask as whom they ask to be is not
-/// there: it says nothing.
+/// Separates the answers from the reasons for missing ones. A cluster that forbids the user's impersonation is left
+/// out without a reason.
 ///
 /// # Errors
 /// What a cluster says of the request itself (400, 403, 422): the others would say the same. 403 where none is
