@@ -49,7 +49,7 @@ impl KnownReleases {
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// When a question is put, as [`keep`](Self::insert) asks for it.
+    /// When a question is put, as [`insert`](Self::insert) asks for it.
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
