@@ -4,11 +4,12 @@
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-check: ## formatting, lints, documentation, licences and the arrows between crates
+check: ## formatting, lints, documentation, plain English, licences and the dependencies between crates
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy --workspace --lib --bins --examples --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	cargo run --quiet --locked -p tributary-plain-english
 	cargo deny --locked check bans licenses sources
 	cargo machete
 

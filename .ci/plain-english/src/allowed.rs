@@ -1,0 +1,20 @@
+//! Exceptions from the limits.
+
+/// Higher limits for single crates and pages, from `allowed.txt`: a path and a number in each line.
+pub(crate) struct Allowed(Vec<(String, f64)>);
+
+impl Allowed {
+    pub(crate) fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let pair = |line: &str| {
+            let (path, number) = line.trim().rsplit_once(' ')?;
+            Some((path.trim().to_owned(), number.parse().ok()?))
+        };
+        Self(lines.filter_map(pair).collect())
+    }
+
+    /// Limit of a crate or page that has its own limit.
+    pub(crate) fn limit_of(&self, path: &str) -> Option<f64> {
+        self.0.iter().find(|(own, _)| own == path).map(|(_, limit)| *limit)
+    }
+}

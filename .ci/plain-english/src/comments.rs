@@ -1,0 +1,75 @@
+//! Comments of Rust files.
+
+/// Mark at the beginning of a comment's lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// `///`, before an item.
+    Item,
+    /// `//!`, at the beginning of a module.
+    Module,
+    /// `//`, inside code.
+    Inside,
+}
+
+/// Adjacent comment lines with one mark. Examples in fences are left out.
+#[derive(Debug)]
+pub(crate) struct Comment {
+    /// Line of the first mark, from 1.
+    pub(crate) line: usize,
+    pub(crate) mark: Mark,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Comment {
+    /// First 120 characters, for a list of findings.
+    pub(crate) fn beginning(&self) -> String {
+        self.lines.join(" ").chars().take(120).collect()
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Vec<Comment> {
+    let mut comments: Vec<Comment> = Vec::new();
+    let (mut previous, mut is_in_fence) = (None, false);
+    for (index, line) in text.lines().enumerate() {
+        let Some((mark, content)) = split_mark(line.trim_start()) else {
+            previous = None;
+            continue;
+        };
+        if previous != Some(mark) {
+            comments.push(Comment { line: index + 1, mark, lines: Vec::new() });
+            is_in_fence = false;
+        }
+        previous = Some(mark);
+        if content.trim_start().starts_with("```") {
+            is_in_fence = !is_in_fence;
+        } else if let (false, Some(comment)) = (is_in_fence, comments.last_mut()) {
+            comment.lines.push(content.to_owned());
+        }
+    }
+    comments
+}
+
+fn split_mark(line: &str) -> Option<(Mark, &str)> {
+    let marks = [("///", Mark::Item), ("//!", Mark::Module), ("//", Mark::Inside)];
+    let (text, mark) = marks.into_iter().find(|(text, _)| line.starts_with(text))?;
+    let content = &line[text.len()..];
+    // Four slashes are a line in a drawing.
+    if content.starts_with('/') { None } else { Some((mark, content.strip_prefix(' ').unwrap_or(content))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_lines_with_one_mark_are_one_comment() {
+        let text = "//! Module.\n//! More.\n\n/// Item.\n/// ```\n/// example\n/// ```\n// Inside.\nfn f() {}\n";
+        let found: Vec<_> = parse(text).into_iter().map(|own| (own.line, own.mark, own.lines.join("|"))).collect();
+        let wanted = [
+            (1, Mark::Module, "Module.|More.".to_owned()),
+            (4, Mark::Item, "Item.".to_owned()),
+            (8, Mark::Inside, "Inside.".to_owned()),
+        ];
+        assert_eq!(found, wanted);
+    }
+}
