@@ -20,14 +20,14 @@ const LEVEL: Compression = Compression::new(1);
 /// RFC 1952 §2.3: magic, deflate, no flags, no time, fastest, unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
-/// How much text makes a frame at most, in bytes: about a millisecond of work, after which others get their turn.
+/// Size of the text of a frame, in bytes. 256 KiB: a millisecond of work, after which other answers take their turn.
 const TEXT_BYTES: usize = 256 << 10;
 
 /// Compresses an answer frame by frame.
 ///
-/// Each frame is a run of deflate blocks of its own, which ends at a whole byte: what is kept from one to the next is a
-/// checksum, while a compressor is some 300 KiB, and readers may be a thousand and slow. So there are as many
-/// compressors as threads. That a frame begins without a dictionary costs one or two per cent.
+/// Each frame is a run of deflate blocks of its own that ends at a whole byte, so only a checksum is kept between
+/// frames. A compressor takes some 300 KiB, and thousands of readers may be slow, so there are as many compressors as
+/// threads. A frame starts without a dictionary, which costs one or two per cent.
 #[derive(Default)]
 pub struct Gzip {
     crc: Crc,
@@ -57,7 +57,7 @@ impl Frame<'_> {
         self.compressor.push(chunk);
     }
 
-    /// Whether it is large enough to be sent, or has been worked at long enough.
+    /// Whether the frame is large enough, or has taken enough time.
     pub fn is_full(&self) -> bool {
         let bytes = self.compressor.0.as_ref().map_or(0, |deflate| deflate.get_ref().len());
         bytes >= FRAME_BYTES || self.text_bytes >= TEXT_BYTES
@@ -79,19 +79,18 @@ impl Frame<'_> {
 
 type Deflate = DeflateEncoder<Vec<u8>>;
 
-/// Compressors that nobody uses. A thousand lists at once made and freed so many that the allocator
-/// kept 60 MB for them.
+/// Idle compressors. A thousand lists at once made and freed so many of them that the allocator kept 60 MB.
 static IDLE: Mutex<Vec<Deflate>> = Mutex::new(Vec::new());
 
-/// How many are kept, of some 300 KiB. More threads than this do not compress at the same time for long.
+/// Number of idle compressors, of some 300 KiB each. More threads than 8 do not compress at the same time for long.
 const IDLE_MAX: usize = 8;
 
-/// A compressor that goes back when it is dropped, so that answers whose reader goes away leave theirs, too.
+/// A compressor that returns to [`IDLE`] on drop, also when the reader of an answer goes away.
 struct Compressor(Option<Deflate>);
 
 // Writing to memory cannot fail.
 impl Compressor {
-    /// One whose output begins with this.
+    /// Returns an idle or new compressor with this header at the start of its output.
     fn with_header(header: &[u8]) -> Self {
         let idle = IDLE.lock().pop();
         let mut deflate = idle.unwrap_or_else(|| DeflateEncoder::new(Vec::new(), LEVEL));

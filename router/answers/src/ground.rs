@@ -4,32 +4,32 @@ use std::fmt;
 
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
-/// On what ground a write means a cluster. The first that applies decides.
+/// Ground on which a write belongs to a cluster. The first ground that applies decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
     /// The body's annotation names it.
     Annotation,
     /// The version, or the uid, that the write depends on is of that cluster.
     Precondition,
-    /// The owner of the object is there, or what an Event is about.
+    /// The cluster has the owner of the object, or the object of an Event.
     Owner,
     /// The records of the object's Helm release are there.
     Release,
-    /// It is the only one that has an object of the name.
+    /// No other cluster has an object of the name.
     Name,
-    /// It is the only one that has the Pod, or the node, of a Binding, or the node that a new Pod is bound to.
+    /// No other cluster has the Pod, or the node, of a Binding, or the node of a new Pod.
     Node,
-    /// It is the only one that serves such objects.
+    /// No other cluster serves the kind.
     Kind,
-    /// It is the only one that has the namespace.
+    /// No other cluster has the namespace.
     Namespace,
     /// The configuration names it.
     Placement,
 }
 
 impl Ground {
-    /// What may decide about a new object, in its order. Of a precondition the version alone can: it says where the
-    /// object was.
+    /// Grounds for the cluster of a new object, in order of precedence. A precondition counts only by its version,
+    /// which names the cluster of an earlier object.
     pub const OF_NEW: [Self; 8] = [
         Self::Annotation,
         Self::Precondition,
@@ -41,10 +41,11 @@ impl Ground {
         Self::Placement,
     ];
 
-    /// What a write of a name may say of the cluster whose object it means, in its order.
+    /// Grounds in a write to an existing name, in order of precedence.
     pub const OF_EXISTING: [Self; 5] = [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
-    /// Whether it speaks for a cluster only because no other has something: then one that is unknown may have it, too.
+    /// Whether the ground holds only if no other cluster has the object. Then an unknown cluster may have the object as
+    /// well.
     pub fn rests_on_others(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }

@@ -1,17 +1,16 @@
-//! What the records of Helm's releases are called: Secrets or ConfigMaps whose name says of which release they are, and
-//! of which revision.
+//! Names of the records of Helm releases: Secrets or ConfigMaps named after the release and its revision.
 //!
 //! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 
 use tributary_apimachinery::GroupVersionResource;
 
-/// What the names of records begin with. The release follows, `.v` and the number of its revision.
+/// Prefix of the names of records. The release, `.v` and the number of the revision follow.
 pub const KEY_BEGIN: &str = "sh.helm.release.v1.";
 
 /// The type of Secrets that are records.
 pub const TYPE: &str = "helm.sh/release.v1";
 
-/// What records may be.
+/// Resources that Helm uses for records.
 const RESOURCES: [&str; 2] = [SECRETS, "configmaps"];
 
 const SECRETS: &str = "secrets";
@@ -31,12 +30,12 @@ pub fn is_record(resource: &GroupVersionResource, name: &[u8]) -> bool {
     are_records(resource) && name.starts_with(KEY_BEGIN.as_bytes())
 }
 
-/// Whether the records of a resource have a [`TYPE`]: nobody but Helm makes Secrets of it.
+/// Whether the records of a resource have a [`TYPE`]: only Helm makes Secrets of that type.
 pub fn has_type(resource: &GroupVersionResource) -> bool {
     &*resource.resource == SECRETS
 }
 
-/// The release whose record has this name.
+/// Name of the release of a record, or `None` for an object that is not named like a record.
 pub fn release_of(name: &str) -> Option<&str> {
     let (release, revision) = name.strip_prefix(KEY_BEGIN)?.rsplit_once(".v")?;
     let is_number = !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,8 +1,8 @@
-//! Which form of answer a client asks for: the `Accept` header, clause by clause, and who wants it indented.
+//! Negotiation of the form of an answer: the clauses of `Accept`, and indentation.
 //!
-//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which rests on goautoneg. Clauses
-//! are tried by q, then in their order, wildcards last; the first that can be given wins. Parameters that nobody knows
-//! are ignored, as KEP-5958 asks of servers.
+//! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which uses goautoneg. Clauses are
+//! tried by q, then in their order, wildcards last; the first available one wins. Unknown parameters are ignored, as
+//! KEP-5958 demands of servers.
 
 mod clause;
 
@@ -17,29 +17,29 @@ use tributary_printers::Printer;
 /// megabytes a second, YAML is written at some ten.
 const YAML_COST: usize = 16;
 
-/// Why no form that is asked for can be given.
+/// Reason for which no requested form is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAcceptable {
     /// No media type is named that is known.
     Unknown {
-        /// Those that can be given.
+        /// Media types that Tributary can give.
         available: Vec<&'static str>,
     },
-    /// A media type is known, and what else is asked of it is not, for example an unknown `as=`.
+    /// The media type is known, but not its parameters, for example `as=`.
     Unavailable {
-        /// Those that can be given.
+        /// Media types that Tributary can give.
         available: Vec<&'static str>,
     },
-    /// The metadata of a list is asked for where there is one object, or of one where there is a list.
+    /// The client requests the metadata of a list for a single object, or the other way round.
     Shape {
-        /// Whether it is that of a list.
+        /// Whether the answer would be a list.
         is_list_shape: bool,
-        /// What an object is, as kube-apiserver names it in Go: `*core.Pod`.
+        /// Go type of the object in kube-apiserver's message: `*core.Pod`.
         kind: String,
     },
 }
 
-/// What a Table's rows carry besides cells (`includeObject`).
+/// Content of the rows of a Table besides cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Rows carry cells only.
@@ -47,7 +47,7 @@ pub enum IncludeObject {
     /// Rows carry the metadata: the default.
     #[default]
     Metadata,
-    /// The whole object.
+    /// The whole object in each row.
     Object,
 }
 
@@ -63,7 +63,7 @@ impl IncludeObject {
     }
 }
 
-/// How bytes are spelled.
+/// Encoding of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`
@@ -96,7 +96,7 @@ impl Encoding {
     }
 }
 
-/// The version of `meta.k8s.io` in which a transformed answer is given. Both have the same fields.
+/// Version of `meta.k8s.io` of a transformed answer. Both have the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`
@@ -115,10 +115,10 @@ impl MetaVersion {
     }
 }
 
-/// Which shape objects are given.
+/// Representation of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Representation {
-    /// The objects themselves.
+    /// Objects as they are stored.
     Object,
     /// `as=Table`: rows and cells for people.
     Table(MetaVersion),
@@ -129,11 +129,11 @@ pub enum Representation {
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerForm {
-    /// How bytes are spelled.
+    /// Encoding of the answer.
     pub encoding: Encoding,
-    /// Which shape objects are given.
+    /// Representation of the objects.
     pub shape: Representation,
-    /// Indented, for people.
+    /// Whether JSON is indented, for people.
     pub pretty: bool,
     /// Whether the client takes gzip. Watches are never compressed.
     pub gzip: bool,
@@ -143,8 +143,8 @@ impl AnswerForm {
     /// Plain JSON, which everybody reads.
     pub const JSON: Self = Self { encoding: Encoding::Json, shape: Representation::Object, pretty: false, gzip: false };
 
-    /// The cost of writing so many bytes of JSON in this form, in bytes of JSON that are read in the same time. 0 where
-    /// the bytes are copied.
+    /// Cost of writing this number of bytes of JSON in this form, measured in bytes of JSON that are parsed in the same
+    /// time. 0 if the bytes are copied.
     pub fn writing_cost(self, bytes: usize) -> usize {
         match self {
             Self { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
@@ -154,26 +154,25 @@ impl AnswerForm {
     }
 }
 
-/// What kind of answer is negotiated.
+/// Kind of the answer, which limits the forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
-    /// One object.
+    /// A single object.
     Object,
     /// The answer to a question, which is stored nowhere and has no rows to print.
     Review,
-    /// A list.
+    /// A list of objects.
     List,
     /// A stream of events: JSON alone has a framing.
     Watch,
 }
 
-/// What a request says about the form of its answer. Costs two reference counts to keep beside the request, for the
-/// case that it is answered by an error.
+/// Preferences of a request about the form of its answer. Costs two reference counts to keep beside the request.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     accept: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
-    /// What the query's `pretty` says; `None` if it says nothing.
+    /// Parameter `pretty` of the query, if the query has it.
     pretty: Option<bool>,
     gzip: bool,
 }
@@ -192,11 +191,10 @@ impl Preferences {
         }
     }
 
-    /// What kube-apiserver's routes of built-in kinds ask before anything else:
-    /// whether a known media type is named at all.
+    /// Checks that the request names a known media type, as kube-apiserver's routes of built-in kinds do first.
     ///
     /// # Errors
-    /// [`NotAcceptable`] with the list of what can be given.
+    /// [`NotAcceptable`] with the available media types.
     pub fn fits_route(&self, answer: ResponseKind, resource: &GroupVersionResource) -> Result<(), NotAcceptable> {
         if names_a_known_type(self.accept()) || !is_routed(resource) {
             return Ok(());
@@ -216,10 +214,10 @@ impl Preferences {
         Err(NotAcceptable::Unknown { available: given.to_vec() })
     }
 
-    /// The form of an answer about objects.
+    /// Form of an answer about objects.
     ///
     /// # Errors
-    /// [`NotAcceptable`] with the list of what can be given.
+    /// [`NotAcceptable`] with the available media types.
     pub fn form(&self, answer: ResponseKind) -> Result<AnswerForm, NotAcceptable> {
         let accept = self.accept();
         let chosen =
@@ -260,7 +258,7 @@ impl Preferences {
         Err(NotAcceptable::Shape { is_list_shape, kind: go_type(resource, kind) })
     }
 
-    /// The form of an error: what is asked for as far as an error has it, else indented JSON.
+    /// Form of an error: the requested form if errors have it, otherwise indented JSON.
     pub fn error_form(&self) -> AnswerForm {
         let accept = self.accept();
         match if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, false) } {
@@ -272,8 +270,8 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        // Bytes above ASCII are allowed in a header. They name nothing that can be given,
-        // which is not the same as no header.
+        // Stands for bytes above ASCII, which a header may have. The clause then matches no media type, in contrast to
+        // a missing header.
         const UNKNOWN: &str = "\u{fffd}";
         self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }
@@ -288,7 +286,8 @@ impl Preferences {
     }
 }
 
-/// What Go's `ParseBool` takes for true is true; anything else but the empty text is false.
+/// Reads the parameter `pretty`. Values for which Go's `ParseBool` returns true are true, an empty one is absent, all
+/// other values are false.
 fn pretty(query: &Query<'_>) -> Option<bool> {
     let value = query.get("pretty").filter(|value| !value.is_empty())?;
     Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -303,13 +302,13 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a media type is named that built-in kinds can be given in, whatever its parameters: kube-apiserver's routes
-/// of built-in kinds ask this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
+/// Whether the header names a media type of built-in kinds, with any parameters. kube-apiserver's routes of built-in
+/// kinds check this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
 pub fn names_a_known_type(accept: &str) -> bool {
     names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
 }
 
-/// As [`names_a_known_type`], of a route that gives these alone.
+/// Like [`names_a_known_type`], for a route with only these media types.
 pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
     accept.is_empty()
         || accept.split(',').any(|part| {
@@ -318,13 +317,13 @@ pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
         })
 }
 
-/// Whether kube-apiserver has routes of its own for a resource, with media types that they give and take; those of
-/// custom resources and of aggregated servers go through one handler.
+/// Whether kube-apiserver has routes for the resource with their own media types. Custom resources and aggregated
+/// servers use one handler.
 pub fn is_routed(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_some()
 }
 
-/// The Go type that kube-apiserver names where an object has not the shape that is asked for: the internal version's.
+/// Go type in kube-apiserver's message about the wrong shape of an object: the type of the internal version.
 fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
     if !resource.is_built_in() {
         return "*unstructured.Unstructured".to_owned();
@@ -347,7 +346,7 @@ fn representations(answer: ResponseKind) -> &'static [&'static str] {
     }
 }
 
-/// What a clause is answered by.
+/// Answer to one clause of `Accept`.
 #[derive(Clone, Copy)]
 struct Chosen {
     encoding: Encoding,

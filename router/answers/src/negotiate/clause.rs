@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-/// How many clauses are looked at. Clients send up to three; sorting the half a million of a header of
-/// 1 MiB would take hours.
+/// Clauses of a header that are parsed. Clients send up to three; to sort the half a million of a header of 1 MiB would
+/// take hours.
 const CLAUSES_MAX: usize = 64;
 
 /// One clause: `application/json;as=Table;v=v1;q=0.5`.
@@ -16,11 +16,11 @@ pub struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// All clauses in the order in which they are tried. What is no clause is left out.
+    /// Clauses in the order in which they are tried, without malformed ones.
     pub fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
         let mut clauses: SmallVec<[Self; 4]> = accept.split(',').filter_map(Self::parse).take(CLAUSES_MAX).collect();
-        // goautoneg's comparison is no order: what comes out depends on how it is sorted. Go sorts up to twelve by
-        // insertion, and so does this.
+        // goautoneg's comparison is no order, so the result depends on the algorithm. Go sorts up to twelve items by
+        // insertion.
         for end in 1..clauses.len() {
             let mut at = end;
             while at > 0 && clauses[at].comes_before(&clauses[at - 1]) {
@@ -80,7 +80,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// What stands before and behind the first separator; nothing behind it if there is none.
+/// Splits at the first separator. The second part is empty if the text has no separator.
 fn split(text: &str, separator: char) -> (&str, &str) {
     text.split_once(separator).unwrap_or((text, ""))
 }

@@ -1,5 +1,4 @@
-//! What this endpoint's account in a cluster may not do in users' names, and what the cluster's administrator does
-//! about it.
+//! Limits of this endpoint's account in a cluster, and the remedy for the cluster's administrator.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::status::go_quote;
@@ -7,25 +6,25 @@ use tributary_apimachinery::{ClusterName, Status};
 
 use super::wording::leaves_out;
 
-/// The cluster does not let its account do something in a user's name: 503, without the advice to come again, for an
-/// administrator has to act first.
+/// The cluster does not let Tributary's account act in a user's name: 503 without Retry-After, because an administrator
+/// has to act first.
 #[derive(Clone, Debug)]
 pub struct NotLet {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: ClusterName,
-    /// What is beyond the bounds of the account, which acts in users' names otherwise (constrained impersonation,
-    /// KEP-5284): its administrator has chosen so. `None` where it may not act as the user at all.
+    /// Action beyond the limits of an account with constrained impersonation (KEP-5284), which its administrator has
+    /// chosen. `None` if the account may not act as the user at all.
     pub beyond: Option<Beyond>,
     /// Whether the client asks several clusters, and can leave this one out.
     pub is_one_of_several: bool,
 }
 
-/// What is beyond an account's bounds.
+/// An action beyond the limits of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beyond {
-    /// What is asked for: `list secrets`.
+    /// Requested action: `list secrets`.
     what: String,
-    /// How `tributary join` is to be run, so that it is within them.
+    /// Flags with which `tributary join` allows the action.
     flags: &'static str,
 }
 
@@ -43,13 +42,13 @@ impl Beyond {
         let flags = match (info.verb.is_read(), subresource) {
             (true, None) if is_secret => " --profile read-with-secrets",
             (true, None) => AGAIN,
-            // What lies below an object may be no reading: `exec`, `proxy`, a console.
+            // A GET of a subresource may be more than a read: `exec`, `proxy`, a console.
             _ => " --profile write",
         };
         Self { what, flags }
     }
 
-    /// How the cluster's administrator widens the bounds: the same for whoever asks and for whoever reads the log.
+    /// Command with which the cluster's administrator allows the action. Clients and the log get the same text.
     pub fn remedy(&self, cluster: &ClusterName) -> String {
         format!("{}{}", join(cluster), self.flags)
     }
@@ -72,7 +71,7 @@ impl NotLet {
         Status::service_unavailable(message)
     }
 
-    /// What is wrong with the cluster, and what its administrator does about it: `does not let …`.
+    /// Fault of the cluster and the remedy for its administrator: `does not let …`.
     pub fn reason(&self) -> String {
         match &self.beyond {
             Some(beyond) => format!(
@@ -114,7 +113,7 @@ mod tests {
     fn what_an_administrator_has_bounded_is_said_with_what_widens_it() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
-        // The log, which is told of the bounds alone, names the same remedy.
+        // The log has only the limits, and names the same remedy.
         let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
         assert_eq!(Beyond::from_request(&info).remedy(&cluster), remedy);
         let beyond = NotLet { cluster, beyond: Some(Beyond::from_request(&info)), is_one_of_several: true };

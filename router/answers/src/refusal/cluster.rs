@@ -1,4 +1,4 @@
-//! Which cluster a request is for: which has the object, or is to have it.
+//! Refusals about the cluster of a request.
 
 use std::sync::Arc;
 
@@ -11,203 +11,202 @@ use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
 use crate::ground::Ground;
 use crate::helm_record::is_record;
 
-/// A Helm release, as far as it is known.
+/// A Helm release in a message.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseName {
-    /// Its namespace.
+    /// Namespace of the release.
     pub namespace: String,
     /// Its name; `None` where any of the namespace may be meant.
     pub name: Option<String>,
 }
 
-/// Why it is not known, or not clear, which cluster a request is for.
+/// Reason for which the cluster of a request is unknown, ambiguous or wrong.
 #[derive(Clone, Debug)]
 pub enum ClusterRefusal {
     /// No cluster of this name is configured: 404.
     NotConfigured(ClusterName),
     /// No cluster has the object: 404.
     NotFound {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object.
+        /// Name of the object.
         name: String,
-        /// The texts of the Warnings that it is told with: of clusters that may have it by now, because what is held of
-        /// them is old.
+        /// Texts of the Warnings of the answer: stale clusters, which may have the object by now.
         warnings: Vec<String>,
     },
-    /// None of the clusters that are known has the object, or the resource, and others cannot be asked: 503.
-    /// Controllers read a 404 as deleted.
+    /// No known cluster has the object, or the resource, and other clusters cannot be asked: 503. Controllers would
+    /// read a 404 as a deletion.
     Unknown {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for the resource itself.
+        /// Name of the object; empty for a question about the resource.
         name: String,
-        /// The clusters that cannot be asked.
+        /// Clusters that cannot be asked, with reasons.
         unknown: Vec<Trouble>,
         /// Whether one of them is known to be out of reach: coming again soon is in vain.
         is_out_of_reach: bool,
     },
-    /// A write does not say itself which cluster it means, and what is known of the others is not enough: 503, and
-    /// no advice to try again, for it says nothing else then.
+    /// A write does not name its cluster, and unknown clusters may have the object: 503 without Retry-After, because
+    /// the answer would stay the same.
     Unsure {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// What speaks for the cluster that is known.
+        /// Reason for the known cluster.
         ground: Ground,
-        /// That cluster.
+        /// The known cluster that may be the owner.
         known: ClusterName,
-        /// The clusters that cannot be asked.
+        /// Clusters that cannot be asked, with reasons.
         unknown: Vec<Trouble>,
     },
     /// A write belongs to a Helm release that none of the clusters that are known has: 503, as [`Self::Unsure`].
     ReleaseUnsure {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// The release.
+        /// The Helm release of the object.
         release: Box<ReleaseName>,
-        /// The clusters that cannot be asked.
+        /// Clusters that cannot be asked, with reasons.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release of which no cluster shows the client anything, and only a default says where
-    /// it would go: 403.
+    /// A write belongs to a Helm release, no cluster shows the client its records, and only a default says where the
+    /// release is: 403.
     ReleaseForbidden {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// The release.
+        /// Helm release of the object.
         release: Box<ReleaseName>,
         /// The clusters that forbid the client to look.
         clusters: Vec<ClusterName>,
     },
-    /// Several clusters have an object of the name and uid that is to tell which cluster is meant: 409. A uid is one
-    /// object's; another has copied it.
+    /// Several clusters have an object of the name and uid that the write refers to: 409. A uid belongs to one object,
+    /// so the second is a copy.
     UidInSeveral {
         /// The resource of that object.
         resource: GroupVersionResource,
-        /// That object.
+        /// Name of that object.
         name: String,
-        /// The clusters that have one.
+        /// Clusters that have an object of the name.
         clusters: Vec<ClusterName>,
     },
     /// Clusters of a list or watch, or of a version, have not been read yet: 429.
     Unread {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The clusters.
+        /// Names of the clusters.
         clusters: Vec<ClusterName>,
-        /// Why, as far as it is known.
+        /// Known reasons, by cluster.
         reasons: Vec<(ClusterName, Arc<str>)>,
-        /// The Retry-After in seconds; `None` for a cause that lasts until somebody repairs it.
+        /// Retry-After in seconds; `None` for a cause that lasts until an administrator acts.
         retry_after: Option<u32>,
     },
-    /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503.
+    /// The rights of the caller in some clusters are unknown: 429 for a collection, otherwise 503.
     RightsUnknown {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for a collection.
+        /// Name of the object; empty for a collection.
         name: String,
-        /// The clusters and why it is not known of them, for whoever may know of all. Nobody else is told them, for
-        /// perhaps they may not know of them.
+        /// Clusters with unknown rights and the reasons. Empty unless the caller may know of all clusters.
         told: Vec<Trouble>,
     },
     /// Several clusters have an object of the name: 409.
     Ambiguous {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object.
+        /// Name of the object.
         name: String,
-        /// The clusters that have one.
+        /// Clusters that have an object of the name.
         clusters: Vec<ClusterName>,
         /// The request's Kubernetes path.
         path: String,
     },
-    /// The annotation names another cluster than the one that has the object: 409.
+    /// The annotation names a cluster, and a different cluster has the object: 409.
     Elsewhere {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object.
+        /// Name of the object.
         name: String,
-        /// The cluster that the annotation names.
+        /// Cluster in the annotation.
         named: String,
         /// The cluster that has the object.
         owner: ClusterName,
     },
-    /// A body that is sent to one cluster's own path names another one: 409.
+    /// A body on one cluster's own path names a different cluster: 409.
     OfOtherContext {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// The cluster that the annotation names.
+        /// Cluster in the annotation.
         named: String,
-        /// Whether there is such a cluster.
+        /// Whether a cluster of that name is configured.
         is_configured: bool,
-        /// The cluster whose path it is.
+        /// Cluster of the request's path.
         cluster: ClusterName,
     },
     /// The clusters know the caller by different names: 409.
     DifferentUsers {
-        /// The question.
+        /// Resource of the review.
         resource: GroupVersionResource,
-        /// Who the caller is in each.
+        /// Name of the caller in each cluster.
         users: Vec<(ClusterName, String)>,
     },
-    /// A new object does not say in which cluster it is to be: 400.
+    /// A new object has no ground for a cluster: 400.
     NotNamed {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// The clusters that serve it.
+        /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
     },
-    /// A write belongs to a Helm release that several clusters have: 409, before anything of it is written.
+    /// A write belongs to a Helm release that several clusters have: 409 before the first object of the release is
+    /// written.
     ReleaseInSeveral {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for one that has no name yet.
+        /// Name of the object; empty for an object that gets its name from the cluster.
         name: String,
-        /// The release.
+        /// The Helm release of the object.
         release: Box<ReleaseName>,
-        /// The clusters that have it.
+        /// Clusters that have the release.
         clusters: Vec<ClusterName>,
     },
     /// The cluster that a new object means does not have its namespace: 404.
     NoNamespace {
         /// The resource of the new object.
         resource: GroupVersionResource,
-        /// The namespace.
+        /// Name of the namespace.
         namespace: Arc<str>,
-        /// The cluster.
+        /// Reason for this cluster.
         cluster: ClusterName,
-        /// Why it is meant.
+        /// Ground for the cluster.
         ground: Ground,
         /// The clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,
     },
     /// The cluster that a new object names does not serve the resource: 400.
     NotServing {
-        /// The resource.
+        /// Resource of the new object.
         resource: GroupVersionResource,
         /// The cluster that is named.
         named: String,
-        /// The clusters that serve it.
+        /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
     },
 }
 
 impl ClusterRefusal {
-    /// What the caller may do in some clusters is not known.
+    /// Refuses a request because the rights of the caller in some clusters are unknown.
     pub fn rights_unknown(resource: GroupVersionResource, name: String) -> Self {
         Self::RightsUnknown { resource, name, told: Vec::new() }
     }
 
-    /// Clusters that have not been read yet, of which nothing else is known.
+    /// Refuses a request for clusters that have not been read yet, without further reasons.
     pub fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
         Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after: Some(retry_after) }
     }
@@ -279,7 +278,7 @@ fn unread(
     }
 }
 
-/// How soon somebody is to come again whose rights are not known, in seconds.
+/// Retry-After in seconds while the rights of a client are unknown.
 const RIGHTS_RETRY_AFTER: u32 = 1;
 
 fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble]) -> Status {
@@ -294,9 +293,9 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble])
     }
 }
 
-/// A Status of a choice that only the client can make. It begins with what to type, because terminal UIs cut the end.
-/// The reason is one that client-go knows and does not take for a conflict: kubectl tries again after a `Conflict`, and
-/// after any 409 whose reason it does not know (`IsConflict` in apimachinery's errors.go).
+/// Status of a choice that only the client can make. The message begins with the command, because terminal UIs cut the
+/// end. The reason is `BadRequest`: kubectl repeats a request after `Conflict`, and after any 409 with an unknown
+/// reason (`IsConflict` in apimachinery's errors.go).
 fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
     let cause = |cluster: &ClusterName| of_annotation("FieldValueDuplicate", cluster.to_string());
     let causes = clusters.iter().map(cause).collect();
@@ -304,7 +303,7 @@ fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
-/// A cause that our annotation is, or that it would settle.
+/// Makes a cause with the annotation `tributary.dev/cluster` as its field.
 fn of_annotation(reason: &str, message: String) -> StatusCause {
     StatusCause { reason: reason.to_owned(), message, field: format!("metadata.annotations[{CLUSTER_ANNOTATION}]") }
 }
@@ -353,7 +352,8 @@ fn unavailable(message: String, resource: &GroupVersionResource, name: &str) -> 
     Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::for_object(resource, name))
 }
 
-/// Clusters, and why they cannot be asked: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s: …, c for 3 s: …`.
+/// Names of clusters, and the reasons why they cannot be asked: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s:
+/// …, c for 3 s: …`.
 fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     let clusters: Vec<_> = unknown.iter().map(|trouble| &trouble.cluster).collect();
     let why = match unknown {
@@ -363,7 +363,8 @@ fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     (listed(&clusters), why)
 }
 
-/// A Status of what is in several clusters: what to type for each, `or` what else would do, and `what` is there.
+/// Status for a choice between several clusters: the command for each, the alternative `or`, and a description of the
+/// duplicate.
 fn in_several(
     (resource, name): (&GroupVersionResource, &str),
     clusters: &[ClusterName],
@@ -381,7 +382,7 @@ fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     Status { message: format!("{}; the path of each is /clusters/<name>{path}", status.message), ..status }
 }
 
-/// What to type for an object, by the tool whose it is.
+/// Command for an object: `helm` for a record of a release, otherwise `kubectl`.
 fn typed_for(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
     if is_record(resource, name.as_bytes()) { typed_for_helm(cluster) } else { typed(cluster) }
 }
@@ -443,7 +444,7 @@ fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     ))
 }
 
-/// A release, by its namespace and its name; where it has no name, those that may be meant.
+/// Describes a release by its namespace and name, or all releases of a namespace if the name is unknown.
 fn released(release: &ReleaseName) -> String {
     let of = format!(" of namespace {}", go_quote(&release.namespace));
     match &release.name {
@@ -452,7 +453,7 @@ fn released(release: &ReleaseName) -> String {
     }
 }
 
-/// Whoever applies an object of a release, and is not Helm, may have no right to read Secrets.
+/// A client that applies objects of a release without Helm may have no right to read Secrets.
 fn release_forbidden(
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,

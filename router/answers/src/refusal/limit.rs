@@ -1,4 +1,4 @@
-//! What is bounded, or shared among clients.
+//! Limits that a request has reached.
 
 use std::time::Duration;
 
@@ -9,83 +9,82 @@ use tributary_sharing::flow::long_answers::NoTurn;
 
 use super::wording::listed;
 
-/// When a client that was refused for want of room is to come again, in seconds. As kube-apiserver's max-in-flight
-/// filter and its flow control say it.
+/// Retry-After in seconds. kube-apiserver's max-in-flight filter and its flow control send the same.
 const RETRY_AFTER: u32 = 1;
 
-/// When a client is to come again for which no further namespace can be held, in seconds. Watches last for minutes.
+/// Retry-After in seconds if no further namespace can be read. Watches last for minutes.
 const NAMESPACE_RETRY_AFTER: u32 = 5;
 
-/// Which bound is reached.
+/// The limit that is reached.
 #[derive(Clone, Debug)]
 pub enum LimitRefusal {
-    /// The client's share of what all share: 429.
+    /// The client's share of a common limit: 429.
     Share(Exceeded),
-    /// The limit of the schema that it passes: 429.
+    /// The limit of the request's flow-control schema: 429.
     FlowControl {
-        /// The cluster whose own view the schema is of; `None` for the merged view.
+        /// Cluster of the schema; `None` for the merged view.
         cluster: Option<ClusterName>,
         /// The schema, and its limit.
         refused: Box<Refused>,
     },
     /// There is no turn for a long answer: 429.
     Turn(NoTurn),
-    /// The client's share of what can be under way at a cluster: 429.
+    /// The client's share of the open requests at a cluster: 429.
     ClusterPlaces {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The share.
+        /// The exceeded share.
         exceeded: Exceeded,
-        /// Whether it is of what lasts.
+        /// Whether the request is long-running.
         is_lasting: bool,
     },
-    /// The client's share of what clusters' lasting answers may leave unread, all clusters together: 429.
+    /// The client's share of the bytes that long-running answers of all clusters may leave unread: 429.
     MemberUnread {
         /// The cluster that the request is for.
         cluster: ClusterName,
-        /// The share.
+        /// The exceeded share.
         exceeded: Exceeded,
     },
-    /// The client's share of bytes, for what a cluster says of an object: 429.
+    /// The client's share of bytes, for a cluster's answer about an object: 429.
     ClusterAnswer {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The share.
+        /// The exceeded share.
         exceeded: Exceeded,
     },
-    /// A cluster could not be asked where an object is, for so many are: 429.
+    /// Too many requests ask this cluster for objects: 429.
     Questions {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// No further namespace can be held: 429.
+    /// No further namespace can be read by itself (`--max-namespace-views`): 429.
     Namespaces {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// How many are used.
+        /// Namespaces in use.
         all: usize,
-        /// How many of these by this connection.
+        /// Namespaces that this connection uses.
         own: usize,
-        /// How many may be.
+        /// Limit of namespaces.
         max: usize,
     },
     /// The body is too large: 413.
     Body {
-        /// How many bytes it may have.
+        /// Limit in bytes.
         max: usize,
     },
-    /// A list is too long for protobuf, whose length comes first: 406.
+    /// A list is too long for protobuf, which begins with the length: 406.
     ProtobufList {
-        /// How many bytes it may have.
+        /// Limit in bytes.
         max: usize,
     },
-    /// The time is over: 504. Never with the advice to come again: what was asked may have been carried out.
+    /// The time limit of the request: 504 without Retry-After, because the cluster may have acted.
     Time {
-        /// How long it may take.
+        /// The time limit.
         limit: Duration,
-        /// Whether the request says so itself.
+        /// Whether the limit is the request's own parameter `timeout`.
         is_own: bool,
-        /// The clusters that were asked and had not answered.
+        /// Clusters that were asked and have not answered.
         clusters: Vec<ClusterName>,
     },
 }
@@ -143,7 +142,7 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) 
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
-/// What lasts fills this bound together, in all clusters.
+/// Long-running requests to all clusters share this limit.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
     let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)

@@ -1,8 +1,8 @@
-//! What members answer, or that they do not.
+//! Errors of clusters, and missing answers.
 //!
-//! client-go sends any request again, its body rewound and up to ten times, whose answer of 429 or 5xx carries
-//! Retry-After (`checkWait` in client-go's `rest/with_retry.go`). So the advice to come again is given only where the
-//! member has certainly not acted on the request.
+//! client-go repeats each request with an answer of 429 or 5xx that carries Retry-After, with its body and up to ten
+//! times (`checkWait` in client-go's `rest/with_retry.go`). So Retry-After is set only if the cluster has certainly not
+//! acted on the request.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,101 +16,101 @@ use super::account::NotLet;
 use super::wording::{first, leaves_out, listed};
 use super::{Refusal, Trouble};
 
-/// When a client is to come again whose cluster cannot be reached now, in seconds.
+/// Retry-After in seconds if a cluster cannot be reached now.
 const RETRY_AFTER: u32 = 1;
 
 /// Why members do not give the answer.
 #[derive(Clone, Debug)]
 pub enum MemberRefusal {
-    /// What a member said itself. It is data: its code and reason are the member's.
+    /// The cluster's own Status. Tributary passes its code and reason on as data.
     Said(Status),
-    /// A cluster does not let the user act as whom they ask to be, or not for this: 403, as it would say it itself. It
-    /// is not sent the request, and is not there for it.
+    /// A cluster does not let the user impersonate: 403, with the text of the cluster. The cluster is left out of the
+    /// request.
     ForbidsActing(Status),
-    /// A member gave no answer to a request that was sent on: 429, 500, 502, 503 or 504, as
-    /// [`ForwardError::status_code`] says; 400 for the client's own faults.
+    /// A cluster gave no answer to a forwarded request: 429, 500, 502, 503 or 504 by [`ForwardError::status_code`]; 400
+    /// for the client's own faults.
     Forward {
-        /// Why.
+        /// Cause of the failure.
         error: ForwardError,
-        /// Whether it is known to be out of reach: coming again soon is in vain.
+        /// Whether the cluster is known to be out of reach, so that a retry would fail as well.
         is_out_of_reach: bool,
-        /// Since its last answer, or since it was configured.
+        /// Time since the cluster's last answer, or since its configuration.
         silent_for: Duration,
     },
-    /// The cluster is configured such that nothing can be sent to it: 503.
+    /// The configuration of the cluster allows no request: 503.
     NotAskable(Trouble),
     /// A cluster does not let this endpoint's account do it in the user's name: 503.
     NotLet(NotLet),
-    /// The cluster began to answer, and the answer cannot be given: it broke off, took too long or is too large. What
-    /// was asked for may be done: 502.
+    /// The cluster began to answer, but the answer broke off, took too long or is too large: 502. The cluster may have
+    /// acted.
     Interrupted {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What became of its answer.
+        /// State of the broken answer.
         cause: String,
     },
-    /// A question that changes nothing, and that the one cluster which it is for does not answer: 503. Or one on which
-    /// it depends whether the cluster is sent anything.
+    /// One cluster does not answer a question: 503. The question changes nothing, or Tributary needs the answer before
+    /// it may send the request.
     Unavailable {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Reason, for people.
         cause: String,
     },
-    /// What the caller may do depends on clusters that cannot be asked: 503. Without the advice to come again: they
-    /// have been tried.
+    /// The caller's rights depend on clusters that cannot be asked: 503 without Retry-After, because Tributary has
+    /// tried.
     Undecided {
         /// The clusters and their causes; empty where none is configured.
         unknown: Vec<String>,
     },
-    /// Nothing of a collection is deleted, because not all of it could be: 503.
+    /// A part of a collection could not be deleted, so nothing is deleted: 503.
     NothingDeleted {
-        /// The clusters that cannot be asked.
+        /// Clusters that cannot be asked, with reasons.
         troubles: Vec<Trouble>,
         /// Whether one of them is known to be out of reach: coming again soon is in vain.
         is_out_of_reach: bool,
     },
-    /// A collection is not deleted in all clusters: what the first of the others said, with its code.
+    /// A collection is not deleted in all clusters. The code is that of the first cluster that failed.
     PartlyDeleted {
-        /// The clusters in which it is.
+        /// Clusters that have deleted their objects.
         done: Vec<ClusterName>,
-        /// The first in which it is not.
+        /// First cluster that has not, with the reason.
         first: (ClusterName, Refusal),
-        /// The others.
+        /// Further clusters that have not, with reasons.
         others: Vec<(ClusterName, Refusal)>,
     },
-    /// No cluster has told what every one would have to be asked for: 503.
+    /// No cluster has reported a fact that each request needs: 503.
     Untold {
-        /// What none has done: `said its version yet`.
+        /// Step that no cluster has done: `said its version yet`.
         what: &'static str,
-        /// What is wrong with them.
+        /// Reasons, by cluster.
         troubles: Vec<Trouble>,
     },
     /// No cluster can be asked for its OpenAPI document: 503.
     NoDocument {
-        /// What is wrong with them.
+        /// Reasons, by cluster.
         troubles: Vec<Trouble>,
     },
     /// An OpenAPI document changes faster than it can be read: 503.
     ChangingDocument,
     /// No cluster gives an OpenAPI document that it has: 503.
     DocumentNotGiven {
-        /// The document's path.
+        /// Path of the document.
         path: String,
         /// Why not, by cluster.
         causes: Vec<String>,
     },
     /// OpenAPI documents cannot be joined: 503.
     DocumentNotJoined {
-        /// The documents' path.
+        /// Path of the documents.
         path: String,
-        /// Why not.
+        /// Reason, for people.
         cause: String,
     },
 }
 
 impl MemberRefusal {
-    /// A question that the one cluster which it is for does not answer.
+    /// Refuses a question that its only cluster does not answer.
     pub fn unavailable(cluster: &ClusterName, cause: impl Display) -> Self {
         Self::Unavailable { cluster: cluster.clone(), cause: cause.to_string() }
     }
@@ -146,8 +146,7 @@ impl MemberRefusal {
         }
     }
 
-    /// What of it everybody may be told, where many users are served: what the clusters serve together is told to all
-    /// of them, and which clusters there are is not.
+    /// Removes the names of clusters, for users of shared mode. The list of clusters is not public.
     pub(super) fn without_names(self) -> Self {
         match self {
             Self::Untold { what, .. } => Self::Untold { what, troubles: Vec::new() },
@@ -173,34 +172,34 @@ impl MemberRefusal {
     }
 }
 
-/// Whether a member says that it does not serve what it was asked for.
+/// Whether a cluster answers that it does not serve the requested resource.
 pub fn says_not_served(said: &Status) -> bool {
     said.code == 404
 }
 
-/// Whether a member that was asked for a list says something of the request itself, or of its own token: the others
-/// would say the same, or never hear of the token.
+/// Whether the answer to a list concerns the request, or the cluster's own token. Other clusters would give the same
+/// answer, or cannot read the token.
 pub fn says_of_list(said: &Status) -> bool {
     matches!(said.code, 400 | 410 | 422)
 }
 
-/// Whether a member forbids what it was asked for.
+/// Whether a cluster forbids the request.
 pub fn says_forbidden(said: &Status) -> bool {
     said.code == 403
 }
 
-/// Whether a member says that it will not answer, however often it is asked: who asks, or how, is not allowed.
+/// Whether a repeated request would fail as well, because the user or the kind of request is not allowed.
 pub fn says_never(said: &Status) -> bool {
     matches!(said.code, 401 | 403 | 405)
 }
 
-/// A message with its causes, if they are told.
+/// Appends the causes to a message, if there are any.
 fn because(what: String, causes: &str) -> String {
     if causes.is_empty() { what } else { format!("{what}; {causes}") }
 }
 
-/// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
-/// certainly not acted on the request and may soon be back.
+/// Makes the Status of a request without an answer. Names the time since the cluster's last answer. Carries Retry-After
+/// only if the cluster has certainly not acted and may be back soon.
 fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
@@ -222,7 +221,7 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
     }
 }
 
-/// When a client is to come again, in seconds: when something may have changed.
+/// Retry-After in seconds: the time after which the state may have changed.
 fn retry_after(error: &ForwardError) -> u32 {
     let known = error.retry_after().map_or(0, |after| after.as_millis().div_ceil(1000));
     u32::try_from(known).unwrap_or(u32::MAX).max(RETRY_AFTER)

@@ -1,4 +1,4 @@
-//! What dispatch policies say: which requests go on.
+//! Refusals by dispatch policies.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use tributary_policy::RulePlace;
 /// A policy, or that there is none, keeps a request from going on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRefusal {
-    /// The object whose policies these are: `UpstreamCluster "eu"`.
+    /// Object that has the policies: `UpstreamCluster "eu"`.
     pub object: Arc<str>,
-    /// What they say.
+    /// Reason of the refusal.
     pub cause: PolicyCause,
 }
 
-/// What the policies of an object say.
+/// Reason for which the policies of an object refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyCause {
     /// A rule takes the request, and its policy denies it: 403.
     Denied {
-        /// The rule.
+        /// Position of the rule.
         place: RulePlace,
-        /// What the policy has its sender told.
+        /// Message of the policy.
         message: String,
     },
-    /// There are policies, and none takes it: 500.
+    /// No policy of the object matches the request: 500.
     Unmatched {
-        /// What no rule matches: `create pods/exec`.
+        /// The request that no rule matches: `create pods/exec`.
         asked: String,
     },
-    /// Nothing at all is dispatched to the cluster: 429.
+    /// The cluster has `dispatch: DenyAll`: 429.
     Frozen,
 }
 
@@ -48,7 +48,7 @@ impl PolicyRefusal {
                      its administrator adds a policy with such a rule to spec.dispatchPolicies"
                 ),
             ),
-            // No advice to come again: kubectl would wait for as long as an emergency lasts, and say nothing.
+            // Without Retry-After: kubectl would wait silently for the whole emergency.
             PolicyCause::Frozen => Status::new(
                 429,
                 StatusReason::TooManyRequests,

@@ -1,4 +1,4 @@
-//! What cannot be done with the resourceVersion that a write names, or would have to be answered with.
+//! resourceVersions of writes that cannot be used.
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::VersionDecodeError;
@@ -10,52 +10,52 @@ use super::wording::can_be_typed;
 pub enum PreconditionRefusal {
     /// A write names a version that was not handed out here: 409.
     NotHandedOut {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object.
+        /// Name of the object.
         name: String,
-        /// What is wrong with it.
+        /// Error in the version.
         error: VersionDecodeError,
     },
     /// A write has a version of one cluster and goes to another cluster: 409.
     OfAnotherCluster {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object.
+        /// Name of the object.
         name: String,
         /// The cluster of the object.
         owner: ClusterName,
     },
     /// A write to a cluster's own path names a version of another cluster: 409.
     OfOtherContext {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
         /// The object; empty for a collection, or for one that has no name yet.
         name: String,
-        /// The cluster whose path it is.
+        /// Cluster of the request's path.
         cluster: ClusterName,
     },
     /// The version of a deletion cannot be read: 400.
     Invalid(VersionDecodeError),
     /// The version of a deletion is that of an object of another cluster: 409.
     OfOtherObject {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The version.
+        /// Version in the request.
         text: String,
-        /// The cluster that it belongs to.
+        /// Cluster that the version belongs to.
         owner: ClusterName,
     },
-    /// The version of a deletion says nothing of a cluster: 400.
+    /// The version of a deletion lacks a cluster: 400.
     LacksCluster {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
     /// Versions of the cluster are too high to have an integer form, which the answer to a write needs: 400.
     NoIntegerForm {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// Its newest known version.
         newest: CollectionVersion,

@@ -1,4 +1,4 @@
-//! What is wrong with what a request itself says.
+//! Errors in the content of a request.
 
 use std::borrow::Cow;
 
@@ -14,89 +14,89 @@ use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
 use crate::negotiate::NotAcceptable;
 use crate::stream_over::StreamOver;
 
-/// What is wrong with what a request itself says.
+/// Error in the content of a request.
 #[derive(Clone, Debug)]
 pub enum RequestRefusal {
     /// A parameter, a selector or the body cannot be read, in Kubernetes' words.
     Malformed(Status),
     /// The parameter `timeout` is no duration: 400.
     Timeout(InvalidDuration),
-    /// The headers do not say whom it is to be made as: 400.
+    /// The impersonation headers are invalid: 400.
     Impersonation(InvalidGivenIdentity),
-    /// The headers say too much of whom it is to be made as: 431.
+    /// The impersonation headers are too long: 431.
     ImpersonatesTooMuch {
-        /// How much: `values`, `bytes`.
+        /// Unit of the numbers: `values`, `bytes`.
         what: &'static str,
-        /// How many of them there are.
+        /// Number in the request.
         given: usize,
-        /// How many there may be.
+        /// Limit in this unit.
         max: usize,
     },
     /// The name or the namespace is too long: 400.
     TooLong {
-        /// Which of them.
+        /// Part that is too long.
         what: &'static str,
-        /// How many bytes it may have.
+        /// Limit in bytes.
         max: usize,
     },
     /// The query has too many parameters: 400.
     TooManyParameters {
-        /// How many it may have.
+        /// Limit of the length.
         max: usize,
     },
     /// There is no such `includeObject`: 400.
     IncludeObject {
-        /// What is given.
+        /// Value in the request.
         value: String,
     },
     /// The path cannot be sent to a member: 400.
     Path,
     /// The body broke off: 400.
     BrokenOff {
-        /// How.
+        /// Cause, for people.
         cause: String,
     },
     /// The body is of a media type that is not understood: 415.
     BodyFormat,
-    /// It names a version, and there is none of what it asks for: 400.
+    /// A review has a resourceVersion, but its kind has none: 400.
     VersionInReview,
-    /// It names a version of what is to be made: 500, as kube-apiserver answers.
+    /// A new object has a resourceVersion: 500, as kube-apiserver answers.
     VersionOfNew,
-    /// No form that is asked for can be given: 406.
+    /// No requested media type is available: 406.
     NotAcceptable(NotAcceptable),
     /// All clusters are to be read in another user's name: 403.
     ReadForAnother {
-        /// What is to be read.
+        /// Resource of the read.
         resource: GroupVersionResource,
     },
-    /// No member is told who asks, so that there is none that could answer: 403.
+    /// No cluster may see the user, so no cluster can answer: 403.
     NotSent(NotSent),
-    /// The user cannot be told to members in headers: 403.
+    /// The user's name cannot be sent in headers: 403.
     NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
     Forbidden(Box<ForbiddenRequest>),
-    /// No cluster lets the user act as whom they ask to be, or not for this: 403.
+    /// No cluster lets the user impersonate, or impersonate for this request: 403.
     Acting(Box<ForbiddenActing>),
-    /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be
-    /// listed.
+    /// The user may watch the resource in some clusters but list it in none: 403. A watch shows only objects that the
+    /// user may list.
     OnlyWatched {
         /// The list that is not allowed.
         request: Box<ForbiddenRequest>,
-        /// Where it may be watched.
+        /// Clusters that allow the watch.
         clusters: Vec<ClusterName>,
     },
-    /// What tells of all clusters is not for whoever asks.
+    /// A path about all clusters is forbidden for the user: 403.
     ForbiddenPath(ForbiddenPath),
-    /// It is over before anybody has answered: 403, or 401 where it is not known any more who asks.
+    /// The stream ended before an answer: 403, or 401 if the user is not known any more.
     Over(StreamOver),
     /// The resource can be listed and not watched: 405.
     NotWatched {
-        /// What is to be watched.
+        /// Resource of the watch.
         resource: GroupVersionResource,
-        /// What to do.
+        /// Remedy for the client.
         remedy: String,
     },
-    /// A watch of a cluster whose versions are not numbers, so that they have no order among the versions of other
+    /// A watch of a cluster with versions that are not numbers, which have no order among the versions of other
     /// clusters: 405.
     NotNumbered {
         /// The resource of the watch.
@@ -106,51 +106,51 @@ pub enum RequestRefusal {
     },
 }
 
-/// What a user is not allowed who asks to be another.
+/// Missing right of a user that impersonates.
 #[derive(Clone, Debug)]
 pub enum ForbiddenActing {
-    /// To be that one, or to ask for a resource as that one.
+    /// The right to impersonate the user, or to request a resource as the user.
     Resource(ForbiddenRequest),
-    /// To ask as that one for what is no resource.
+    /// The right to request a path without a resource as the user.
     Path(ForbiddenPath),
 }
 
-/// A request for what is no resource, which is not allowed.
+/// A request for a path without a resource that is not allowed.
 #[derive(Clone, Debug)]
 pub struct ForbiddenPath {
-    /// Who asks.
+    /// Name of the user.
     pub user: String,
-    /// For what: `get`.
+    /// Verb of the request: `get`.
     pub verb: Cow<'static, str>,
-    /// The path.
+    /// Path of the request.
     pub path: String,
-    /// What is said of it beyond that; empty for nothing.
+    /// Further reason, or empty.
     pub reason: String,
 }
 
 /// A request that is not allowed.
 #[derive(Clone, Debug)]
 pub struct ForbiddenRequest {
-    /// Who asks.
+    /// Name of the user.
     pub user: String,
-    /// For what: `list`, `get`, …
+    /// Verb of the request: `list`, `get`, …
     pub verb: Cow<'static, str>,
-    /// The resource.
+    /// Resource of the request.
     pub resource: GroupVersionResource,
-    /// What of it; empty for the object itself.
+    /// Subresource; empty for the object itself.
     pub subresource: String,
-    /// The namespace by which it is judged; empty for all and for what has none.
+    /// Namespace of the decision; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// The name by which it is judged; empty for all.
+    /// Name of the object in the decision; empty for all objects.
     pub name: String,
-    /// Those of several clusters that do not allow it; empty where none does.
+    /// Clusters that do not allow the request; empty if no cluster allows it.
     pub clusters: Vec<ClusterName>,
-    /// What is said of it beyond that; empty for nothing.
+    /// Further reason, or empty.
     pub reason: String,
 }
 
 impl RequestRefusal {
-    /// Whether it says that the user may not act as whom they ask to be: no member lets them, or is told of that one.
+    /// Whether the user may not impersonate: no cluster allows it, or no cluster may see the other user.
     pub(super) fn is_of_acting(&self) -> bool {
         matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
     }
@@ -240,14 +240,14 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
     Status::forbidden(Some(resource), name, &cause)
 }
 
-/// The same of what is no resource.
+/// Status of a forbidden path without a resource.
 fn forbidden_path(refused: &ForbiddenPath) -> Status {
     let ForbiddenPath { user, verb, path, reason } = refused;
     let cause = format!("User {} cannot {verb} path {}", go_quote(user), go_quote(path));
     Status::forbidden(None, "", &explained(&cause, reason))
 }
 
-/// Who may not do what, without what a browser could take for HTML, and the reason, as it is (`ForbiddenStatusError`).
+/// Message of a 403: without characters that a browser takes for HTML, except in the reason (`ForbiddenStatusError`).
 fn explained(cause: &str, reason: &str) -> String {
     let cause = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     match reason {

@@ -1,4 +1,4 @@
-//! What the route of a request's path does not take.
+//! Refusals by the route of a request's path.
 
 use tributary_apimachinery::Status;
 
@@ -8,11 +8,11 @@ use crate::negotiate::NotAcceptable;
 /// Why a route does not take a request.
 #[derive(Clone, Debug)]
 pub enum RouteRefusal {
-    /// It does not take the method: 405.
+    /// The route does not take the method: 405.
     Method,
-    /// It takes no patch of this media type: 415.
+    /// The route takes no patch of this media type: 415.
     PatchFormat,
-    /// It gives none of the media types that are asked for: 406.
+    /// The route gives none of the requested media types: 406.
     NotAcceptable(NotAcceptable),
 }
 

@@ -1,4 +1,4 @@
-//! What clients read of refusals.
+//! Status and message of each refusal.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn results_stay_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
-/// As kube-apiserver's `sanitizer`: who may not do what could not be taken for HTML; why, and the name before it, are
-/// as they are.
+/// kube-apiserver's `sanitizer` does the same: it escapes HTML in the user's request, and leaves the reason and the
+/// name before it unchanged.
 #[test]
 fn a_refusal_holds_nothing_that_a_browser_takes_for_html() {
     let request = ForbiddenRequest {
@@ -97,7 +97,7 @@ fn an_object_that_cannot_move_is_named_where_it_is() {
         "kubectl --context c0 … for the object that exists, or kubectl --context c1 … for another object of the name: \
          pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object cannot move"
     );
-    // What is no cluster's name is not to be typed.
+    // An invalid name of a cluster appears in no command.
     assert!(elsewhere("$(no)").message.starts_with("kubectl --context c0 … for the object that exists: pods"));
 }
 
@@ -141,7 +141,7 @@ fn what_members_say_is_told_from_what_is_said_here() {
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
-    // That one cluster lets nobody act as another is no other's word, nor what a member said.
+    // One cluster's refusal to impersonate says nothing about other clusters, nor does a cluster's own Status.
     let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
     assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
     assert!(acting.said_by_member().is_none() && acting.status().code == 403);
@@ -182,7 +182,7 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
             unsure(Ground::Namespace, "p", one),
             format!("kubectl --context c0 … to create pods \"p\" in c0: c1 may have its namespace, too, {cannot}"),
         ),
-        // One that is to be given a name.
+        // An object that gets its name from the cluster.
         (
             unsure(Ground::Node, "", one),
             format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
@@ -201,7 +201,7 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
     ] {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
     }
-    // What one question met has no age.
+    // Trouble of one question has no age.
     let met = |cluster: &ClusterName| Trouble { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
     for (unknown, why) in [
         (vec![met(&clusters[1])], "(it answered 500)"),
@@ -299,7 +299,7 @@ fn a_namespace_that_is_missing_is_said_to_be_where_it_is() {
                    ResourceRegistry, names it; no other cluster that serves pods is known to have it";
     let told = missing("n", Ground::Placement, &[]).message;
     assert_eq!(told, format!("kubectl --context c0 create namespace n: {nowhere}"));
-    // What is no namespace's name is not to be typed.
+    // An invalid name of a namespace appears in no command.
     assert!(missing("$(no)", Ground::Owner, &[]).message.starts_with("namespaces \"$(no)\" not found in c0, which"));
 }
 
@@ -318,7 +318,7 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
         let told = not_named(name, &names()[..count]);
         assert_eq!((told.code, told.message), (400, format!("{expected}{ways}")));
     }
-    // Whoever uses Helm types another flag.
+    // Users of Helm need a different flag.
     let secrets = || GroupVersionResource::new("", "v1", "secrets");
     let (clusters, path) = (names()[..2].to_vec(), "/api/v1/namespaces/n/secrets/s".to_owned());
     for (name, expected) in [

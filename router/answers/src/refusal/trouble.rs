@@ -1,4 +1,4 @@
-//! What keeps a cluster from answering.
+//! Reasons for which a cluster does not answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use super::wording::{object, without_name};
 
-/// What keeps a cluster from answering, as clients are told: `eu (for 3 s: refused)`.
+/// A cluster that does not answer, with the reason. Displayed as `eu (for 3 s: refused)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: ClusterName,
     /// The cause, in one line, for people.
     pub cause: String,
-    /// For how long it has been so. `None` for what it said of one question: that was just now, and may last.
+    /// Duration of the trouble. `None` for the failure of a single question.
     pub age: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Trouble {
         format!("{}{separator}{}", self.cluster, self.why())
     }
 
-    /// What the answer to a get is warned of: this cluster may have an object of the name, too.
+    /// Text of the Warning for a get: this cluster may have an object of the name as well.
     pub fn doubt(&self, resource: &GroupVersionResource, name: &str) -> String {
         let (cluster, what) = (&self.cluster, object(resource, name));
         format!("cluster {cluster} may have {what}, too: it cannot be asked ({})", self.why())

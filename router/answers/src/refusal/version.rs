@@ -1,4 +1,4 @@
-//! What cannot be done with the resourceVersion, or the continue token, that a read names.
+//! resourceVersions and continue tokens of reads that cannot be used.
 
 use std::time::Duration;
 
@@ -13,40 +13,39 @@ use super::Refusal;
 pub enum VersionRefusal {
     /// The text is no version: 400.
     Invalid {
-        /// The text.
+        /// Text of the client.
         text: String,
-        /// What is wrong with it.
+        /// Error in the version.
         error: VersionDecodeError,
     },
     /// A list's version means nothing here: 410, because an informer lists from scratch on that alone.
     ForeignToList(VersionDecodeError),
-    /// A watch's version cannot be read: 410, to be told in the stream.
+    /// The version of a watch cannot be parsed: 410 in the stream.
     ForeignToWatch(VersionDecodeError),
-    /// A version of the merged view says nothing of the one cluster that is read: 410, of a watch to be told in the
-    /// stream.
+    /// A version of the merged view lacks the cluster of the request: 410, for a watch in the stream.
     OfOtherCluster {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// It was made under other rights than the caller has now: 410, because an informer lists from scratch on that
-    /// alone; of a watch to be told in the stream.
+    /// The rights of the caller have changed since the version: 410, because an informer lists again only after 410. A
+    /// watch gets it in the stream.
     AnotherScope,
-    /// A watch's version is older than what is remembered: 410, to be told in the stream.
+    /// The version of a watch is older than the log: 410 in the stream.
     TooOld(TooOld),
-    /// A watch cannot go on from the number of one object: 410, to be told in the stream.
+    /// A watch cannot resume from an item version: 410 in the stream.
     NotAfterItem {
         /// The object's cluster.
         cluster: ClusterName,
-        /// Why not.
+        /// Reason, for people.
         cause: &'static str,
     },
-    /// A watch cannot go on from the number of one object, which is not reached: 410, to be told in the stream.
+    /// A watch cannot resume from an item version that the cluster has not reached: 410 in the stream.
     ItemNotReached(Refusal),
     /// The text is no continue token: 400.
     InvalidToken(ContinueError),
     /// A version besides a continue token: 400.
     BesidesToken,
-    /// What the continue token stands for is no longer held: 410.
+    /// The state of the continue token is no longer in memory: 410.
     ExpiredToken {
         /// A token to go on with at a newer version.
         fresh: Option<String>,
@@ -55,53 +54,53 @@ pub enum VersionRefusal {
     NoSnapshot(SnapshotError),
     /// A cluster has not come to the version in time: 504.
     NotReached {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The version that was waited for.
         version: CollectionVersion,
-        /// Where the cluster stands.
+        /// Current version of the cluster.
         current: CollectionVersion,
-        /// How long it was waited for.
+        /// Time limit of the wait.
         within: Duration,
     },
-    /// The member itself has not come so far, of which a get is told: 504, as kube-apiserver words it.
+    /// The cluster's revision is below the version of a get: 504, with kube-apiserver's text.
     ObjectWentBack {
-        /// The member.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The version's component.
+        /// Component of the client's version.
         version: CollectionVersion,
         /// The member's own latest version.
         latest: ResourceVersion,
     },
-    /// The same, of which a list or watch is told: 410. A client that knows of undone changes is to list anew, which it
-    /// does on that alone.
+    /// The cluster's revision is below the version of a list or watch: 410, because a client with undone changes has to
+    /// list again.
     CollectionWentBack {
-        /// The member.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The version's component.
+        /// Component of the client's version.
         version: CollectionVersion,
         /// The member's own latest version.
         latest: ResourceVersion,
     },
-    /// It names a cluster that does not serve the resource, so that nothing will come: 410.
+    /// The version names a cluster that does not serve the resource: 410.
     ClusterNotServing {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// It names a cluster that forbids to read the resource, so that nothing will come: 410.
+    /// The version names a cluster that forbids reading the resource: 410.
     ClusterForbids {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// Clusters do not confirm that what is held is their newest state: 504.
+    /// Clusters do not confirm that memory has their newest state: 504.
     NotConfirmed {
-        /// The resource.
+        /// Resource of the request.
         resource: GroupVersionResource,
-        /// The clusters and their reasons, as many as are told.
+        /// Reasons, by cluster, up to a limit.
         reasons: String,
     },
 }

@@ -1,4 +1,4 @@
-//! How messages name objects, and what there are many of.
+//! Names of objects and lists of names in messages.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-/// How many a message names before it only counts them.
+/// Names in a list before a message only counts the rest.
 pub(super) const NAMED_MAX: usize = 10;
 
 /// `configmaps "x"`, or `configmaps` for an object that has no name yet.
@@ -17,8 +17,8 @@ pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
     }
 }
 
-/// Whether a name that a client sent may stand in a command: what members take for a name may, and nothing that a shell
-/// reads otherwise.
+/// Whether a name of a client may stand in a command. Allows the characters of Kubernetes' names, and none that a shell
+/// interprets.
 pub(super) fn can_be_typed(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
@@ -33,7 +33,7 @@ pub fn without_name(cause: &str, cluster: &ClusterName) -> String {
     told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
 }
 
-/// The same in a row of its own that says in which state the cluster is: `cluster eu cannot be reached at x: refused`
+/// Shortens a cause for a table with the state of the cluster in a column: `cluster eu cannot be reached at x: refused`
 /// becomes `x: refused`.
 pub fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
@@ -47,7 +47,7 @@ pub(super) fn typed(cluster: &ClusterName) -> String {
 /// The hint for clients on the view of one cluster: a kubectl context, or the path for other clients.
 pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
 
-/// What a request of several clusters has to say to be one of the others.
+/// Hint for a request to several clusters: a selector that leaves out a cluster.
 pub(super) fn leaves_out(cluster: &str) -> String {
     format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")
 }
@@ -61,7 +61,7 @@ pub fn listed(all: &[impl Display]) -> String {
     text
 }
 
-/// The first ones.
+/// Joins the first [`NAMED_MAX`] items.
 pub(super) fn first(all: &[impl Display], between: &str) -> String {
     let named: Vec<_> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     named.join(between)
