@@ -1,4 +1,4 @@
-//! Discovery: what the members serve, and the documents that clients are given of it.
+//! Discovery: the resources of the clusters, and the discovery documents for clients.
 //!
 //! ```text
 //! member /api, /apis ── fetch ──▶ MemberDiscovery ┐

@@ -1,7 +1,6 @@
-//! What clusters said of themselves when they were last heard: which resources they serve, and the OpenAPI documents
-//! that were read of them. It outlives this process, so that one that is started while a cluster is down names that
-//! cluster's kinds, and explains them, as the one before it did. Objects are no part of it: a cluster that has not
-//! answered since the start counts as one whose objects are not known.
+//! The last known discovery and OpenAPI documents of the clusters. They survive a restart, so that a process that
+//! starts while a cluster is down knows the cluster's kinds. Objects are not kept: a cluster that has not answered
+//! since the start has unknown objects.
 //!
 //! ```text
 //! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── with what others kept, text ──▶ data directory
@@ -20,16 +19,17 @@ use crate::openapi::KnownOpenApi;
 use crate::topology::Served;
 pub use text::LastHeardError;
 
-/// Keeps what the clusters of now said last, beyond this process. Called where it may block.
+/// Stores the last known state of the configured clusters. May block.
 pub type KeepLastHeard = Box<dyn Fn(LastHeard) + Send + Sync>;
 
-/// What clusters said when they were last heard.
+/// Last known discovery and OpenAPI documents of clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastHeard {
-    /// What each serves.
+    /// Discovery of each cluster.
     pub discovery: BTreeMap<ClusterName, Served>,
-    /// Their OpenAPI documents, as far as clients have read them.
+    /// OpenAPI documents that clients have read.
     pub openapi: KnownOpenApi,
-    /// Clusters that the process which kept this did not have, and when one last had them: seconds since 1970.
+    /// Clusters that were not configured in the process that wrote this, with the time of their last use: seconds since
+    /// 1970.
     pub others: BTreeMap<ClusterName, u64>,
 }

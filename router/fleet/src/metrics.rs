@@ -1,7 +1,7 @@
-//! Counters of what the router does, under kube-apiserver's names where it has one.
+//! Metrics of the router, under kube-apiserver's names where it has them.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. What is said of each stands in the
-//! server's list of metrics, which a test compares with what is exposed here.
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The server's list of metrics has the help
+//! texts; a test compares the list with the exposition.
 
 mod capped;
 mod client_class;
@@ -37,26 +37,26 @@ pub use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub use request_source::RequestSource;
 
-/// How many series there are of requests, of each of two kinds: some 500 bytes each. Clusters, resources and answers of
-/// a large fleet are fewer. As many pairs of them are remembered.
+/// Series of each of the two request metrics: some 500 bytes each. A large fleet has fewer combinations of clusters,
+/// resources and answers.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
-/// How many resources have series of their own, of which a histogram has 17: a cluster has some 60 built-in ones, and
-/// some hundreds of its own.
+/// Resources with series of their own; a histogram has 17 each. A cluster has some 60 built-in resources, and some
+/// hundreds of its own.
 pub const RESOURCES_MAX: usize = 1_000;
 
-/// What members are asked about, in clients' names, before a request is answered.
+/// Subject of a question to clusters in a client's name, before a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionAbout {
     /// Whether they have an object of a name.
     Name,
     /// Whether they have records of a Helm release.
     Release,
-    /// Whether the client may write what it may not get there.
+    /// Whether the client may write an object that it may not get.
     Right,
 }
 
-/// The router's metrics.
+/// Metrics of the router.
 pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Capped<RequestLabels, Counter>,
@@ -106,8 +106,8 @@ impl Default for Metrics {
     }
 }
 
-/// The metrics of the turns of both lengths. A name is registered once, for all its labels: a second HELP line is an
-/// error to who reads it.
+/// Metrics of the turns of both lengths. A name is registered once, for all its labels: parsers reject a second HELP
+/// line.
 fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
@@ -128,18 +128,18 @@ fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
 
 /// The counters of one resource's watches.
 pub struct WatchCounters {
-    /// Watches open now.
+    /// Open watches.
     pub watches: Gauge,
     /// Watch events written to clients.
     pub events: Counter,
     /// Watches that were ended because their client read too slowly.
     pub terminated: Counter,
-    /// Watches that were ended with 410: what they were to go on from is too old.
+    /// Watches that ended with 410 because their version is too old.
     pub expired: Counter,
 }
 
 impl Metrics {
-    /// The counters of one resource's watches, to be kept with it.
+    /// Counters of a resource's watches. Keep them with the resource.
     pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
         WatchCounters {
             watches: self.watches.with(labels, Gauge::clone),
@@ -149,13 +149,12 @@ impl Metrics {
         }
     }
 
-    /// Counts one request when the head of its answer is known. Costs one look where others like it came before.
+    /// Counts a request when the head of its answer is known. Costs one lookup if an equal request came before.
     pub fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
         self.known_requests.count(request, code, took, || self.series_of(request, code));
     }
 
-    /// Where requests like this are counted that are answered with this code: what has no room is counted together, now
-    /// and later.
+    /// Series of equal requests with this code. Requests above the limit of series share one, from then on.
     fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
         let labels = RequestLabels::from_request(request, code);
         let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
@@ -168,15 +167,15 @@ impl Metrics {
         }
     }
 
-    /// Lets go of the requests that were counted at clusters which are no longer configured: others find room.
+    /// Removes the series of clusters that are no longer configured.
     pub fn keep_clusters(&self, is_configured: impl Fn(&str) -> bool) {
         let is_of_none = |cluster: &str| cluster.is_empty() || cluster == SEVERAL;
         self.cluster_requests.retain(|labels| is_of_none(&labels.cluster) || is_configured(&labels.cluster));
-        // After the series, so that none of those that are removed is kept by who looks meanwhile.
+        // After the series, so that no concurrent reader puts a removed series back.
         self.known_requests.clear();
     }
 
-    /// Shows what may be held at most.
+    /// Exposes the configured limits.
     pub fn set_limits(&self, limits: &Limits) {
         for (name, limit) in limits.named() {
             let labels = LimitLabels { limit: name };
@@ -184,12 +183,12 @@ impl Metrics {
         }
     }
 
-    /// How much is used of the bound of this name, for what refuses no request.
+    /// Gauge of the used part of a limit that refuses no request.
     pub fn used_of(&self, limit: &'static str) -> Gauge {
         self.limits_used.get_or_create_owned(&LimitLabels { limit })
     }
 
-    /// What is counted of the bound of this name.
+    /// Metrics of a limit.
     pub fn share(&self, limit: &'static str) -> ShareMetrics {
         let labels = LimitLabels { limit };
         ShareMetrics {
@@ -198,7 +197,7 @@ impl Metrics {
         }
     }
 
-    /// How often members were asked, each counted, about something.
+    /// Counter of questions about a subject.
     pub fn questions(&self, about: QuestionAbout) -> Counter {
         let about = match about {
             QuestionAbout::Name => "name",
@@ -208,7 +207,7 @@ impl Metrics {
         self.questions.get_or_create_owned(&QuestionLabels { about })
     }
 
-    /// What is counted of clients' requests to members.
+    /// Metrics of clients' requests to clusters.
     pub fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics {
             lasting: self.share("long_running_to_member"),
@@ -217,7 +216,7 @@ impl Metrics {
         }
     }
 
-    /// Lets others register metrics of their own in the same exposition.
+    /// Registers further metrics in the same exposition.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock());
     }
@@ -230,8 +229,7 @@ impl Metrics {
         out
     }
 
-    /// What is counted together, or of few things, is there from the beginning: an alert sees the first one only where
-    /// there was a zero before.
+    /// Creates series with few labels at the start, because an alert needs a zero before the first count.
     fn begin_at_zero(&self) {
         let together = ResourceLabels::other();
         drop(self.watch_counters(&together));
@@ -241,7 +239,7 @@ impl Metrics {
         }
     }
 
-    /// Registers what clients ask and are told.
+    /// Registers metrics of requests and answers.
     fn register_requests(&self, registry: &mut Registry) {
         registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.family.clone());
         registry.register(
@@ -277,7 +275,7 @@ impl Metrics {
         );
     }
 
-    /// Registers what may be held, and what is held of that.
+    /// Registers limits and their use.
     fn register_limits(&self, registry: &mut Registry) {
         registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
         registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());

@@ -1,4 +1,4 @@
-//! OpenAPI documents: the members' own, relayed where all agree and joined where they differ.
+//! OpenAPI documents of the clusters: relayed where all agree, joined where they differ.
 //!
 //! ```text
 //! /openapi/v3            members' indexes ── joined by path ──▶ path → hash, known without reading a document
@@ -7,10 +7,10 @@
 //! /openapi/v2            likewise, told apart by entity tag
 //! ```
 //!
-//! Nobody is asked before a client asks. Of a member that cannot be reached those documents stand that it gave before,
-//! within 16 MiB, over a restart too (`last_heard.rs`); the others are left out, and the hash says so to clients. No
-//! `Warning` does: clients keep these answers on disk for as long as their tags are the same, and would repeat it when
-//! the member is back.
+//! Tributary asks clusters only when a client asks. Documents of an unreachable cluster stay for use, within 16 MiB,
+//! also over a restart (`last_heard.rs`); missing ones are left out, and the hash shows it to clients. No `Warning`
+//! does: clients store these answers on disk while their tags stay the same, and would repeat the Warning when the
+//! cluster is back.
 //!
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
@@ -46,7 +46,7 @@ pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
 
-/// All spellings.
+/// All encodings of a document.
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 
 const V3_PATH: &str = "/openapi/v3";
@@ -66,22 +66,22 @@ pub struct OpenApi {
 }
 
 impl OpenApi {
-    /// Documents of these members. Asks nobody yet. `known` is what an earlier run kept of them.
+    /// Documents of these clusters. Sends no request yet. `known` comes from an earlier run.
     pub fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         Self { documents: Documents::new(fleet, known) }
     }
 
-    /// Forgets the documents of a cluster whose name means another by now.
+    /// Forgets the documents of a cluster after its name has changed its cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.documents.forget(cluster);
     }
 
-    /// What the members said last.
+    /// Last known documents of the clusters.
     pub fn known_documents(&self) -> KnownOpenApi {
         self.documents.known_documents()
     }
 
-    /// Is told when what the members said last has changed.
+    /// Notified when the last known documents change.
     pub fn news(&self) -> Arc<Notify> {
         self.documents.news()
     }
@@ -197,7 +197,7 @@ pub fn moved(path: &str, tag: &str) -> Response<Body> {
     if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={tag}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    // Not for ever, whatever the code says: the same old hash may have another successor tomorrow.
+    // Not immutable, whatever the status says: the same old hash may redirect to a different document tomorrow.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     with_tag(response, tag)
 }
@@ -210,7 +210,7 @@ fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// The 404 of a handler that says nothing.
+/// A 404 without a body.
 fn nothing() -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::NOT_FOUND;

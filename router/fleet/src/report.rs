@@ -200,7 +200,7 @@ pub struct EndpointReport {
 pub struct ResourceReport {
     /// The API group.
     pub group: String,
-    /// The version.
+    /// Version in the request.
     pub version: String,
     /// The plural resource.
     pub resource: String,
@@ -233,7 +233,7 @@ pub enum CollectionState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
     /// The resource, as kubectl takes it.
     pub resource: String,

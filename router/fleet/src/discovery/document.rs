@@ -21,7 +21,7 @@ impl Document {
     }
 }
 
-/// Which document a path names.
+/// Discovery document of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryPath<'a> {
     /// `/`

@@ -1,4 +1,4 @@
-//! The discovery documents that clients are given, aggregated and legacy, made from the union.
+//! Discovery documents for clients, aggregated and legacy, written from the union.
 
 use std::collections::BTreeMap;
 
@@ -9,34 +9,34 @@ use super::document::{DiscoveryPath, Document};
 use super::model::{Group, GroupVersionKind, Resource, Version};
 use super::union::Union;
 
-/// The hash of each resource of one version, by the resource's name. A resource whose member says nothing has none.
+/// Storage version hash of each resource of a version, by resource name. Resources without a hash are absent.
 pub type StorageVersionHashes = BTreeMap<String, String>;
 
-/// Which form of discovery a client is given.
+/// Form of discovery documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryForm {
     /// All groups with their resources, or the documents of old.
     pub aggregated: bool,
-    /// How it is spelled.
+    /// Encoding of the document.
     pub encoding: Encoding,
 }
 
 /// The media types that documents of discovery are given in.
 const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Reads an `Accept` header: clauses by q, then in their order, the first that can be given. `profile=nopeer` makes no
-/// difference: there are no peers.
+/// Negotiates the form from an `Accept` header: clauses by q, then in their order; the first available one wins.
+/// `profile=nopeer` makes no difference, because Tributary has no peers.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
 ///
 /// # Errors
-/// [`NotAcceptable`] for what is not given: another shape, protobuf alone.
+/// [`NotAcceptable`] for other representations and for protobuf alone.
 pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
-    // The root has one form, whatever is asked.
+    // The root has a single form.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
-    // These two are routes as those of resources are, and ask first whether the media type is known at all.
+    // kube-apiserver routes these two like resources, and checks first whether the media type is known.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
         return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }
@@ -59,8 +59,8 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> 
     }
 }
 
-/// The legacy document of a path, or `None` if no member serves that group or version. `address` is the host and port
-/// that the client used; `hashes` are those of the version that the path names, if it names one.
+/// Legacy document of a path, or `None` if no cluster serves that group or version. `address` is the host and port that
+/// the client used; `hashes` belong to the version of the path, if the path has one.
 pub fn legacy(
     union: &Union,
     path: &DiscoveryPath<'_>,
@@ -90,7 +90,7 @@ pub fn legacy(
     Some(Document::new(&value))
 }
 
-/// The paths that can be asked for, as kube-apiserver names them at its root.
+/// Paths in the document of kube-apiserver's root.
 fn paths(union: &Union) -> Vec<String> {
     const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
     let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();

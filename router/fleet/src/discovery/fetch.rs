@@ -1,7 +1,7 @@
-//! Asking one member what it serves.
+//! Requests of a cluster's discovery documents.
 //!
-//! A fleet has a handful of distinct documents, whatever the number of its members: one for each version of Kubernetes
-//! and each set of CustomResourceDefinitions. Equal ones are read and held once.
+//! A fleet has a handful of distinct documents, whatever its size: one for each version of Kubernetes and each set of
+//! CustomResourceDefinitions. Equal documents are parsed and stored once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ pub(crate) enum FetchError {
     /// The member did not answer.
     #[error("discovery of {path} failed")]
     Send {
-        /// The path asked.
+        /// Path of the request.
         path: &'static str,
         /// The transport's own error.
         #[source]
@@ -35,9 +35,9 @@ pub(crate) enum FetchError {
     /// The member answered with an error.
     #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
     Status {
-        /// The path asked.
+        /// Path of the request.
         path: &'static str,
-        /// The status code.
+        /// Status code of the answer.
         status: StatusCode,
         /// The member's message, if the body has one.
         said: Option<String>,
@@ -55,18 +55,18 @@ pub(crate) enum FetchError {
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
     Document {
-        /// The path asked.
+        /// Path of the request.
         path: &'static str,
-        /// What is wrong with the text.
+        /// Error of the parser.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Documents as last fetched, with their tags, so that an unchanged one costs a 304.
+/// The last documents with their entity tags, so that an unchanged document costs a 304.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetched {
-    /// What the member serves.
+    /// Resources of the cluster.
     pub discovery: Arc<MemberDiscovery>,
     core_tag: Option<String>,
     named_tag: Option<String>,
@@ -75,7 +75,7 @@ pub(crate) struct Fetched {
 /// A root, and the digest of a text that was given there.
 type TextKey = (Root, [u8; 32]);
 
-/// The documents that members gave, each held once, for as long as a member has it.
+/// Documents of all clusters, each stored once while a cluster has it.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
     /// By the root and the digest of the text. A tag would not do: a member chooses its own, and could give another's.
@@ -83,8 +83,8 @@ pub struct MemberDocuments {
 }
 
 impl MemberDocuments {
-    /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at
-    /// the distinct documents where it is a new one. What is left out of a new one is said in the log.
+    /// Parses a document, or returns the one that was parsed from the same text. Logs the parts of a new document that
+    /// exceed a limit. Cost: a digest of the text, and a comparison with the distinct documents for a new one.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: TextKey = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
@@ -110,7 +110,7 @@ impl MemberDocuments {
         }
         let document = Arc::new(document);
         let mut by_digest = self.by_digest.lock();
-        // Another member may have given the same meanwhile.
+        // A second cluster may have sent the same document meanwhile.
         if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
@@ -120,11 +120,11 @@ impl MemberDocuments {
     }
 }
 
-/// Asks a member what it serves. `last` is the answer before this one; unless `all` is set its core group is taken from
+/// Requests the discovery of a cluster. `last` is the previous answer; unless `all` is set, the core group comes from
 /// there.
 ///
 /// # Errors
-/// [`FetchError`] says which of the two documents failed, and how.
+/// [`FetchError`] names the document that failed, and the cause.
 pub(crate) async fn fetch(
     transport: Transport,
     last: Option<Arc<Fetched>>,
@@ -146,7 +146,7 @@ pub(crate) async fn fetch(
     Ok(Fetched { discovery: Arc::new(MemberDiscovery { core, named }), core_tag, named_tag })
 }
 
-/// One document and its tag, or `None` if it has not changed.
+/// A document and its tag, or `None` if it has not changed.
 async fn fetch_document(
     transport: Transport,
     root: Root,

@@ -1,4 +1,4 @@
-//! What one document has, by name: a union asks it for each resource of all others.
+//! Index of a document by names. The union looks up each resource of all other documents.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tributary_apimachinery::GroupVersionResource;
 use super::model::{Group, GroupList, Resource};
 use super::otherwise::Otherwise;
 
-/// The resources of a document, in which no name is there twice (`intake.rs`). Cost: one entry for each.
+/// Resources of a document, in which each name is unique (`intake.rs`). Cost: one entry for each resource.
 pub(super) struct DocumentIndex<'a> {
     /// By group, version and name.
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,

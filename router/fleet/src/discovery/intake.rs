@@ -1,42 +1,41 @@
-//! What is taken of a member's document: what every member is joined with costs all of them.
+//! Limits for a cluster's document. All clusters share the cost of joining it.
 
 use std::collections::HashSet;
 
 use super::model::{Group, GroupList, Resource};
 
-/// How many groups of one member are known. 4,096: a kube-apiserver has 20, and the largest sets of
-/// CustomResourceDefinitions (a cloud provider's whole catalogue) some hundreds.
+/// Groups of a cluster. 4,096: a kube-apiserver has 20, and the largest sets of CustomResourceDefinitions (a cloud
+/// provider's whole catalogue) some hundreds.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
 /// The limit of versions in a group. 64: groups have up to a dozen, and each resource of a group searches them for its
 /// version.
 const VERSIONS_MAX: usize = 64;
 
-/// How many resources of one member are known, over all groups and versions. 32,768: ten times as many as a
-/// kube-apiserver is run with; each costs about 1 KB, and 1 µs whenever documents are joined.
+/// Resources of a cluster, over all groups and versions. 32,768: ten times as many as in real kube-apiservers. Each
+/// costs about 1 KB, and 1 µs whenever documents are joined.
 const RESOURCES_MAX: usize = 32_768;
 
-/// How many subresources of one resource are known. 4,096: what serves custom metrics has one for each metric.
+/// Subresources of a resource. 4,096: a server of custom metrics has one for each metric.
 const SUBRESOURCES_MAX: usize = 4_096;
 
-/// How many verbs, short names, categories or accepted types of one resource are known. 64: Kubernetes' own have up to
-/// nine.
+/// Verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have up to nine.
 const WORDS_MAX: usize = 64;
 
 /// The longest name of a group, version or resource, in bytes: that of a DNS subdomain, which groups are.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Which of the two documents.
+/// One of the two discovery documents of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Root {
     /// `/api`: the core group alone.
     Core,
-    /// `/apis`: all others.
+    /// `/apis`: all named groups.
     Named,
 }
 
 impl Root {
-    /// Its path.
+    /// Path of the document.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Core => "/api",
@@ -45,7 +44,7 @@ impl Root {
     }
 }
 
-/// What is taken of a document, and what was left out, in words.
+/// Reduces a document to the limits. Returns a description of the removed parts as well.
 pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
@@ -123,7 +122,7 @@ fn is_shown(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'"' | b'\\')
 }
 
-/// How much was left out.
+/// Numbers of removed parts.
 #[derive(Default)]
 struct LeftOutCounts {
     groups: usize,

@@ -1,6 +1,6 @@
-//! Joining the members' discovery documents: what the union holds, and in which order.
+//! Union of the clusters' discovery documents, and the order of its parts.
 //!
-//! Equal documents are joined once, with how many members have them: a fleet has a handful of distinct ones.
+//! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct ones.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,19 +9,18 @@ use tributary_apimachinery::built_in::built_in;
 
 use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 
-/// A document that some members have, or a part of it.
+/// A document, or a part of one, that some clusters have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
-    /// What they have.
     pub(super) what: &'a T,
-    /// How many members have it, at least one.
+    /// Number of clusters that have it, at least one.
     pub(super) count: usize,
     /// The place, among all members by name, of the first that has it.
     pub(super) first: usize,
 }
 
 impl<'a, T: ?Sized> Copies<'a, T> {
-    /// A part of what these members have.
+    /// A part of this document, with the same number of clusters.
     fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
         Copies { what: part(self.what), count: self.count, first: self.first }
     }
@@ -98,8 +97,9 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     joined
 }
 
-/// What most members say that a resource is; of several that are the most, what the first of all says, by name.
-/// There is no vote on Kubernetes' own: a member that says otherwise is left out of it, and cannot leave out others.
+/// Kind and scope of a resource by the majority of clusters. Between equal numbers, the first cluster by name decides.
+/// Kubernetes' own resources have no vote: a cluster with a different kind is left out, and cannot leave out the other
+/// clusters.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
@@ -124,8 +124,8 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// What lists have, by name; of what one list has twice under a name the first counts. The names come in the first
-/// list's order, and what is only in later ones right after what it follows there. Cost: one lookup for each.
+/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names come in the
+/// order of the first list, and names of later lists follow their predecessor there. Cost: one lookup for each item.
 fn by_name<'a, T>(
     lists: impl Iterator<Item = Copies<'a, [T]>>,
     name: impl Fn(&'a T) -> &'a str,
@@ -163,11 +163,11 @@ fn by_name<'a, T>(
     ordered
 }
 
-/// What several lists have under one name.
+/// Items of several lists with one name.
 struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
-    /// The last list that has it.
+    /// Index of the last list with the name.
     last: Option<usize>,
     /// The place of the name that comes after it.
     followed_by: Option<usize>,
@@ -181,7 +181,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "versions": versions})).unwrap()
     }
 
-    /// What one member each has; `by_name` says in which order they come by name.
+    /// Items of one cluster each; `by_name` maps the order by name.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
         all.iter().enumerate().map(|(at, what)| Copies { what, count: 1, first: by_name(at) }).collect()
     }
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// As many as a text of 2 MB has: compared with each other they would take a minute.
+    /// The number of items in a text of 2 MB. Pairwise comparison would take a minute.
     #[test]
     fn many_names_cost_a_lookup_each() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((joined.items.len(), joined.items[60_000].versions[0].resources.len()), (60_001, 60_000));
     }
 
-    /// A member that calls itself first, and serves Kubernetes' own resources as something else.
+    /// A hostile cluster with a name that comes first serves Kubernetes' own resources as different kinds.
     #[test]
     fn there_is_no_vote_on_kubernetes_own() {
         let resource = |kind: &str, scope: &str| {

@@ -11,19 +11,19 @@ use tributary_apimachinery::{GroupVersion, ResourceRequest};
 
 use super::otherwise::Undescribed;
 
-/// The `Accept` header that asks for aggregated discovery and nothing else.
+/// `Accept` header that requests aggregated discovery only.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// What the content type of aggregated discovery carries besides its encoding.
+/// Parameters of the content type of aggregated discovery.
 pub const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The kind of the document.
 pub const KIND: &str = "APIGroupDiscoveryList";
 
-/// The freshness of a version whose aggregated server did not answer: clients take none of its resources for known.
+/// Freshness of a version with an aggregated server that does not answer. Clients ignore its resources.
 pub const STALE: &str = "Stale";
 
-/// `APIGroupDiscoveryList`: all groups that one endpoint serves.
+/// `APIGroupDiscoveryList`: all groups of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
     /// Always `APIGroupDiscoveryList`.
@@ -44,13 +44,13 @@ pub struct GroupList {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupListMetadata {}
 
-/// One API group.
+/// An API group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Carries the group's name.
     #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupMetadata,
-    /// Its versions, the preferred one first.
+    /// Versions of the group, the preferred one first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
     /// The error that makes the versions of the group unknown.
@@ -75,7 +75,7 @@ pub struct Version {
     /// For example `v1`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
-    /// Its resources.
+    /// Resources of the version.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
     /// `Current`, or `Stale` where an aggregated server did not answer.
@@ -86,10 +86,10 @@ pub struct Version {
     pub unreadable: Option<String>,
 }
 
-/// One resource.
+/// A resource in discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// The plural name.
+    /// Plural name of the resource.
     #[serde(default, deserialize_with = "null_is_default")]
     pub resource: String,
     /// The kind of its objects.
@@ -98,13 +98,13 @@ pub struct Resource {
     /// `Namespaced` or `Cluster`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub scope: String,
-    /// The singular name.
+    /// Singular name of the resource.
     #[serde(rename = "singularResource", default, deserialize_with = "null_is_default")]
     pub singular_resource: String,
-    /// What can be done with it.
+    /// Supported verbs.
     #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
-    /// Abbreviations for people.
+    /// Short names such as `po`.
     #[serde(
         rename = "shortNames",
         default,
@@ -112,10 +112,10 @@ pub struct Resource {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub short_names: Vec<String>,
-    /// Groups of resources such as `all`.
+    /// Categories such as `all`.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
-    /// What hangs below an object.
+    /// Subresources of the objects.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub subresources: Vec<Subresource>,
 }
@@ -149,23 +149,23 @@ impl Resource {
         self.scope == "Namespaced"
     }
 
-    /// Whether it offers a verb.
+    /// Whether the resource supports a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| own == verb)
     }
 
-    /// What members have to agree on to be shown as one.
+    /// Kind and scope, which have to be equal in all clusters of the merged view.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: self.kind(), namespaced: self.namespaced() }
     }
 
-    /// Whether this is the kind of its objects, or of what the subresource shows of them.
+    /// Whether this is the kind of the objects, or of the request's subresource.
     pub fn answers_with(&self, request: &ResourceRequest, kind: &str) -> bool {
         let below = self.below(request).and_then(|own| own.response_kind.as_ref());
         self.kind() == kind || below.is_some_and(|own| own.kind == kind)
     }
 
-    /// The subresource that a request asks for; `None` for the resource itself, and for one that is not known.
+    /// Known subresource of a request; `None` for the resource itself and for an unknown subresource.
     pub fn below(&self, request: &ResourceRequest) -> Option<&Subresource> {
         let name = request.subresource.as_ref()?;
         self.subresources.iter().find(|own| own.subresource == *name)
@@ -192,7 +192,7 @@ impl std::fmt::Display for Nature<'_> {
     }
 }
 
-/// One subresource.
+/// A subresource in discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subresource {
     /// Its name: `status`.
@@ -201,7 +201,7 @@ pub struct Subresource {
     /// The kind of its answers.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
-    /// Kinds of bodies that it takes besides.
+    /// Further kinds of bodies that the subresource accepts.
     #[serde(
         rename = "acceptedTypes",
         default,
@@ -209,7 +209,7 @@ pub struct Subresource {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub accepted_types: Vec<GroupVersionKind>,
-    /// What can be done with it.
+    /// Supported verbs.
     #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
 }
@@ -220,10 +220,10 @@ pub struct GroupVersionKind {
     /// The group; empty for the core group and, in discovery, for "that of the enclosing version".
     #[serde(default, deserialize_with = "null_is_default")]
     pub group: String,
-    /// The version.
+    /// Version in the request.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
-    /// The kind.
+    /// Name of the kind.
     #[serde(default, deserialize_with = "null_is_default")]
     pub kind: String,
 }

@@ -1,13 +1,13 @@
-//! Why a cluster is not among those of a resource that it has.
+//! Reasons for which a merged resource leaves out a cluster.
 
 use tributary_apimachinery::GroupVersionResource;
 
-/// Why a cluster's objects are not among those of a resource, though it has some.
+/// Reason for which a merged resource leaves out a cluster that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Otherwise {
-    /// It serves the name as another kind or in another scope.
+    /// The cluster serves the name as a different kind or with a different scope.
     Clashes(String),
-    /// It serves the resource in these versions.
+    /// The cluster serves the resource in these versions only.
     InVersions(Vec<String>),
     /// Its discovery lists the version without a description.
     Undescribed(Undescribed),
@@ -16,7 +16,7 @@ pub enum Otherwise {
 /// The reason why discovery of a cluster lacks the description of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undescribed {
-    /// The aggregated server behind it does not answer.
+    /// The aggregated server of the resource does not answer.
     Stale,
     /// The error in its description.
     Unreadable(String),

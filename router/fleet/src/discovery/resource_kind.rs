@@ -5,16 +5,16 @@ use tributary_printers::Printer;
 
 use super::model::Nature;
 
-/// What is known of a resource's kind: enough to write lists of it.
+/// Facts about a resource's kind that lists need.
 #[derive(Clone, Debug)]
 pub struct ResourceKind {
-    /// The resource.
+    /// Resource of the request.
     pub resource: GroupVersionResource,
     /// The kind of its objects.
     pub kind: Box<str>,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Prints its Tables.
+    /// Printer of its Tables.
     pub printer: Printer,
 }
 

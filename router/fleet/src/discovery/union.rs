@@ -1,4 +1,4 @@
-//! The union of the members' discovery documents: what the merged endpoint serves, and which cluster serves what.
+//! Union of the clusters' discovery documents: the resources of the merged view, with their clusters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, Version};
 use super::otherwise::{Otherwise, Undescribed};
 
-/// What one member serves: its `/api` and `/apis` documents.
+/// Resources of a cluster: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberDiscovery {
     /// The core group (`/api`).
@@ -20,7 +20,7 @@ pub struct MemberDiscovery {
     pub named: Arc<GroupList>,
 }
 
-/// What all members together serve. Immutable; made anew when a member's document changes.
+/// Resources of all clusters. Immutable; built again when a cluster's document changes.
 #[derive(Clone, Debug, Default)]
 pub struct Union {
     /// The core group (`/api`).
@@ -28,41 +28,41 @@ pub struct Union {
     /// All other groups (`/apis`).
     pub named: GroupList,
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
-    /// The clusters whose documents are joined.
+    /// Clusters of the joined documents.
     members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
-    /// The aggregated documents of the core group and of the others, written when first asked for.
+    /// Aggregated documents of the core group and of the named groups, written at the first request.
     written: [OnceLock<Document>; 2],
 }
 
 /// One resource of the union.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
-    /// The resource's name.
+    /// Group, version and name of the resource.
     pub resource: GroupVersionResource,
-    /// As discovery describes it; verbs and subresources are those that any member offers.
+    /// Description in discovery, with the verbs and subresources of all clusters.
     pub description: Resource,
-    /// The clusters that serve it, by name. Resources that the same ones serve share this.
+    /// Clusters that serve the resource, by name. Resources of the same clusters share the list.
     pub clusters: Arc<[ClusterName]>,
-    /// The clusters whose objects can be both listed and watched, so that a cacher can hold them.
+    /// Clusters that support list and watch, so that a cacher can store their objects.
     pub cacheable: Arc<[ClusterName]>,
-    /// Clusters whose form of the resource does not match: another kind or scope, other versions, or no description.
+    /// Clusters that are left out: different kind or scope, different versions, or no description.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
 impl Union {
-    /// Joins the members' documents, the one whose word counts more first (the newest server).
+    /// Joins the clusters' documents. The cluster with the highest precedence (the newest server) comes first.
     ///
-    /// * Groups come in the first member's order; what others add stands where it does in theirs.
-    /// * Of a group's versions those come first that most members serve, because a list in another version lacks the
-    ///   others' objects; among equals the first member's order holds, then that of versions (`v2`, `v1`, `v1beta1`).
-    /// * A version is `Stale` only if it is with every member that serves it.
-    /// * Verbs, short names, categories and subresources are those of any member.
-    /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of
-    ///   equally many the first by name; of Kubernetes' own resources there is no vote. The others' objects are left
-    ///   out, and each list says so.
+    /// * Groups come in the order of the first cluster; further groups keep their position in their own documents.
+    /// * The versions of a group are ordered by the number of clusters that serve them, because a list in a rarer
+    ///   version lacks objects. Between equal numbers the order of the first cluster decides, then the order of
+    ///   versions (`v2`, `v1`, `v1beta1`).
+    /// * A version is `Stale` only if it is stale in every cluster that serves it.
+    /// * Verbs, short names, categories and subresources are those of all clusters together.
+    /// * If clusters serve a resource as different kinds or with different scopes, the majority decides, then the first
+    ///   cluster by name; Kubernetes' own resources have no vote. Lists name the clusters that are left out.
     ///
-    /// Cost: what the *distinct* documents hold; a member whose documents are shared with others adds next to nothing
+    /// Cost: proportional to the distinct documents; a cluster with a shared document adds next to nothing
     /// (`bench/benches/discovery.rs`).
     pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
         let mut by_name: Vec<usize> = (0..members.len()).collect();
@@ -87,7 +87,7 @@ impl Union {
         union
     }
 
-    /// Whether it says what a cluster serves.
+    /// Whether the union has the discovery of a cluster.
     pub fn tells_of(&self, cluster: &ClusterName) -> bool {
         self.members.contains(cluster)
     }
@@ -97,13 +97,13 @@ impl Union {
         &self.clashes
     }
 
-    /// The aggregated document of the core group, or of all others.
+    /// Aggregated document of the core group, or of all named groups.
     pub fn aggregated(&self, core: bool) -> &Document {
         let (written, groups) = if core { (&self.written[0], &self.core) } else { (&self.written[1], &self.named) };
         written.get_or_init(|| Document::new(groups))
     }
 
-    /// Whether a discovery document has something to tell.
+    /// Whether a discovery document has content.
     pub fn has_document(&self, path: &DiscoveryPath<'_>) -> bool {
         match path {
             DiscoveryPath::Root | DiscoveryPath::Core | DiscoveryPath::Groups => true,
@@ -128,7 +128,8 @@ impl Union {
         self.resources.get(resource)
     }
 
-    /// What a request asks for, and who serves it; `None` for what is no resource, and for what no member serves.
+    /// Resource of a request, with its clusters; `None` for paths without a resource, and for resources that no cluster
+    /// serves.
     pub fn served<'a>(&self, info: &'a RequestInfo) -> Option<(&'a ResourceRequest, &Arc<ServedResource>)> {
         let request = info.resource()?;
         Some((request, self.get(&request.resource)?))
@@ -139,8 +140,8 @@ impl Union {
         self.resources.values()
     }
 
-    /// The resource whose objects are of this kind, in this version or, where nobody serves that any more, in another
-    /// one of its group: the objects are the same.
+    /// Resource with objects of this kind, in this version, or in a different version of the group if no cluster serves
+    /// this one any more: the objects are the same.
     pub fn of_kind(&self, wanted: &GroupVersion, kind: &str) -> Option<&Arc<ServedResource>> {
         let of_group =
             |served: &&Arc<ServedResource>| served.description.kind() == kind && served.resource.group == wanted.group;
@@ -150,21 +151,21 @@ impl Union {
     }
 }
 
-/// The distinct documents of the members, and who has which.
+/// Distinct documents, with the clusters of each.
 struct Distinct<'a> {
     /// By the precedence of the first member that has each.
     documents: Vec<Copies<'a, GroupList>>,
-    /// What each of them has.
+    /// Index of each document.
     indices: Vec<DocumentIndex<'a>>,
     /// The members by name, each with the place of its document.
     members: Vec<(&'a ClusterName, usize)>,
-    /// The names of the members that have certain documents, made once for all resources that these serve.
+    /// Names of the clusters that have certain documents, made once for all resources of these clusters.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
-/// How a document has a resource.
+/// State of a resource in one document.
 enum Own {
-    /// Not at all.
+    /// The document lacks the resource.
     Lacks,
     Serves {
         cacheable: bool,
@@ -216,7 +217,7 @@ impl<'a> Distinct<'a> {
         }
     }
 
-    /// The members, by name, that have one of these documents.
+    /// Clusters, by name, that have one of these documents.
     fn having(&mut self, documents: Vec<bool>) -> Arc<[ClusterName]> {
         let members = &self.members;
         let make = |documents: &Vec<bool>| {
@@ -261,8 +262,8 @@ impl ServedResource {
         Self { resource: request.resource.clone(), description, clusters, cacheable, otherwise: Vec::new() }
     }
 
-    /// The clusters whose objects no answer shows, and the reasons. A cluster without a description of the version is
-    /// not among them, because its objects are unknown.
+    /// Clusters with objects that no answer shows, and the reasons. Does not contain clusters without a description of
+    /// the version, because their objects are unknown.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
         self.otherwise.iter().filter(|(_, otherwise)| !otherwise.is_undescribed())
     }
@@ -319,7 +320,7 @@ impl MemberDiscovery {
         [&self.core, &self.named].into_iter().flat_map(|groups| groups.undescribed()).map(|(version, _)| version)
     }
 
-    /// Whether it has every resource that another document has.
+    /// Whether this discovery has every resource of a second one.
     pub fn serves_all_of(&self, other: &Self) -> bool {
         let has_all = |own: &GroupList, other: &GroupList| {
             let own = DocumentIndex::new(own);
@@ -461,7 +462,7 @@ mod tests {
         );
     }
 
-    /// A document of a small world: which resources in which versions, as what, and with which verbs.
+    /// A document with few resources, versions, kinds and verbs.
     fn documents() -> impl Strategy<Value = Arc<GroupList>> {
         let verbs = prop::sample::subsequence(vec!["get", "list", "watch"], 0..=3);
         let own = ("[ab]", prop::sample::select(vec!["Foo", "Bar"]), any::<bool>(), verbs);
@@ -495,7 +496,7 @@ mod tests {
         })
     }
 
-    /// What most members say that a resource is, counted one by one.
+    /// Kind and scope by the majority, counted one by one.
     fn most_say<'a>(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         resource: &GroupVersionResource,
@@ -508,7 +509,7 @@ mod tests {
     }
 
     proptest! {
-        /// Documents that are shared make the same union as copies of them, and each member is counted.
+        /// Shared documents make the same union as copies of them, and each cluster counts.
         #[test]
         fn shared_documents_are_joined_as_if_each_member_had_its_own(
             documents in prop::collection::vec(documents(), 1..5),

@@ -1,5 +1,5 @@
-//! How much is kept of what clusters said last.
+//! Limits of the stored state.
 
-/// How much text one document of discovery, or list of v3 documents, may have, in bytes. 4 MiB: a thousand
-/// CustomResourceDefinitions make 1 MB. A cluster has three, so that no one of them takes the room of all others.
+/// Size of a discovery document, or of a list of v3 documents, in bytes. 4 MiB: a thousand CustomResourceDefinitions
+/// make 1 MB. A cluster has three of them, so none takes the space of all clusters.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! What is kept of clusters that a process does not have: another one has them, or a later one will. Two processes that
-//! share a data directory, and one that is started with other contexts for once, take nothing from each other.
+//! State of clusters that this process does not have. A second process with the same data directory may have them, or a
+//! later one with other contexts.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,13 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// How long what a cluster said is kept after the last process that had it. 30 days: whoever looks at other clusters
-/// for a while finds it, and one that is gone for good does not stay for ever.
+/// Time for which the state of a cluster is kept after its last use. 30 days: a user who works with other clusters for
+/// a while finds it, and removed clusters do not stay for ever.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
-    /// This, with what an earlier text has of other clusters that some process had in the last 30 days. `now` is the
-    /// time of the clock, which may stand anywhere: what is from later counts as from now.
+    /// Adds the clusters of an earlier text that a process used in the last 30 days. `now` is the wall clock, which may
+    /// be wrong: times in the future count as `now`.
     #[must_use]
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);
@@ -27,7 +27,7 @@ impl LastHeard {
         self.others = kept.iter().map(|name| (name.clone(), kept_at(name))).collect();
         self.discovery.extend(discovery.into_iter().filter(|(name, _)| kept.contains(name)));
         let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| kept.contains(name)).collect();
-        // What no cluster of those has any more goes.
+        // Drops documents that no remaining cluster has.
         let tags: HashSet<&str> = members.iter().flat_map(|(_, member)| member.tags()).collect();
         let known: HashSet<_> = self.openapi.documents.iter().map(|(key, _)| key.clone()).collect();
         let documents = openapi.documents.into_iter();
@@ -37,7 +37,7 @@ impl LastHeard {
         self
     }
 
-    /// Without what is of others: the clusters of one process.
+    /// Removes the clusters of other processes.
     #[cfg(test)]
     pub(crate) fn own_names(&self) -> Vec<&str> {
         self.discovery.keys().filter(|name| !self.others.contains_key(*name)).map(ClusterName::as_str).collect()

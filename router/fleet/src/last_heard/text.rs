@@ -1,4 +1,4 @@
-//! What was last heard as text: JSON, compressed by gzip, in which equal documents stand once.
+//! Text of the stored state: JSON, compressed by gzip, with equal documents once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -20,25 +20,25 @@ use crate::discovery::MemberDiscovery;
 use crate::openapi::{DocumentKey, KnownMember, Spelling};
 use crate::topology::{ClusterAddress, Served};
 
-/// How this text is laid out. Another number is another layout, which is not read.
+/// Layout of the text. Texts with a different number are not read.
 const LAYOUT: u32 = 1;
 
 /// Why a text cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LastHeardError {
-    /// It is no gzip.
+    /// The file is no gzip file.
     #[error("it cannot be unpacked")]
     Gzip(#[source] std::io::Error),
-    /// It is larger than any that is written.
+    /// The text is larger than any text that Tributary writes.
     #[error("it has more than {LAST_HEARD_BYTES} bytes")]
     TooLarge,
-    /// It is another JSON text.
+    /// The JSON has a different structure.
     #[error("it is not laid out as it should be")]
     Json(#[from] serde_json::Error),
-    /// It is of another version of this program.
+    /// A different version of the program wrote the text.
     #[error("its layout is number {0}, and this program knows number {LAYOUT}")]
     Layout(u32),
-    /// It names a document that it does not have.
+    /// The text refers to a missing document.
     #[error("it names document {0}, which it does not have")]
     NoDocument(usize),
 }
@@ -53,10 +53,10 @@ struct LastHeardText {
     openapi: Vec<DocumentText>,
 }
 
-/// One cluster.
+/// State of one cluster.
 #[derive(Default, Serialize, Deserialize)]
 struct ClusterText {
-    /// When a process last had it, if that was not the one that wrote this: seconds since 1970.
+    /// Last use by a process, if the writer did not have the cluster: seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ struct DiscoveryText {
     named: usize,
 }
 
-/// One OpenAPI document.
+/// A stored OpenAPI document.
 #[derive(Serialize, Deserialize)]
 struct DocumentText {
     path: String,
@@ -90,10 +90,10 @@ struct DocumentText {
 }
 
 impl LastHeard {
-    /// Reads what [`KeepLastHeard`](super::KeepLastHeard) was given. Cost: some 10 ms for each MB of text.
+    /// Parses the text of [`KeepLastHeard`](super::KeepLastHeard). Cost: some 10 ms for each MB of text.
     ///
     /// # Errors
-    /// [`LastHeardError`] says what is wrong with it.
+    /// [`LastHeardError`] gives the cause.
     pub fn read(text: &[u8]) -> Result<Self, LastHeardError> {
         let mut json = Vec::new();
         let limit = LAST_HEARD_BYTES as u64 + 1;
@@ -126,8 +126,8 @@ impl LastHeard {
         Ok(heard)
     }
 
-    /// The text. What does not fit is left out: OpenAPI before discovery, others' clusters before own ones, and of
-    /// those that are left the last by name. Cost: some 10 ms for each MB.
+    /// Writes the text. Above the limit it leaves out OpenAPI before discovery, other processes' clusters before own
+    /// ones, and the last clusters by name. Cost: some 10 ms for each MB.
     pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextInTheMaking::default();
         for is_other in [false, true] {
@@ -160,7 +160,7 @@ impl LastHeard {
     }
 }
 
-/// A text that is being made, within the bound.
+/// A text under construction, within the limit.
 #[derive(Default)]
 struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
@@ -174,7 +174,7 @@ struct TextInTheMaking {
     left_out: usize,
 }
 
-/// What a cluster or a document takes besides its texts, in bytes: names, tags and punctuation.
+/// Size of a cluster or document besides its texts, in bytes: names, tags and punctuation.
 const ENTRY_BYTES: usize = 512;
 
 impl TextInTheMaking {
@@ -207,9 +207,9 @@ impl TextInTheMaking {
         }
     }
 
-    /// The place of a value's text; `None` where there is no room for it.
+    /// Index of a value's text; `None` if the limit is reached.
     fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
-        // All values outlive this, so that no two have one address.
+        // All values outlive this writer, so addresses are unique.
         let address = Arc::as_ptr(value).addr();
         if let Some(place) = self.written.get(&address) {
             return Some(*place);
@@ -267,7 +267,7 @@ impl<'a, T: DeserializeOwned> Shared<'a, T> {
 }
 
 impl DocumentText {
-    /// `None` if its bytes are damaged; it is read anew then.
+    /// Returns `None` for damaged bytes; the document is then requested again.
     fn read(self) -> Option<(DocumentKey, bytes::Bytes)> {
         let Self { path, tag, spelling, bytes } = self;
         let bytes = STANDARD.decode(bytes).ok()?;
@@ -292,7 +292,7 @@ mod tests {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
             Served { address: ClusterAddress::from_description("there"), discovery }
         };
-        // The third has a copy of its own of the same document.
+        // The third cluster has a copy of the same document.
         let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
         let name = |name: &str| ClusterName::new(name).unwrap();
         let discovery = served.into_iter().map(|(own, served)| (name(own), served)).collect();
@@ -330,7 +330,7 @@ mod tests {
     fn what_is_of_others_stays_for_a_month() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
-        // Another process, which has c and a cluster of its own.
+        // A second process, with cluster c and a cluster of its own.
         let mut own = heard();
         own.discovery.retain(|name, _| name.as_str() == "c");
         own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
@@ -349,7 +349,7 @@ mod tests {
                 "{day}"
             );
         }
-        // Whoever has them again has them as of now; and a clock that went back takes nothing away.
+        // Clusters that are configured again count as used now, and a clock that went back removes nothing.
         let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
         assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
         let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));

@@ -1,5 +1,5 @@
-//! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series
-//! than a bound; what has no room is counted together.
+//! Metrics with labels that clients or cluster users choose. The number of series has a limit; further label sets share
+//! one series.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 
-/// Labels of which some are others' words.
+/// Labels with parts that clients or cluster users choose.
 pub(crate) trait ChosenLabels {
-    /// The same without others' words: what is counted together where there is no room. There are few of these.
+    /// The labels without these parts, for the shared series.
     fn without_choice(&self) -> Self;
 }
 
@@ -20,8 +20,7 @@ pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
     /// The series, to be registered.
     pub family: Family<Labels, Metric, Constructor>,
     max: usize,
-    /// The labels that have series of their own: the family does not tell its own. Locked before the family is, and
-    /// only where a series is not known yet, or none is to be made.
+    /// Label sets with a series of their own. Locked before the family, and only for an unknown label set.
     known: Arc<Mutex<HashSet<Labels>>>,
 }
 
@@ -30,13 +29,13 @@ where
     Labels: ChosenLabels + Clone + Eq + Hash,
     Constructor: MetricConstructor<Metric>,
 {
-    /// A family with so many series at most, and those that are counted together.
+    /// A family with a limit of series.
     pub(crate) fn new(max: usize, constructor: Constructor) -> Self {
         Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
-    /// Has something done to the metric of these labels. Whoever keeps a clone of it counts where all others do who
-    /// count by the same labels: there is room for them from the beginning, or never.
+    /// Runs a function on the metric of these labels. A clone of the metric counts in the same series: a label set has
+    /// its own series from the beginning, or never.
     pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);
@@ -49,8 +48,7 @@ where
         act(&self.family.get_or_create(&labels.without_choice()))
     }
 
-    /// Removes the series of labels that are not to be kept, and has others find room. What is counted together stays.
-    /// A series that is removed and comes again begins at zero.
+    /// Removes series. The shared series stays. A removed series starts again at zero.
     ///
     /// Cost: one look at each series.
     pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {

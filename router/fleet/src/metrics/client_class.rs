@@ -1,27 +1,27 @@
-//! What kind of client a request comes from, by its User-Agent: one of a few words, whatever clients say.
+//! Class of a client by its User-Agent: one of a few words.
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
-/// What kind of client a request comes from, as far as it says so itself: nothing is decided by it.
+/// Class of a client by its User-Agent, for metrics and logs only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientClass {
-    /// kubectl.
+    /// The kubectl command.
     Kubectl,
-    /// Helm.
+    /// The Helm command.
     Helm,
-    /// k9s.
+    /// The k9s terminal UI.
     K9s,
-    /// Any other program that uses client-go: controllers, mostly.
+    /// A different program with client-go, usually a controller.
     Controller,
-    /// A browser.
+    /// A web browser.
     Browser,
-    /// Anything else, and nothing.
+    /// A different User-Agent, or none.
     Other,
 }
 
 impl ClientClass {
-    /// All classes.
+    /// All classes, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Kubectl, Self::Helm, Self::K9s, Self::Controller, Self::Browser, Self::Other];
 
     /// By a request's headers.
@@ -44,7 +44,7 @@ impl ClientClass {
         }
     }
 
-    /// The word for it in metrics and logs.
+    /// Name of the class in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kubectl => "kubectl",
@@ -57,7 +57,7 @@ impl ClientClass {
     }
 }
 
-/// What stands in the User-Agent of programs that use client-go and do not set another.
+/// Part of the default User-Agent of client-go.
 const CLIENT_GO: &[u8] = b" kubernetes/";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is counted of a request: all that tells its series from those of others, but for the code of its answer.
+//! Labels of a counted request, without the code of its answer.
 
 use std::borrow::Cow;
 
@@ -9,32 +9,33 @@ use super::decision::Decision;
 use super::request_source::RequestSource;
 use crate::discovery::Union;
 
-/// The cluster of a request for which several were asked.
+/// Cluster label of a request to several clusters.
 pub(super) const SEVERAL: &str = "*";
 
-/// What is counted of a request. Those that are equal, and are answered with the same code, are counted together.
+/// Labels of a counted request. Equal requests with the same code share a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedRequest<'a> {
     /// The verb; one without a name where the request cannot be read.
     pub verb: Verb,
-    /// What it asks for. `None` for other paths, and for what no member serves: a client could make series without end.
+    /// Resource of the request. `None` for other paths and for unknown resources, because clients could otherwise
+    /// create series without end.
     pub resource: Option<CountedResource<'a>>,
-    /// Who answered.
+    /// Source of the answer.
     pub source: RequestSource,
-    /// The cluster that its path or host names, or those that were asked.
+    /// Cluster of the path or host, or the clusters that were asked.
     pub cluster: CountedCluster,
-    /// What became of it.
+    /// Outcome of the request.
     pub decision: Decision,
-    /// What kind of client it came from.
+    /// Class of the client.
     pub client: ClientClass,
 }
 
-/// What a request asks for, in the words of who serves it.
+/// Resource of a request, with the names of discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedResource<'a> {
-    /// The resource.
+    /// Resource of the request.
     pub(super) resource: Cow<'a, GroupVersionResource>,
-    /// The subresource; empty for none, and for one that no member serves.
+    /// Subresource; empty without one, and for an unknown one.
     pub(super) subresource: Cow<'a, str>,
     /// `cluster`, `namespace` or `resource`.
     pub(super) scope: &'static str,
@@ -43,11 +44,11 @@ pub struct CountedResource<'a> {
 /// The cluster that a request is counted at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CountedCluster {
-    /// None.
+    /// No cluster was asked.
     None,
-    /// This one.
+    /// Exactly this cluster was asked.
     One(ClusterName),
-    /// More than one.
+    /// Several clusters were asked.
     Several,
 }
 
@@ -58,7 +59,7 @@ impl CountedRequest<'_> {
         Self { verb, resource: None, source, cluster, decision, client }
     }
 
-    /// The same, to be kept: it borrows nothing. Costs a copy of the subresource's name.
+    /// A copy that borrows nothing. Costs a copy of the subresource's name.
     pub(super) fn to_static(&self) -> CountedRequest<'static> {
         let Self { verb, resource, source, cluster, decision, client } = self;
         CountedRequest {
@@ -73,7 +74,7 @@ impl CountedRequest<'_> {
 }
 
 impl<'a> CountedResource<'a> {
-    /// What a request asks for, if some member serves that. Costs a look into the union.
+    /// Resource of a request, if a cluster serves it. Costs a lookup in the union.
     pub fn from_request(info: &RequestInfo, union: &'a Union) -> Option<Self> {
         let (request, served) = union.served(info)?;
         let scope = match (&request.name, &request.namespace) {

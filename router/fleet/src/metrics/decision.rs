@@ -1,11 +1,11 @@
-//! What became of a request, in one word.
+//! Outcome of a request.
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// It was answered from memory.
+    /// Answered from memory.
     Memory,
-    /// One cluster or several were asked.
+    /// Forwarded to one or several clusters.
     Forwarded,
     /// This process's own documents and checks answer it: discovery, OpenAPI, health, the version.
     Own,
@@ -13,15 +13,15 @@ pub enum Decision {
     Denied,
     /// A limit refused it.
     Limited,
-    /// It was refused for another reason, before a cluster was asked.
+    /// Refused for a different reason, before a cluster was asked.
     Refused,
 }
 
 impl Decision {
-    /// All of them.
+    /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Memory, Self::Forwarded, Self::Own, Self::Denied, Self::Limited, Self::Refused];
 
-    /// The word for it in metrics and logs.
+    /// Name of the outcome in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",

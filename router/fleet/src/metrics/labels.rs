@@ -1,7 +1,6 @@
-//! The labels of series, and what of them is others' choice.
+//! Labels of series.
 //!
-//! They are made where a series begins, and where somebody looks for one who does not keep it. What is chosen by others
-//! are shared texts: resources have those that discovery has.
+//! Labels are made when a series begins. Label texts from clusters are shared with discovery.
 
 use std::sync::Arc;
 
@@ -12,17 +11,17 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 use super::capped::ChosenLabels;
 use super::counted_request::CountedRequest;
 
-/// The label of what is counted together, because there is no room for each.
+/// Label of the shared series, for label sets above the limit.
 pub const OTHER: &str = "other";
 
 /// The labels of a resource; empty for other paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct ResourceLabels {
-    /// The API group.
+    /// API group of the resource.
     pub group: Arc<str>,
-    /// The version.
+    /// Version in the request.
     pub version: Arc<str>,
-    /// The plural resource.
+    /// Plural name of the resource.
     pub resource: Arc<str>,
 }
 
@@ -33,12 +32,12 @@ impl ResourceLabels {
         Self { group, version, resource }
     }
 
-    /// The labels of what is counted together.
+    /// Labels of the shared series.
     pub(super) fn other() -> Self {
         Self { resource: OTHER.into(), ..Self::default() }
     }
 
-    /// The labels of its answers to a verb that say that a version is too old.
+    /// Labels of 410 answers for a verb.
     pub(super) fn expired(&self, verb: Verb) -> ExpiredLabels {
         ExpiredLabels { verb: verb.in_metrics(), resource: self.clone() }
     }
@@ -62,8 +61,8 @@ pub(super) struct RequestLabels {
     subresource: Arc<str>,
     /// `cluster`, `namespace`, `resource`, or empty.
     scope: &'static str,
-    /// Who answered: `memory`, `member`, `self` for this process's own documents and checks, or empty where it was
-    /// refused before.
+    /// Source of the answer: `memory`, `member`, `self` for Tributary's own documents and checks, or empty for a
+    /// refused request.
     source: &'static str,
     /// The HTTP status code.
     code: u16,
@@ -87,18 +86,18 @@ impl ChosenLabels for RequestLabels {
     }
 }
 
-/// The labels of a request, by what became of it.
+/// Labels of requests by outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
-    /// The cluster that its path or host names, or the only one that was asked; `*` where several were; empty for none.
+    /// Cluster of the path or host, or the only cluster that was asked; `*` for several, empty for none.
     pub(super) cluster: Arc<str>,
-    /// The verb, as RBAC writes it.
+    /// Verb as in RBAC.
     verb: &'static str,
-    /// The resource as kubectl names it, with its subresource; empty for other paths.
+    /// Resource as kubectl names it, with its subresource; empty for other paths.
     resource: Arc<str>,
-    /// What became of it.
+    /// Outcome of the request.
     decision: &'static str,
-    /// What kind of client it came from.
+    /// Class of the client.
     client: &'static str,
 }
 
@@ -129,7 +128,7 @@ impl ChosenLabels for ClusterRequestLabels {
     }
 }
 
-/// The labels of answers that say that a version is too old.
+/// Labels of 410 answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ExpiredLabels {
     /// `LIST` or `WATCH`, as in [`RequestLabels`].
@@ -148,20 +147,20 @@ impl ChosenLabels for ExpiredLabels {
 /// The labels of a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LimitLabels {
-    /// The bound's name.
+    /// Name of the limit.
     pub(super) limit: &'static str,
 }
 
 /// The labels of questions to members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct QuestionLabels {
-    /// What is asked about.
+    /// Subject of the question.
     pub(super) about: &'static str,
 }
 
 /// The labels of the turns for answers of one length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AnswerLengthLabels {
-    /// How long its answers are.
+    /// Length class of the answers.
     pub(super) length: &'static str,
 }

@@ -17,44 +17,43 @@ use tokio::time::Instant;
 
 use super::counted_request::CountedRequest;
 
-/// Where requests of one kind are counted.
+/// Series of equal requests.
 pub(super) struct RequestSeries {
-    /// By what is asked for, and the code of the answer.
+    /// Requests by resource and code.
     pub(super) requests: Counter,
-    /// By cluster, and what became of them.
+    /// Requests by cluster and outcome.
     pub(super) cluster_requests: Counter,
-    /// How long they take; `None` of watches.
+    /// Durations; `None` for watches.
     pub(super) durations: Option<Histogram>,
-    /// Answers that say that a version is too old, of such.
+    /// Answers with 410 for an old version.
     pub(super) expired: Option<Counter>,
 }
 
-/// The series of the kinds of requests that there were last.
+/// Cache of the series of recent kinds of requests.
 ///
-/// It keeps no more kinds than a bound, whatever clients ask for and clusters define. When it is full it begins anew,
-/// [but not often](BEGUN_ANEW_EVERY): what is still asked for is looked up once more, and names of resources and clusters
-/// that have vanished since are let go, as far as no series has them, of which there is a bound as well. Until then a
-/// request of another kind costs what each does without it, and keeps nobody else from being counted.
+/// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache starts
+/// again, [at most once a minute](BEGUN_ANEW_EVERY): kinds in use are looked up once more, and names of vanished
+/// resources and clusters are dropped. Until then a new kind costs a lookup in the family.
 pub(super) struct RequestSeriesCache {
     known: RwLock<CachedSeries>,
-    /// Quick rather than safe against whoever chooses what is looked for: clients choose no word of it, clusters do not
-    /// know its seed, and there is a bound of what is compared.
+    /// A fast hasher: clients choose no part of the key, clusters do not know its seed, and the number of comparisons
+    /// is limited.
     hasher: DefaultHashBuilder,
-    /// How many kinds are kept at most.
+    /// Limit of kinds.
     max: usize,
 }
 
-/// What is kept, and since when: from the beginning for `None`.
+/// Cached kinds, and the time of the last restart (`None`: the start of the process).
 #[derive(Default)]
 struct CachedSeries {
     kinds: HashTable<KnownRequests>,
-    /// How often all were let go because series were removed: what was looked up before is not to be kept after.
+    /// Number of clears because of removed series. A series that was looked up before a clear is not cached after it.
     cleared: u64,
     begun_anew: Option<Instant>,
 }
 
-/// How often a full one begins anew at most. Clients that ask for everything there is could have it done all the time,
-/// and whoever is counted waits while it fills again: 10,000 kinds take some 20 ms.
+/// Shortest time between two restarts of a full cache. Clients with ever new requests could otherwise restart it all
+/// the time, and other requests wait while it fills: 10,000 kinds take some 20 ms.
 const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
 
 /// The requests of one kind.
@@ -79,13 +78,13 @@ impl RequestSeries {
 }
 
 impl RequestSeriesCache {
-    /// One that keeps so many kinds at most: some 200 bytes each, and their names.
+    /// A cache with this limit of kinds: some 200 bytes each, and their names.
     pub(super) fn new(max: usize) -> Self {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
 
-    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of one whose kind
-    /// is not known; two who ask at once are given the same.
+    /// Counts a request with this code and duration. `begin` returns the series of an unknown kind; two concurrent
+    /// calls get the same series.
     pub(super) fn count(
         &self,
         request: &CountedRequest<'_>,
@@ -103,14 +102,14 @@ impl RequestSeriesCache {
             let now = Instant::now();
             (known.cleared, now, self.has_room(&known, now))
         };
-        // Looked for while nobody waits.
+        // Looked up without the lock.
         let series = begin();
         series.count(took);
         if !has_room {
             return;
         }
         let mut known = self.known.write();
-        // Another thread may have begun it just now, or removed its series.
+        // A second thread may have added the kind, or removed its series.
         if known.cleared != cleared || !self.has_room(&known, now) || known.kinds.find(hash, is_alike).is_some() {
             return;
         }
@@ -121,19 +120,18 @@ impl RequestSeriesCache {
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
-        // Nobody waits while ten thousand are let go.
+        // Drops ten thousand kinds without the lock.
         drop(known);
         drop(let_go);
     }
 
-    /// Whether one more is kept now, if need be by beginning anew.
+    /// Whether the cache has room for a kind, if necessary after a restart.
     fn has_room(&self, known: &CachedSeries, now: Instant) -> bool {
         let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
         known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
     }
 
-    /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series
-    /// that is no longer shown is lost.
+    /// Drops all kinds. Called when series are removed, because counts in a removed series are lost.
     pub(super) fn clear(&self) {
         let mut known = self.known.write();
         known.cleared += 1;
@@ -142,7 +140,7 @@ impl RequestSeriesCache {
         drop(let_go);
     }
 
-    /// How many kinds are kept.
+    /// Number of cached kinds.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.known.read().kinds.len()
@@ -164,7 +162,7 @@ mod tests {
         CountedRequest { verb, resource: None, source, cluster, decision: Decision::Memory, client: ClientClass::Helm }
     }
 
-    /// A cache, and how many series were begun for it.
+    /// A cache with a counter of started series.
     struct Counting {
         cache: RequestSeriesCache,
         begun: Cell<usize>,
@@ -224,7 +222,7 @@ mod tests {
             CountedRequest { cluster, ..request() }
         };
         for round in 0..10 {
-            // The first that finds no room begins anew, and those after it find room again until there is none.
+            // The first kind without room restarts the cache; the following ones find room until it is full.
             for number in 0..100 {
                 let number = round * 100 + number;
                 assert!(counting.begins(&named(number), StatusCode::OK), "{number}");

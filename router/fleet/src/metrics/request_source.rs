@@ -1,11 +1,11 @@
-//! Who answers a request.
+//! Source of an answer.
 
-/// Who answers a request.
+/// Source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestSource {
-    /// Nobody: it was refused before that was decided.
+    /// No source: the request was refused before.
     Refused,
-    /// The objects that are held here.
+    /// Objects in memory.
     Memory,
     /// One member or several.
     Member,
@@ -14,7 +14,7 @@ pub enum RequestSource {
 }
 
 impl RequestSource {
-    /// The word for it in metrics; empty for nobody.
+    /// Name of the source in metrics; empty for a refused request.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "",

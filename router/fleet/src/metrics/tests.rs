@@ -31,7 +31,7 @@ fn union() -> Union {
     Union::new(&[(ClusterName::new("eu").unwrap(), Arc::new(member))])
 }
 
-/// A request as it is written in the tables below: its method and its path.
+/// A request as in the tables below: method and path.
 fn read(written: &str) -> RequestInfo {
     let (method, target) = written.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
@@ -43,7 +43,7 @@ fn count(metrics: &Metrics, times: usize, request: &CountedRequest<'_>, code: u1
     (0..times).for_each(|_| metrics.observe(request, code, Duration::from_millis(1)));
 }
 
-/// The lines of what was counted of requests, sorted; of a histogram that of the count.
+/// Exposed lines of requests, sorted; for a histogram the count.
 fn lines(metrics: &Metrics) -> Vec<String> {
     let is_of_requests = |line: &&str| {
         let names = [
@@ -59,7 +59,7 @@ fn lines(metrics: &Metrics) -> Vec<String> {
     lines
 }
 
-/// As `lines`, without the names of metrics and labels: the values of the labels, and what was counted.
+/// Like `lines`, without the names of metrics and labels.
 fn values(metrics: &Metrics) -> Vec<String> {
     let short = |line: &String| {
         let labels: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
@@ -93,8 +93,7 @@ fn what_is_counted_of_a_request_is_exposed() {
     assert_eq!(lines(&metrics), expected);
 }
 
-/// A request, what became of it, the code of its answer, and those lines that it has: its time, the request, that a
-/// version is too old, and the request by cluster.
+/// A request, its outcome, the code of its answer, and its lines: duration, request, 410, and request by cluster.
 type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u16, &'static [&'static str]);
 
 #[test]
@@ -140,7 +139,7 @@ fn requests_are_counted_by_what_they_ask_for_and_what_became_of_them() {
             410,
             &["WATCH||v1|pods||cluster|memory|410 3", "WATCH||v1|pods 3", "|watch|pods|memory|kubectl 3"],
         ),
-        // What nobody serves is not named: a subresource, a resource.
+        // Unknown subresources and resources get no label.
         (
             "GET /api/v1/namespaces/n/pods/p/invented",
             (Member, Decision::Forwarded, &eu),

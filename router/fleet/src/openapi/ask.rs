@@ -1,4 +1,4 @@
-//! Asking one member for its OpenAPI documents.
+//! Requests of a cluster's OpenAPI documents.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,36 +19,35 @@ const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// The longest list of documents that is taken from a member, in bytes: ten thousand, each with a path and a hash.
 const INDEX_BYTES_MAX: usize = 4 << 20;
 
-/// How long a member may take to say which documents it has. Whoever does not answer in time is left
-/// out for the moment.
+/// Time limit for the index of a cluster. A cluster without an answer is left out for the moment.
 const INDEX_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long a member may take to give a document: megabytes, over a slow line.
+/// Time limit for a document: megabytes, over a slow network.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
 
 /// Why a member gave no document.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// There is no client for it.
+    /// The cluster has no client.
     #[error("{0}")]
     Client(String),
-    /// It did not answer, or its answer broke off.
+    /// The cluster did not answer, or its answer broke off.
     #[error("{0}")]
     Send(#[source] body::BoxError),
-    /// It did not answer in time.
+    /// The cluster did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
-    /// It answered with an error.
+    /// The cluster answered with an error.
     #[error("it answered {0}")]
     Status(StatusCode),
-    /// What it sent cannot be read.
+    /// The answer cannot be parsed.
     #[error("its answer cannot be read: {0}")]
     Text(String),
 }
 
 impl AskError {
-    /// Whether the member did not answer, so that what it said last is all that is known. One that refuses did; one
-    /// that has no time (429 of kube-apiserver's priority and fairness) says nothing of its documents.
+    /// Whether the cluster gave no answer, so that its last known documents count. A refusal is an answer; a 429 of
+    /// kube-apiserver's priority and fairness says nothing about documents.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
@@ -58,11 +57,11 @@ impl AskError {
     }
 }
 
-/// A member's answer.
+/// A cluster's answer.
 pub(super) struct DocumentResponse {
     /// Its entity tag, without quotes.
     pub(super) tag: Option<String>,
-    /// The document; `None` if the member says that it is one of those that were named.
+    /// The document; `None` if the cluster answered that it is one of the known ones.
     pub(super) bytes: Option<Bytes>,
 }
 
@@ -75,7 +74,7 @@ pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, AskError> {
     answer.bytes.ok_or(AskError::Status(StatusCode::NOT_MODIFIED))
 }
 
-/// A document, if it is none of those with the `known` tags.
+/// Requests a document, unless its tag is one of `known`.
 ///
 /// # Errors
 /// [`AskError`].
@@ -130,10 +129,10 @@ async fn unpacked(packed: Bytes, bytes_max: usize) -> Result<Bytes, AskError> {
     unpacked.unwrap_or_else(|error| Err(AskError::Text(error.to_string())))
 }
 
-/// Unpacks what was compressed with gzip.
+/// Decompresses gzip.
 ///
 /// # Errors
-/// [`AskError::Text`] where it is no gzip, or larger than any document that is taken.
+/// [`AskError::Text`] for damaged data and for documents above the limit.
 pub(super) fn unpack(packed: &[u8]) -> Result<Bytes, AskError> {
     unpack_up_to(packed, DOCUMENT_BYTES_MAX)
 }

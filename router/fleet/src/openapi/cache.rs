@@ -1,4 +1,4 @@
-//! Documents that were made lately, within a bound of bytes.
+//! Recently made documents, within a limit of bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -9,20 +9,20 @@ use tributary_sharing::limits::{OPENAPI_BYTES, OPENAPI_LAST_BYTES};
 
 use super::join::Spelling;
 
-/// Which document, in which form.
+/// Identity and form of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
     /// The path below the server: `/openapi/v3/apis/apps/v1`.
     pub path: String,
-    /// What tells its contents apart from others.
+    /// Tag of the content.
     pub tag: String,
-    /// How it is spelled.
+    /// Encoding of the document.
     pub(crate) spelling: Spelling,
     /// Whether the client takes gzip.
     pub gzip: bool,
 }
 
-/// A document as it is sent.
+/// A document in the encoding for clients.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedDocument {
     pub(super) bytes: Bytes,
@@ -30,7 +30,7 @@ pub(super) struct EncodedDocument {
     pub(super) gzip: bool,
 }
 
-/// The documents, and who makes one now.
+/// The documents, and the tasks that make one now.
 pub(super) struct Cache {
     bytes_max: usize,
     kept: Mutex<CachedDocuments>,
@@ -46,12 +46,12 @@ struct CachedDocuments {
 }
 
 impl Cache {
-    /// Of documents as clients are sent them.
+    /// Cache of documents for clients.
     pub(super) fn of_answers() -> Self {
         Self::within(OPENAPI_BYTES)
     }
 
-    /// Of documents as clusters gave them last.
+    /// Cache of the clusters' last known documents.
     pub(super) fn of_last_words() -> Self {
         Self::within(OPENAPI_LAST_BYTES)
     }
@@ -60,12 +60,12 @@ impl Cache {
         Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
     }
 
-    /// Whether a document is kept. Asking is no use of it.
+    /// Whether the cache has a document. Does not count as a use.
     pub(super) fn has(&self, key: &DocumentKey) -> bool {
         self.kept.lock().by_key.contains_key(key)
     }
 
-    /// A document that is kept.
+    /// Returns a cached document, and counts as a use.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut kept = self.kept.lock();
         kept.uses += 1;
@@ -75,7 +75,7 @@ impl Cache {
         Some(made.clone())
     }
 
-    /// All documents that are kept, the one that was used last first. It is no use of them.
+    /// All cached documents, the most recently used one first. Does not count as a use.
     pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
         let kept = self.kept.lock();
         let mut all: Vec<_> = kept.by_key.iter().collect();
@@ -83,7 +83,7 @@ impl Cache {
         all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
     }
 
-    /// Keeps a document; those that were used longest ago go.
+    /// Adds a document and drops the least recently used ones above the limit.
     pub(super) fn insert(&self, key: DocumentKey, made: EncodedDocument) {
         if made.bytes.len() > self.bytes_max {
             return;
@@ -102,10 +102,10 @@ impl Cache {
         }
     }
 
-    /// The document of this key: kept, or made by the first who asks while others wait for it.
+    /// Returns the document of this key. If it is missing, the first caller makes it while the others wait.
     ///
     /// # Errors
-    /// Those of `make`. Whoever waited then makes it anew.
+    /// Those of `make`; a waiting caller then makes the document itself.
     pub(super) async fn get_or_make<E>(
         &self,
         key: DocumentKey,

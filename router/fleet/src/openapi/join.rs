@@ -1,8 +1,8 @@
-//! Joining the documents of several members into one: the union of what they describe by name. Where two describe the
-//! same path or schema differently, the document that comes first has its way.
+//! Union of the documents of several clusters, by name. If two documents describe a path or schema differently, the
+//! first one wins.
 //!
-//! JSON and protobuf are joined alike and apart from each other: a member's own protobuf holds what its JSON holds, so
-//! nothing has to be translated between them.
+//! JSON and protobuf are joined alike and separately: a cluster's protobuf has the same content as its JSON, so no
+//! conversion is needed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tributary_apimachinery::wire::{self, Malformed};
 
-/// Which schema a document follows.
+/// OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemaVersion {
     /// Swagger 2.0: one document of everything.
@@ -20,10 +20,10 @@ pub enum SchemaVersion {
     V3,
 }
 
-/// How a document is spelled.
+/// Encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Spelling {
-    /// JSON text.
+    /// JSON text. The default.
     Json,
     /// gnostic's protobuf messages (`openapiv2/OpenAPIv2.proto`, `openapiv3/OpenAPIv3.proto`).
     Protobuf,
@@ -32,15 +32,15 @@ pub enum Spelling {
 /// Why documents cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// One is not the JSON that it should be.
+    /// A document is not valid JSON.
     #[error("an OpenAPI document is not valid JSON")]
     Json(#[from] serde_json::Error),
-    /// One is not the protobuf that it should be.
+    /// A document is not valid protobuf.
     #[error("an OpenAPI document is not valid protobuf")]
     Protobuf(#[from] Malformed),
 }
 
-/// The places of the documents that cannot be read, and why. Costs what joining them costs.
+/// Indexes of the documents that cannot be parsed, with the errors. Costs as much as joining them.
 pub fn unreadable(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
     let alone = documents.iter().map(|document| join(schema, spelling, std::slice::from_ref(document)));
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
@@ -64,7 +64,7 @@ pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> R
     }
 }
 
-/// How many levels of names below a member of the document are joined. 0: the first document's holds.
+/// Depth to which a member of the document is joined by name. 0: the first document wins.
 fn levels(schema: SchemaVersion, key: &str) -> u8 {
     match (schema, key) {
         (_, "paths") => 1,
@@ -74,7 +74,7 @@ fn levels(schema: SchemaVersion, key: &str) -> u8 {
     }
 }
 
-/// Writes the union of some objects. `levels` says how deep each member is joined.
+/// Writes the union of objects. `levels` gives the depth for each member.
 fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8) -> Result<(), serde_json::Error> {
     let objects: Vec<RawObject<'_>> =
         texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
     }
 }
 
-/// How a field of a message is joined; what no rule names is the first document's.
+/// Rule for a field of a message. Without a rule, the first document's field wins.
 enum JoinRule {
     /// A message that is joined field by field.
     Message(&'static [(u64, JoinRule)]),
@@ -156,7 +156,7 @@ const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
 fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {
     match schema {
-        // paths (whose field 1 are extensions), definitions, parameters, responses, security_definitions
+        // paths (its field 1 has extensions), definitions, parameters, responses, security_definitions
         SchemaVersion::V2 => {
             const { &[(8, JoinRule::Message(&[(2, JoinRule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] }
         }

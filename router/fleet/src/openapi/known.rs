@@ -1,4 +1,4 @@
-//! What members said last of their OpenAPI documents: a value that can be kept beyond this process.
+//! Last known OpenAPI documents of the clusters: a value that survives a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use super::cache::DocumentKey;
 use super::sources::OpenApiIndex;
 use crate::topology::{Cluster, ClusterAddress};
 
-/// What is known of the members' documents.
+/// Last known documents of all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownOpenApi {
-    /// What each member said last.
+    /// State of each cluster.
     pub members: BTreeMap<ClusterName, KnownMember>,
-    /// Documents that members gave, compressed by gzip. The one that was used last comes first.
+    /// Documents of clusters, compressed by gzip, the most recently used one first.
     pub documents: Vec<(DocumentKey, Bytes)>,
 }
 
-/// What one member said last.
+/// Last known documents of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownMember {
-    /// Which cluster it was then: the uid of its namespace kube-system, if it told.
+    /// Identity of the cluster: the uid of its namespace kube-system, if the cluster reported it.
     pub uid: Option<Arc<String>>,
-    /// How it was reached.
+    /// Address of the cluster.
     pub address: Option<ClusterAddress>,
-    /// Its v3 documents.
+    /// Index of its v3 documents.
     pub index: Option<Arc<OpenApiIndex>>,
     /// The tag of its v2 document.
     pub(crate) swagger: Option<String>,
 }
 
 impl KnownMember {
-    /// What tells the contents of its documents apart from others.
+    /// Tags of its documents.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         let of_index = self.index.iter().flat_map(|index| index.hashes());
         of_index.chain(self.swagger.as_deref())
     }
 
-    /// Whether this cluster said so: it has the same uid, or where one of the two is not known, the same address.
+    /// Whether this state belongs to the cluster: equal uids, or equal addresses if a uid is unknown.
     pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
         match (&self.uid, cluster.uid()) {
             (Some(known), Some(uid)) => *known == uid,
@@ -47,7 +47,7 @@ impl KnownMember {
         }
     }
 
-    /// Makes it that of this cluster: what another one said goes.
+    /// Assigns this state to a cluster. Drops the state of a different cluster.
     pub(super) fn become_of(&mut self, cluster: &Cluster) {
         if !self.is_of(cluster) {
             *self = Self::default();

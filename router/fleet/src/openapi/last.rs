@@ -1,4 +1,4 @@
-//! What members said last of their OpenAPI documents, for the time when they do not answer.
+//! Last known OpenAPI documents, for the time when a cluster does not answer.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use super::known::KnownMember;
 use super::sources::OpenApiIndex;
 use crate::topology::Cluster;
 
-/// What a member says, and when.
+/// An answer of a cluster, with its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Dated<T> {
-    /// It answered a moment ago.
+    /// The cluster answered a moment ago.
     Now(T),
-    /// It does not answer; this is what it said before.
+    /// The cluster does not answer; this is its last answer.
     Before(T),
 }
 
-/// One of the things that a member says.
+/// Accessor of one part of the state.
 pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
-/// What a member said last, and which cluster it was then.
+/// Last answers of a cluster, with the identity of the cluster.
 pub(super) struct LastAnswers {
     known: Mutex<KnownMember>,
     news: Arc<Notify>,
 }
 
 impl LastAnswers {
-    /// What an earlier run knew, or nothing. `news` is told of every change.
+    /// State from an earlier run, or empty. `news` is notified of every change.
     pub(super) fn new(known: KnownMember, news: Arc<Notify>) -> Self {
         Self { known: Mutex::new(known), news }
     }
 
-    /// Remembers what it said, or that it gives nothing any more. What another cluster said under its name goes.
+    /// Stores an answer, or its absence. Drops the state of a different cluster with the same name.
     pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: OpenApiPart<T>, said: Option<T>) {
         let mut known = self.known.lock();
         known.become_of(cluster);
@@ -49,13 +49,13 @@ impl LastAnswers {
         }
     }
 
-    /// What it said, unless another cluster has taken its place since.
+    /// Last answer, unless the name means a different cluster by now.
     pub(super) fn get<T: Clone>(&self, cluster: &Cluster, part: OpenApiPart<T>) -> Option<T> {
         let mut known = self.known.lock();
         if known.is_of(cluster) { part(&mut known).clone() } else { None }
     }
 
-    /// All of it.
+    /// Copy of the whole state.
     pub(super) fn snapshot(&self) -> KnownMember {
         self.known.lock().clone()
     }
@@ -68,7 +68,7 @@ pub(super) struct LastDocuments {
 }
 
 impl LastDocuments {
-    /// Those that an earlier run kept, the one that was used last first. `news` is told of every new one.
+    /// Documents from an earlier run, the most recently used one first. `news` is notified of every new one.
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
         let cache = Cache::of_last_words();
         for (key, bytes) in known.into_iter().rev() {
@@ -83,25 +83,26 @@ impl LastDocuments {
         if self.cache.has(&key) {
             return;
         }
-        // It fails only where the runtime ends.
+        // Fails only at the end of the runtime.
         if let Ok(packed) = tokio::task::spawn_blocking(move || compression::whole(&bytes)).await {
             self.cache.insert(key, EncodedDocument { bytes: packed.into(), gzip: true });
             self.news.notify_one();
         }
     }
 
-    /// A document that is kept.
+    /// Returns a stored document.
     pub(super) async fn find(&self, path: &str, tag: &str, spelling: Spelling) -> Option<Bytes> {
         let packed = self.cache.find(&key(path, tag, spelling))?.bytes;
         tokio::task::spawn_blocking(move || ask::unpack(&packed)).await.ok()?.ok()
     }
 
-    /// Whether a document is kept in one of these spellings.
+    /// Whether a document is stored in one of these encodings.
     pub(super) fn has(&self, path: &str, tag: &str, spellings: &[Spelling]) -> bool {
         spellings.iter().any(|spelling| self.cache.has(&key(path, tag, *spelling)))
     }
 
-    /// What of an index can be given without asking: the documents that are kept in one of these spellings.
+    /// Part of an index that can be served without the cluster: the documents that are stored in one of these
+    /// encodings.
     pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
         let is_kept = |path: &str, tag: &Option<String>| {
             tag.as_ref().is_some_and(|tag| self.has(&format!("/openapi/v3/{path}"), tag, spellings))
@@ -110,7 +111,7 @@ impl LastDocuments {
         OpenApiIndex(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
     }
 
-    /// All of them, the one that was used last first.
+    /// All stored documents, the most recently used one first.
     pub(super) fn snapshot(&self) -> Vec<(DocumentKey, Bytes)> {
         self.cache.by_use().into_iter().map(|(key, document)| (key, document.bytes)).collect()
     }

@@ -1,4 +1,4 @@
-//! What the members have, asked when a client asks, and their documents joined.
+//! Documents of the clusters, requested when a client asks, and joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, join
 use super::untrue::UntrueHashes;
 use crate::topology::{Cluster, Fleet};
 
-/// How often a member is asked which documents it has, however many clients ask here. 2 s: a schema that was just
-/// changed is seen by the next command, and a fleet of clients costs a member one answer of 10 KB in that time.
+/// Shortest time between two requests of a cluster's index, however many clients ask. 2 s: the next command sees a
+/// schema that was just changed, and a cluster sends an answer of 10 KB in that time.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The path of the v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
 
-/// How often members are asked what they have before a client is told that it changes: once, where it has just changed,
-/// and where one says what is not so.
+/// Rounds of questions before a client is told that documents are changing: one for a change just now, and one for a
+/// cluster with a wrong hash.
 const ROUNDS_MAX: usize = 3;
 
-/// A form in which a document is asked for.
+/// Requested form of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenApiForm {
     pub(super) schema: SchemaVersion,
@@ -43,34 +43,34 @@ pub(super) struct OpenApiForm {
     pub(super) gzip: bool,
 }
 
-/// A document, and what tells its contents apart.
+/// A document with its tag.
 pub(super) struct OpenApiDocument {
     pub(super) made: EncodedDocument,
     pub(super) tag: String,
 }
 
-/// The members' documents. Asks nobody until a client asks.
+/// Documents of the clusters. Sends no request until a client asks.
 pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
     cache: Cache,
-    /// What stands in for members that do not answer.
+    /// Documents of clusters that do not answer.
     last: LastDocuments,
-    /// What members of each name said last.
+    /// Last answers of each cluster.
     last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
-    /// Told when what is known has changed.
+    /// Notified when the last known documents change.
     news: Arc<Notify>,
     /// Why which document of which cluster was left out last.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
-    /// What members say of their documents that is not so.
+    /// Wrong hashes that clusters announce.
     untrue: UntrueHashes,
 }
 
-/// What is known of one member.
+/// Cached answers of one cluster.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
-    /// By spelling.
+    /// By encoding.
     swaggers: [CachedAnswer<Dated<String>>; 2],
     last: Arc<LastAnswers>,
 }
@@ -79,18 +79,18 @@ struct OpenApiMember {
 const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
 const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
-/// What is to be said of a member, and when that was found out; `None` within if it is nothing.
+/// A cached answer with the time of the question; `None` inside for a cluster without an answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
-/// Why a document was not made.
+/// Reason for which a document was not made.
 enum DocumentFailure {
-    /// A member's document is not the one that its index names: the index is out of date.
+    /// A cluster's document has a different hash than its index announces: the index is out of date.
     OutOfDate,
     Refused(MemberRefusal),
 }
 
 impl Documents {
-    /// `known` is what an earlier run kept.
+    /// `known` comes from an earlier run.
     pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         let news = Arc::new(Notify::new());
         let answers = known.members.into_iter();
@@ -107,7 +107,7 @@ impl Documents {
         }
     }
 
-    /// What is known of the members that there are. Who has left is forgotten.
+    /// Last known documents of the configured clusters.
     pub(super) fn known_documents(&self) -> KnownOpenApi {
         let clusters = self.fleet.clusters();
         let mut answers = self.last_answers.lock();
@@ -116,23 +116,23 @@ impl Documents {
         KnownOpenApi { members, documents: self.last.snapshot() }
     }
 
-    /// Forgets the documents of a cluster whose name means another by now.
+    /// Forgets the documents of a cluster after its name has changed its cluster.
     pub(super) fn forget(&self, cluster: &ClusterName) {
         self.last_answers.lock().remove(cluster);
     }
 
-    /// Is told when what is known has changed.
+    /// Notified when the last known documents change.
     pub(super) fn news(&self) -> Arc<Notify> {
         Arc::clone(&self.news)
     }
 
-    /// What the members of this name said last.
+    /// Last answers of the clusters of this name.
     fn last_answers(&self, name: &ClusterName) -> Arc<LastAnswers> {
         let make = || Arc::new(LastAnswers::new(KnownMember::default(), Arc::clone(&self.news)));
         Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
     }
 
-    /// The members, the one to be preferred first: the newest server, then by name. One that has two names is one.
+    /// Clusters in order of precedence: the newest server first, then by name. A cluster with two names counts once.
     fn members(&self) -> Vec<Arc<OpenApiMember>> {
         let clusters = self.fleet.by_precedence();
         let mut members = self.members.lock();
@@ -147,8 +147,8 @@ impl Documents {
         members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
     }
 
-    /// The v3 documents that the members have together, by path. Of those that do not answer they are what is kept in
-    /// one of these spellings.
+    /// Joined index of v3 documents by path. Clusters that do not answer contribute the documents that are stored in
+    /// one of these encodings.
     pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
         let indexes = join_all(members.iter().map(|member| member.index())).await;
@@ -167,10 +167,10 @@ impl Documents {
         joined(&indexes)
     }
 
-    /// One v3 document; `None` where no member has it.
+    /// One v3 document; `None` if no cluster has it.
     ///
     /// # Errors
-    /// 503 where no member that has it answers.
+    /// 503 if no cluster that has it answers.
     pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
         for round in 0..ROUNDS_MAX {
@@ -205,7 +205,8 @@ impl Documents {
         }
     }
 
-    /// Which v2 document each member has. The first is asked alone, so that the others can say that theirs is the same.
+    /// The v2 document of each cluster. The first cluster is asked alone, so that the others can answer that theirs is
+    /// the same.
     async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
@@ -237,8 +238,8 @@ impl Documents {
         sources
     }
 
-    /// The tag of a member's v2 document, asked anew where the last answer is old and it is well; else what it said
-    /// before. A document that comes along is kept.
+    /// Tag of a cluster's v2 document. Asks a healthy cluster if the last answer is old, otherwise uses the last
+    /// answer. Stores a document that the answer contains.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Dated<String>> {
         if why_not_asked(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Dated::Before);
@@ -266,7 +267,7 @@ impl Documents {
         tag
     }
 
-    /// The joined document of some members. `strict` says whether one that is not what its index says is refused.
+    /// Joined document of some clusters. `strict` refuses a document with a different hash than its index announces.
     async fn joined(
         &self,
         path: &str,
@@ -313,7 +314,7 @@ impl Documents {
         Ok(made)
     }
 
-    /// Says that a cluster's document is not a part of the joined one: once, until it is for another reason.
+    /// Logs that a cluster's document is left out of the joined one: once for each reason.
     fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
@@ -321,7 +322,7 @@ impl Documents {
         }
     }
 
-    /// One member's document: what is kept of it, or from whichever of those that have it answers.
+    /// A cluster's document: from the store, or from any cluster that has it.
     async fn fetch(
         &self,
         path: &str,
@@ -374,20 +375,20 @@ impl Documents {
     }
 }
 
-/// By what a document is known: by the digest of JSON, whatever its cluster says. Of protobuf nobody can tell: a
-/// kube-apiserver calls it by the digest of the JSON that it was made of.
+/// Tag of a document. For JSON, its digest, whatever the cluster announces. For protobuf, the announced tag: a
+/// kube-apiserver uses the digest of the JSON form.
 async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
     match (spelling, said) {
         (Spelling::Protobuf, Some(said)) => said,
         _ => {
             let bytes = bytes.clone();
-            // It fails only where the runtime ends.
+            // Fails only at the end of the runtime.
             tokio::task::spawn_blocking(move || digest(&bytes)).await.unwrap_or_default()
         }
     }
 }
 
-/// Why a member is not asked at all: nobody need wait for what will not come.
+/// Reason for which a cluster is not asked, so that no client waits in vain.
 fn why_not_asked(cluster: &Cluster) -> Option<String> {
     cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
 }
@@ -429,8 +430,8 @@ impl OpenApiMember {
         }
     }
 
-    /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said
-    /// before.
+    /// Index of a cluster's v3 documents. Asks a healthy cluster if the last answer is old, otherwise uses the last
+    /// answer.
     async fn index(&self) -> Option<Dated<Arc<OpenApiIndex>>> {
         if why_not_asked(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Dated::Before);
@@ -449,8 +450,7 @@ impl OpenApiMember {
         index
     }
 
-    /// What is to be said of a member that was asked: its answer, which is remembered, or where it gives none what it
-    /// said before.
+    /// Result of a question: the answer, which is stored, or the last known one.
     fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: OpenApiPart<T>) -> Option<Dated<T>> {
         match answer {
             Ok(said) => {

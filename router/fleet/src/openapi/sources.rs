@@ -1,4 +1,4 @@
-//! Which members have which document: pure.
+//! Mapping from documents to clusters. Pure functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::topology::Cluster;
 
-/// How many documents of one member are known. 8,192: a kube-apiserver has 50, and one with the largest sets of
-/// CustomResourceDefinitions a thousand; the lists of all are joined for each client that asks for one.
+/// Documents of a cluster. 8,192: a kube-apiserver has 50, and one with the largest sets of CustomResourceDefinitions a
+/// thousand. Each client's request for the index joins the lists of all clusters.
 const DOCUMENTS_MAX: usize = 8_192;
 
 /// The longest hash that is one, in bytes: kube-apiserver's have 128.
 const HASH_BYTES_MAX: usize = 256;
 
-/// One member's list of v3 documents: path (`apis/apps/v1`) → the hash of its contents, where the member tells one.
+/// A cluster's list of v3 documents: path (`apis/apps/v1`) → hash of the content, if the cluster gives one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 
@@ -26,10 +26,10 @@ impl OpenApiIndex {
         self.0.values().filter_map(Option::as_deref)
     }
 
-    /// Reads `/openapi/v3` of a member.
+    /// Parses `/openapi/v3` of a cluster.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The error of the JSON parser.
     pub(super) fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Root {
@@ -53,19 +53,19 @@ impl OpenApiIndex {
     }
 }
 
-/// The members whose documents make one of ours.
+/// Clusters with documents that make one document of the merged view.
 #[derive(Clone)]
 pub(super) struct DocumentSources<C = Arc<Cluster>> {
-    /// One for each distinct document, the one to be preferred first.
+    /// Distinct documents, in order of precedence.
     pub(super) distinct: Vec<DocumentSource<C>>,
 }
 
-/// Members that have one and the same document.
+/// Clusters with the same document.
 #[derive(Clone)]
 pub(super) struct DocumentSource<C = Arc<Cluster>> {
-    /// What tells its contents apart; `None` where the member does not tell: then it is asked each time.
+    /// Tag of the content; `None` if the cluster gives none, and is asked each time.
     pub(super) tag: Option<String>,
-    /// Who has it.
+    /// Names or clients of the clusters.
     pub(super) clusters: Vec<C>,
 }
 
@@ -76,7 +76,7 @@ impl<C> Default for DocumentSources<C> {
 }
 
 impl<C> DocumentSources<C> {
-    /// Adds a member, which is preferred less than those before it.
+    /// Adds a cluster, with lower precedence than those before it.
     pub(super) fn add(&mut self, cluster: C, tag: Option<String>) {
         match self.distinct.iter_mut().find(|source| tag.is_some() && source.tag == tag) {
             Some(source) => source.clusters.push(cluster),
@@ -84,8 +84,8 @@ impl<C> DocumentSources<C> {
         }
     }
 
-    /// What tells the joined document's contents apart: the members' own tag where they agree, else a digest of the
-    /// tags in order. So it is known before any document is read, and the same in every replica.
+    /// Tag of the joined document: the clusters' own tag if they agree, otherwise a digest of the tags in order. Known
+    /// without reading a document, and equal in all replicas.
     pub(super) fn tag(&self) -> Option<String> {
         let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
         match &tags?[..] {

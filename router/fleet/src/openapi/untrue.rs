@@ -1,8 +1,9 @@
-//! Hashes that are not those of their documents.
+//! Wrong hashes of documents.
 //!
-//! A document is held by its hash, for all who say that they have it. A kube-apiserver's is the digest of the JSON text
-//! (kube-openapi, `computeETag`). Whoever says another's hash of a document of its own would describe kinds for
-//! everybody, also when it is gone: what it gives is known by the digest instead.
+//! Tributary stores a document by its hash, for all clusters that announce the hash. A kube-apiserver's hash is the
+//! digest of the JSON text (kube-openapi, `computeETag`). A hostile cluster that announces a different cluster's hash
+//! for its own document could describe kinds for all clients. So the document of a wrong hash is known by its digest
+//! instead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +13,10 @@ use tributary_apimachinery::ClusterName;
 
 use super::sources::OpenApiIndex;
 
-/// How many are remembered. Beyond it all are forgotten, and found out again when they are asked for: each is a
-/// document that a client wanted.
+/// Stored wrong hashes. Above the limit all are forgotten, and found again at the next request.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// What is said of a document, and what is so.
+/// Announced and actual hash of a document.
 #[derive(Debug)]
 struct Untrue {
     said: String,
@@ -28,19 +28,19 @@ struct Untrue {
 pub(super) struct UntrueHashes(Mutex<HashMap<ClusterName, HashMap<String, Untrue>>>);
 
 impl UntrueHashes {
-    /// Notes that a document is not the one of the hash by which it was asked for.
+    /// Records that a document differs from the hash by which it was requested.
     pub(super) fn add_mismatch(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
         let mut all = self.0.lock();
         if all.values().map(HashMap::len).sum::<usize>() >= REMEMBERED_MAX {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
-        // What it says is still that, where the document has changed once more.
+        // The announced hash stays if the document has changed once more.
         let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
         own.insert(path.to_owned(), Untrue { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
     }
 
-    /// What a cluster says, with what is so.
+    /// Index of a cluster, with wrong hashes corrected.
     pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<OpenApiIndex>) -> Arc<OpenApiIndex> {
         let all = self.0.lock();
         let Some(own) = all.get(cluster) else { return index };

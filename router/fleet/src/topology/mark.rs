@@ -10,7 +10,7 @@ use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueV
 /// The texts that an answer splices into the objects of one cluster. Made once per cluster.
 #[derive(Debug)]
 pub struct ClusterMark {
-    /// The cluster.
+    /// Name of the cluster.
     pub name: ClusterName,
     /// The annotation that names it.
     pub annotation: ClusterAnnotation,
