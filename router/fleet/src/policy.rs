@@ -1,4 +1,4 @@
-//! How each resource is to be treated: what the registries say, and the defaults.
+//! Configuration of each resource: the registries, and the defaults.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,27 @@ use tributary_apimachinery::{
     ClusterName, Consistency, Filtered, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
-/// The core group's resource whose objects are held by name alone where many users are served.
+/// Resource of the core group that is cached only if a registry names it, in shared mode.
 const SECRETS: &str = "secrets";
 
-/// How one resource is treated.
+/// Configuration of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePolicy {
     /// The form of single objects' versions.
     pub item_resource_versions: ItemResourceVersions,
-    /// What a read without a resourceVersion contains.
+    /// Content of a read without a resourceVersion.
     pub consistency: Consistency,
-    /// The clusters whose objects make up the merged view; `None` for all.
-    /// Objects of the others are found by name, asked live.
+    /// Clusters of the merged view; `None` for all. Objects of other clusters are found by name, by a live request.
     pub clusters: Option<BTreeSet<ClusterName>>,
-    /// The namespaces whose objects are held in memory; `None` for all. The others are asked live.
+    /// Namespaces in memory; `None` for all. Other namespaces are read live.
     pub namespaces: Option<BTreeSet<String>>,
-    /// What happens while a cluster is unknown.
+    /// Behaviour while a cluster is unknown.
     pub partial: Partial,
-    /// What happens where somebody may list some of a collection and not all, where many users are served.
+    /// Behaviour if a user may list only a part of a collection, in shared mode.
     pub filtered: Filtered,
-    /// Whether clusters may have an object of the same name each.
+    /// Whether several clusters may have an object of the same name.
     pub names: Names,
-    /// Where objects are created that do not say so themselves.
+    /// Cluster of new objects that do not name one.
     pub placement: Option<ClusterName>,
 }
 
@@ -37,7 +36,7 @@ impl ResourcePolicy {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(cluster))
     }
 
-    /// Whether objects of a place are held in memory: of a namespace, or of all (`None`).
+    /// Whether objects of a namespace, or of all namespaces (`None`), are cached.
     pub fn holds(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         match &self.namespaces {
             Some(held) if namespaced => namespace.is_some_and(|namespace| held.contains(namespace)),
@@ -54,15 +53,15 @@ impl ResourcePolicy {
 /// The policies of all resources. The first rule that names a resource holds.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    /// What holds where no rule names the resource.
+    /// Configuration of resources without a rule.
     pub default: ResourcePolicy,
     /// The rules in order.
     pub rules: Vec<(Vec<ResourcePattern>, ResourcePolicy)>,
-    /// The resources that are cached; `None` for every one that can be.
+    /// Resources that are cached; `None` for all.
     pub registered: Option<Vec<ResourcePattern>>,
-    /// Whether Secrets are cached only where [`registered`](Self::registered) names them, so that `*` and `None` leave
-    /// them out. A router that serves many users sets it: whoever runs such an endpoint says so before the Secrets of
-    /// every cluster lie in the memory of one process.
+    /// Whether Secrets are cached only if [`registered`](Self::registered) names them, so that `*` and `None` leave
+    /// them out. True in shared mode: the administrator decides explicitly before the Secrets of all clusters are in
+    /// the memory of one process.
     pub secrets_by_name: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The state of this process and its clusters at one moment. `/readyz?verbose`, the metrics of cached objects and
+//! State of this process and its clusters at one moment. `/readyz?verbose`, the metrics of cached objects and
 //! `tributary status` show the same report, so that they agree.
 //!
 //! ```text
@@ -7,46 +7,46 @@
 //! each bound ────▶ LimitReport ─────────────────────┘
 //! ```
 //!
-//! What members said of themselves (versions, reasons) is in it as they said it: whoever writes it to a terminal has to
-//! look at its characters first. There is no credential in it.
+//! The report contains texts of clusters (versions, reasons) unchanged: escape them before you write them to a
+//! terminal. It contains no credentials.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the [report](Report) stands, as JSON, and by which it is decided who may read what names all clusters. No
-/// Kubernetes API has this root, nor has a cluster's own view, which begins with `/clusters`.
+/// Path of the [report](Report), as JSON. The right to read it is the right to see all clusters. No Kubernetes API has
+/// this root, and a cluster's own view begins with `/clusters`.
 pub const PATH: &str = "/tributary/status";
 
-/// From which part of a bound on it is worth a look, in percent. 75: of what is shared among clients one alone is
-/// refused from 37 % on and the last quarter is for those who hold little, so beyond this somebody is refused, or soon
-/// will be. The alerts on bounds that are shared go by it, too.
+/// Part of a limit that is worth a look, in percent. 75: of a shared limit, one client alone is refused from 37 % on,
+/// and the last quarter is for clients with little, so beyond it clients are refused, or soon will be. The alerts on
+/// shared limits use it, too.
 pub const NEAR_PERCENT: u64 = 75;
 
-/// How this process and its clusters are. Times are whole seconds before the report was made.
+/// State of this process and its clusters. Times are whole seconds before the report was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// This program's version.
+    /// Version of this program.
     pub version: String,
-    /// How long the process has served.
+    /// Time since the start of the process.
     pub uptime_seconds: u64,
-    /// Whether it is shutting down.
+    /// Whether the process is shutting down.
     pub draining: bool,
-    /// The memory of the whole process, where the system tells it.
+    /// Memory of the whole process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
     /// The clusters, by name.
     pub clusters: Vec<ClusterReport>,
-    /// The resources that are held, by name.
+    /// Cached resources, by name.
     pub resources: Vec<ResourceReport>,
     /// The collections that are not current, by cluster and resource.
     pub behind: Vec<CollectionReport>,
-    /// The bounds that are shared, and those of single collections that are nearly reached.
+    /// Shared limits, and limits of single collections that are nearly reached.
     pub limits: Vec<LimitReport>,
 }
 
-/// How a cluster is, the first of these that is true.
+/// Condition of a cluster: the first one that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClusterCondition {
     /// Tributary gets no connection, or no answer.
@@ -59,102 +59,102 @@ pub enum ClusterCondition {
     NoCredentials,
     /// The configuration is invalid, or the address speaks another protocol, such as TLS for a URL with `http://`.
     Misconfigured,
-    /// It answers, but something is wrong with it as a whole.
+    /// The cluster answers, but has a fault that concerns all of it.
     Troubled,
-    /// It has not said yet what it serves.
+    /// The cluster has not reported its resources yet.
     #[default]
     Pending,
-    /// It answers, but refuses to show something that is asked for.
+    /// The cluster answers, but refuses a collection that clients read.
     Refusing,
-    /// Nothing is wrong with it.
+    /// The cluster has no known fault.
     Ready,
 }
 
-/// How far what users may do in a cluster is known.
+/// State of the rights of users in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightsCondition {
-    /// Its roles and bindings have not all been read: users are shown nothing of it.
+    /// Roles and bindings have not all been read: users see no objects of the cluster.
     #[default]
     Unread,
-    /// They are as they are now.
+    /// The rights are up to date.
     Current,
-    /// They are as they were when they were last followed, and count for a while.
+    /// The rights are as they were before the contact was lost, and count for a while.
     Behind,
-    /// They were last followed too long ago: users are shown nothing of it.
+    /// The rights are too old: users see no objects of the cluster.
     Outdated,
-    /// They are not looked at: users are shown nothing of it from memory, as its configuration says.
+    /// The configuration of the cluster says that Tributary reads no roles: users see no objects of it from memory.
     Live,
 }
 
-/// By what it is decided what users may read of a cluster.
+/// Method by which Tributary decides about the rights of users in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightsDecider {
-    /// That has not been found out yet: users are shown nothing of it.
+    /// The method is not known yet: users see no objects of the cluster.
     #[default]
     Undecided,
     /// By its roles and bindings.
     #[serde(rename = "RBAC")]
     Rbac,
-    /// By asking it.
+    /// Tributary asks the cluster (SubjectAccessReview).
     Review,
-    /// By itself, request by request: nothing of it is shown from memory.
+    /// The cluster decides about each request, and memory shows none of its objects.
     Live,
 }
 
-/// One cluster.
+/// State of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterReport {
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// How it is.
+    /// Condition of the cluster.
     pub condition: ClusterCondition,
-    /// What is wrong with it as a whole.
+    /// Fault that concerns the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// For how long something has been wrong with it as a whole.
+    /// Duration of the fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem_seconds: Option<u64>,
-    /// What it refuses to show, and why: one collection, and how many more.
+    /// First collection that the cluster refuses, with the reason, and the number of further ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// Why our credentials there cannot be renewed. Those that there are may still be valid.
+    /// Reason for which Tributary's credentials cannot be renewed. The current ones may still be valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_problem: Option<String>,
-    /// What is wrong with who it says that it is.
+    /// Problem with the identity of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_problem: Option<String>,
-    /// The version of its server, as it says.
+    /// Version of the cluster's server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Since when it has not said anything.
+    /// Time since the cluster's last sign of life.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<u64>,
-    /// How old the oldest of what is held of it is. What follows the cluster is as old as the last that it said.
+    /// Age of the oldest cached collection. A collection that follows the cluster is as old as the cluster's last
+    /// message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// How long its last answer to our own `/readyz` took, at the endpoint that took longest of those that can be
-    /// reached.
+    /// Duration of the last answer to Tributary's `/readyz`, at the slowest reachable endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
-    /// How many objects are held of it.
+    /// Cached objects of the cluster.
     pub objects: u64,
-    /// What they occupy, in bytes.
+    /// Size of these objects in bytes.
     pub bytes: u64,
-    /// How many collections of it are held, or are to be.
+    /// Collections of the cluster that are cached, or are being read.
     pub collections: u64,
-    /// How many of these are not current.
+    /// Collections of these that are not current.
     pub behind: u64,
-    /// How far what users may do there is known; nothing where one person owns the endpoint.
+    /// State of the users' rights; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights: Option<RightsCondition>,
-    /// By what it is decided what users may read of it; nothing where one person owns the endpoint.
+    /// Method by which rights are decided; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_decider: Option<RightsDecider>,
     /// Why that is not by its roles and bindings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_reason: Option<String>,
-    /// What keeps us from knowing what users may do there, and what helps.
+    /// Reason for which the users' rights are unknown, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_problem: Option<String>,
     /// Its addresses, in the order of the configuration.
@@ -167,113 +167,113 @@ pub struct ClusterReport {
 pub struct EndpointReport {
     /// Host and port.
     pub address: String,
-    /// Whether it is not known to be out of reach.
+    /// Whether the endpoint is reachable, as far as known.
     pub is_reachable: bool,
-    /// Whether it has not said that it is not ready.
+    /// Whether the endpoint is ready, as far as known.
     pub is_ready: bool,
     /// Why it cannot be reached, or is the last choice for requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How long its last answer to our own `/readyz` took.
+    /// Duration of the last answer to Tributary's `/readyz`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
     /// Requests in flight, watches and upgraded connections included.
     pub outstanding_requests: u64,
-    /// Requests that were sent to it.
+    /// Requests that were sent to the endpoint.
     pub requests: u64,
-    /// What clients followed there and broke off: logs, watches of the cluster's own view, upgraded connections.
+    /// Streams of clients that broke off: logs, watches of the cluster's own view, upgraded connections.
     pub broken: u64,
-    /// Whether it answers our own questions with errors, so that it is asked only where no other endpoint is left.
+    /// Whether the endpoint answers Tributary's own questions with errors, so that it gets requests only if no better
+    /// endpoint is left.
     pub is_ejected: bool,
-    /// How often that has begun.
+    /// Number of ejections.
     pub ejections: u64,
-    /// Why it is left out, in one word: `drain`, `breaker`, `unreachable`, `full`, `probe` or `outlier`.
+    /// Reason for which the endpoint gets no requests: `drain`, `breaker`, `unreachable`, `full`, `probe` or `outlier`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
-    /// How often its circuit breaker has opened.
+    /// Number of times that the circuit breaker has opened.
     pub breaker_openings: u64,
 }
 
-/// One resource over all clusters, or one namespace of it where the configuration names one.
+/// A resource over all clusters, or one namespace of it if the configuration names one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReport {
-    /// The API group.
+    /// API group of the resource.
     pub group: String,
     /// Version in the request.
     pub version: String,
-    /// The plural resource.
+    /// Plural name of the resource.
     pub resource: String,
-    /// The one namespace that is held.
+    /// The only cached namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// How many objects all clusters have together.
+    /// Objects of all clusters together.
     pub objects: u64,
-    /// How many names, with their namespace, objects of several clusters have.
+    /// Names, with namespaces, that several clusters have.
     pub repeated_names: u64,
-    /// What the changes that are remembered occupy, in bytes.
+    /// Size of the changes in the log, in bytes.
     pub history_bytes: u64,
-    /// What the encoded events that watchers share occupy, in bytes.
+    /// Size of the encoded events that watchers share, in bytes.
     pub encodings_bytes: u64,
 }
 
-/// Whether what is held of a collection is what the cluster has.
+/// State of a cached collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CollectionState {
-    /// It is.
+    /// The collection is current.
     Current,
-    /// It was, and is served on.
+    /// The collection is old, and is served with a Warning.
     Stale,
-    /// Nothing is held yet.
+    /// The collection has not been read yet.
     #[default]
     Unknown,
 }
 
-/// One resource of one cluster, or one namespace of it where that is read by itself.
+/// A resource of one cluster, or one namespace of it that is read by itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {
     /// Name of the cluster.
     pub cluster: String,
-    /// The resource, as kubectl takes it.
+    /// Resource, as kubectl takes it.
     pub resource: String,
-    /// The one namespace that is read.
+    /// The only namespace that is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether what is held is what the cluster has.
+    /// State of the collection.
     pub state: CollectionState,
-    /// For how long it has not been; what is held is as old.
+    /// Time since the collection was current.
     pub seconds: u64,
-    /// Why not; none while it is read for the first time.
+    /// Reason; absent while the collection is read for the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether the cluster answers and refuses it.
     pub refused: bool,
-    /// Whether it refuses it because it forbids it (403).
+    /// Whether the cluster forbids the list (403).
     pub forbidden: bool,
-    /// How many objects are held.
+    /// Cached objects of the collection.
     pub objects: u64,
-    /// What they occupy, in bytes.
+    /// Size of the objects in bytes.
     pub bytes: u64,
-    /// How often it was listed anew since it is followed, because changes were lost: lists that are made where no
-    /// bookmarks come are not counted.
+    /// Relists because of lost changes. Lists in place of missing bookmarks are not counted.
     pub relists: u64,
 }
 
-/// A bound of what is held or under way.
+/// A limit of memory or of concurrent work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LimitReport {
-    /// Its name, as in the metric `tributary_limit`.
+    /// Name of the limit, as in the metric `tributary_limit`.
     pub limit: String,
-    /// What it is counted for, if not for the whole process: a cluster, a resource.
+    /// Cluster or resource that has the limit, if it is not one of the whole process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// How much of it is used.
+    /// Used part.
     pub used: u64,
-    /// How much there is.
+    /// Whole limit.
     pub max: u64,
-    /// How many requests were refused because of it since the start, where that is counted.
+    /// Requests refused because of the limit since the start, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
@@ -284,15 +284,14 @@ impl LimitReport {
         Self { limit: limit.to_owned(), of: None, used, max, refused }
     }
 
-    /// Whether so much of it is used that it is worth a look.
+    /// Whether the used part is worth a look.
     pub fn is_near(&self) -> bool {
         self.used > 0 && self.used.saturating_mul(100) >= self.max.saturating_mul(NEAR_PERCENT)
     }
 }
 
 impl Report {
-    /// Joins what clusters, views and bounds say of themselves. Clusters are taken by name; a collection of a cluster
-    /// that is not among them has just left, or just come, and is left out.
+    /// Joins the reports of clusters, views and limits. Leaves out collections of clusters that have just left or come.
     ///
     /// Cost: one look at each collection.
     pub fn from_parts(
@@ -303,7 +302,7 @@ impl Report {
     ) -> Self {
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         resources.sort_by(|a, b| (&a.resource, &a.group, &a.namespace).cmp(&(&b.resource, &b.group, &b.namespace)));
-        // What a cluster refuses is named by the first.
+        // The first refused collection names the reason.
         collections
             .sort_by(|a, b| (&a.cluster, &a.resource, &a.namespace).cmp(&(&b.cluster, &b.resource, &b.namespace)));
         let mut behind = Vec::new();
@@ -315,14 +314,14 @@ impl Report {
         Self { clusters, resources, behind, limits, ..Self::default() }
     }
 
-    /// One cluster.
+    /// Report of one cluster.
     pub fn cluster(&self, name: &str) -> Option<&ClusterReport> {
         self.clusters.iter().find(|cluster| cluster.name == name)
     }
 }
 
 impl ClusterReport {
-    /// Takes over what is held of it.
+    /// Adds the collections of the cluster.
     fn count(&mut self, collections: &[CollectionReport]) {
         let heard = self.heard_seconds.unwrap_or_default();
         let mut refused = Vec::new();
@@ -353,13 +352,13 @@ impl ClusterReport {
 }
 
 impl CollectionReport {
-    /// Whether it is not current.
+    /// Whether the collection is not current.
     pub fn is_behind(&self) -> bool {
         self.state != CollectionState::Current
     }
 }
 
-/// Whole microseconds, as reports have them.
+/// Duration in whole microseconds, for the report.
 pub fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

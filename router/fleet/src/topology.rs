@@ -1,4 +1,4 @@
-//! The member clusters as they are now: who they are, what they serve, and what is wrong with them.
+//! The clusters: identity, discovery, health and faults.
 
 mod address;
 mod cluster;

@@ -1,4 +1,4 @@
-//! One member cluster and the task that keeps its discovery fresh.
+//! One cluster, and the task that keeps its discovery up to date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,31 +38,30 @@ use super::setup::ClusterSetup;
 use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
 use crate::report::ClusterCondition;
 
-/// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
-/// is served after this time at the latest, and at once where CustomResourceDefinitions may be watched.
+/// Interval of discovery. An unchanged answer is a 304 of a few hundred bytes. A new CRD is served after 10 s at the
+/// latest, and at once if CustomResourceDefinitions may be watched.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The pause between two discoveries of a cluster that has just taken the place of another one and has not answered. A
 /// second: requests for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
-/// group, its version and its uid. A minute, and whenever something was wrong with it, it can be reached again, or
-/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one. Each new
-/// connection asks for the uid by itself.
+/// Interval of questions about facts that only an upgrade or a restore changes: the core group, the version and the
+/// uid. A minute, and after a fault, after an outage, and when a client requests an unknown resource. With 10 s, every
+/// second idle question to a fleet would be one of these. Each new connection asks for the uid by itself.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The shortest time between two discoveries of a cluster that requests ask for.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a request waits for the discovery that it asks for.
+/// Time limit for a request that waits for discovery.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// How long a request waits for it where the last such discovery took longer than this. 300 ms: a slow cluster does not
-/// delay the 404s and creates of kinds that it lacks again and again. The discovery goes on in the cluster's task.
+/// Time limit for a request if the last such discovery took longer than this. 300 ms: a slow cluster does not delay
+/// each 404 and create of kinds that it lacks. The discovery continues in the cluster's task.
 const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
 
-/// How long a member may take over its discovery document.
+/// Time limit for a discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its
@@ -73,25 +72,25 @@ const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// there finds it out.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a cluster was asked what it serves.
+/// Numbers of discovery attempts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     begun: u64,
-    /// The last one that is over; at most one is under way.
+    /// Last ended attempt; at most one is under way.
     ended: u64,
 }
 
-/// A discovery that a request asked for.
+/// A discovery that a request waited for.
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
-    /// When the request's wait ended.
+    /// End of the request's wait.
     ended: Instant,
-    /// How long the request waited.
+    /// Duration of the wait.
     waited: Duration,
 }
 
 impl Refresh {
-    /// How long the next request is to wait after this discovery.
+    /// Time limit of the next request's wait.
     fn next_wait(before: Option<Self>) -> Duration {
         match before {
             Some(before) if before.waited >= SLOW_REFRESH_WAIT => SLOW_REFRESH_WAIT,
@@ -100,9 +99,9 @@ impl Refresh {
     }
 }
 
-/// What is wrong with a cluster.
+/// A fault of a cluster.
 struct ClusterProblem {
-    /// What it is now.
+    /// Current description.
     text: String,
     /// The condition of the cluster during the problem.
     condition: ClusterCondition,
@@ -117,117 +116,115 @@ impl ClusterProblem {
     }
 }
 
-/// What has changed about a cluster.
+/// Kind of a change in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterChange {
-    /// What is wrong with it.
+    /// The fault has changed.
     Problem,
     /// A different cluster answers at the cluster's addresses.
     Successor,
-    /// What it serves, who it is or which version it runs.
+    /// Discovery, identity or version have changed.
     Offer,
 }
 
-/// One member cluster.
+/// A member cluster.
 pub struct Cluster {
-    /// What the configuration says.
+    /// Configuration of the cluster.
     pub setup: ClusterSetup,
-    /// What marks its objects as its own.
+    /// Texts that mark the cluster's objects.
     pub mark: Arc<ClusterMark>,
     fetched: ArcSwapOption<Fetched>,
-    /// Where its documents are kept, those of all clusters together.
+    /// Store of the discovery documents of all clusters.
     documents: Arc<MemberDocuments>,
-    /// What was served under this name before the configuration changed, or what an earlier run knew. Gone once it
-    /// has answered itself.
+    /// Discovery from an earlier configuration of the name, or from an earlier run. Dropped after the first answer.
     inherited: ArcSwapOption<Served>,
-    /// When it was configured.
+    /// Time of the configuration.
     since: Instant,
     /// The time of the last successful discovery.
     told_at: Mutex<Option<Instant>>,
     /// The versions that discovery does not describe, each with the time of the last discovery that did.
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
-    /// The cluster that this one is under a second name.
+    /// Name under which the same cluster is shown.
     twin: ArcSwapOption<ClusterName>,
-    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it.
+    /// A cluster with the same uid, without a proof that it is the same cluster.
     namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
-    /// Which cluster it is; a new configuration of the same cluster has the same.
+    /// Identity; a new configuration of the same cluster keeps it.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
-    /// When it last answered all questions, those for what hardly ever changes too.
+    /// Last time at which the cluster answered all questions, also the rare ones.
     asked_all: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
-    /// When the last problem ended.
+    /// End of the last fault.
     mended: Mutex<Option<Instant>>,
-    /// When it was logged that something is wrong, until it is that nothing is any more.
+    /// Time of the log line about a fault, until the line about its end.
     pub(super) told: Mutex<Option<Instant>>,
-    /// When it was last said that its revisions went back.
+    /// Time of the last log line about revisions that went back.
     went_back: Mutex<Option<Instant>>,
-    /// When it was last said that it does not let us act in users' names.
+    /// Time of the last log line about missing impersonation rights.
     not_let: Mutex<Option<Instant>>,
-    /// Whether it has let us act in users' names.
+    /// Whether the cluster has allowed Tributary to impersonate a user.
     lets_act: AtomicBool,
     refresh: Notify,
     /// Changes of kinds that discovery may not show yet.
     kind_changes: Arc<KindChanges>,
-    /// The last discovery that a request asked for; locked meanwhile.
+    /// Last discovery that a request waited for; locked meanwhile.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
-    /// Whether one of the attempts is over, and what it said is known.
+    /// Whether an attempt has ended and its result is known.
     asked: AtomicBool,
-    /// Who may ask where an object is.
+    /// Queue of questions about the cluster of an object.
     questions: Arc<FairLine>,
-    /// Which of its collections may be listed again.
+    /// Permits for relists of its collections.
     list_places: ListPlaces,
     precedence: Precedence,
-    /// What lasts of clients' requests to it, but for their watches: logs that are followed. Where watches have no
-    /// connections of their own, they as well.
+    /// Share of long-running requests of clients except watches. Includes watches if they have no connections of their
+    /// own.
     lasting: Arc<FairShare>,
     /// Clients' watches of its own view.
     watches: Arc<FairShare>,
-    /// The others of clients' requests to it.
+    /// Share of short requests of clients.
     short: Arc<FairShare>,
-    /// What all of them may leave unread, those to other members as well.
+    /// Unread bytes of clients' requests to all clusters.
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
 
-/// What is counted of clients' requests to all members together.
+/// Metrics of clients' requests to all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct MemberShareMetrics {
-    /// Of those that last, but for watches.
+    /// Long-running requests except watches.
     pub lasting: ShareMetrics,
-    /// Of watches.
+    /// Watches of clients.
     pub watches: ShareMetrics,
-    /// Of the others.
+    /// Short requests of clients.
     pub short: ShareMetrics,
 }
 
-/// How many questions where an object is go to a member at once. 32: a short line at the member, and at 30 ms each a
-/// thousand a second, or half of that for one client alone.
+/// Concurrent questions to a cluster about the cluster of an object. 32: a short queue at the cluster, and at 30 ms
+/// each a thousand a second, or half of that for a single client.
 const QUESTIONS_AT_ONCE: usize = 32;
 
-/// Who a cluster is.
+/// Identity of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIdentity {
-    /// It has not said anything yet.
+    /// The cluster has not answered yet.
     #[default]
     Unknown,
-    /// It answered that it does not tell us the uid of its kube-system namespace.
+    /// The cluster does not let Tributary read the uid of its kube-system namespace.
     Withheld,
     /// The uid of its kube-system namespace.
     Known(Arc<String>),
 }
 
 impl Cluster {
-    /// A place for a client's request, and what its answer may leave unread if it lasts, both to be kept until that has
-    /// ended. What the connections carry at once, and what lasting answers of all members may leave unread, is shared
-    /// among clients, so that who reads slowly, or not at all, leaves room for others; what this process asks for
-    /// itself takes none of it. A short answer that nobody reads is cut within a minute, and a cluster that answers
-    /// nothing has nothing unread: neither is to keep others' requests from their clusters.
+    /// Reserves a permit for a client's request, and bytes for the unread part of a long-running answer. Keep both
+    /// until the answer has ended. Clients share the cluster's connections and the unread bytes, so that a slow reader
+    /// leaves room for the others. Tributary's own requests need no permit. A short answer needs no bytes: an answer
+    /// that nobody reads is cut within a minute.
     ///
     /// # Errors
-    /// 429 that names the cluster and what to do.
+    /// 429 with the cluster and the remedy.
     pub fn place(&self, class: RequestClass, holder: Holder) -> Result<(Portion, Option<Portion>), Refusal> {
         let share = self.share(class);
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
@@ -247,16 +244,16 @@ impl Cluster {
         Ok((place, unread))
     }
 
-    /// How many places clients have of those that there are.
+    /// Permits in use and in all.
     pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
         let share = self.share(class);
         (share.used(), share.max())
     }
 
-    /// What clients share, as large as the connections are known to carry by now.
+    /// Share of a class of requests, updated to the known capacity of the connections.
     fn share(&self, class: RequestClass) -> &Arc<FairShare> {
         let client = self.setup.client.as_ref().ok();
-        // Each endpoint is looked at for it.
+        // Costs a look at each endpoint.
         let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
@@ -275,18 +272,17 @@ impl Cluster {
         self.questions.acquire(holder).await
     }
 
-    /// The places that its collections share where they are listed again.
+    /// Permits for relists of the cluster's collections.
     pub fn list_places(&self) -> &ListPlaces {
         &self.list_places
     }
 
-    /// What is to be known of it before its collections are read on, once contact was lost: in the shared mode its
-    /// roles and bindings.
+    /// Collections that come first after an outage: roles and bindings in shared mode.
     pub fn precedence(&self) -> &Precedence {
         &self.precedence
     }
 
-    /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
+    /// A cluster without answers, with the discovery of an earlier configuration if known.
     pub fn new(
         setup: ClusterSetup,
         (incarnation, before): (Incarnation, Option<Served>),
@@ -337,7 +333,7 @@ impl Cluster {
         })
     }
 
-    /// Which cluster it is.
+    /// Identity of the cluster.
     pub fn incarnation(&self) -> &Incarnation {
         &self.incarnation
     }
@@ -352,12 +348,12 @@ impl Cluster {
         self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
     }
 
-    /// Whether a connection has told that it leads to the cluster of this incarnation.
+    /// Whether a connection has proved that it leads to the cluster of this identity.
     pub(super) fn is_confirmed(&self) -> bool {
         self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
     }
 
-    /// The cluster has refused to tell its uid.
+    /// Records that the cluster refuses to report its uid.
     pub(super) fn withholds_uid(&self) -> bool {
         *self.identity() == ClusterIdentity::Withheld
     }
@@ -389,12 +385,12 @@ impl Cluster {
         }
     }
 
-    /// The cluster's name.
+    /// Name of the cluster.
     pub fn name(&self) -> &ClusterName {
         &self.setup.name
     }
 
-    /// Sends requests with the proxy's own rights, or says why that cannot be done.
+    /// Transport with Tributary's own rights, or the reason for which it cannot be made.
     pub fn transport(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
@@ -405,18 +401,18 @@ impl Cluster {
         self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }
 
-    /// What the cluster serves, as last seen; `None` until it first answered.
+    /// Last known discovery; `None` until the first answer.
     pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
     }
 
-    /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under
-    /// its name before. So a new configuration does not take resources away for the time of a question.
+    /// Discovery for clients: the last known one, or, until the first answer, that of an earlier configuration. So a
+    /// new configuration removes no resources while it waits for the first answer.
     pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
         self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
     }
 
-    /// What is offered of it, and how the cluster was reached that said so.
+    /// Discovery for clients, with the address of the cluster that reported it.
     pub(super) fn served(&self) -> Option<Served> {
         let own = self.discovery().map(|discovery| Served { address: self.setup.address.clone(), discovery });
         own.or_else(|| self.inherited.load().as_deref().cloned())
@@ -457,33 +453,32 @@ impl Cluster {
         *since = undescribed.map(|version| (version.clone(), *since.get(&version).unwrap_or(&before))).collect();
     }
 
-    /// How it is reached.
+    /// Address of the cluster.
     pub fn address(&self) -> &ClusterAddress {
         &self.setup.address
     }
 
-    /// When it was configured.
+    /// Time of the configuration.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// How long it has been configured.
+    /// Time since the configuration.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// The cluster that this one is under a second name, if so: their objects are shown once, under that one's name.
+    /// Name under which the same cluster is shown: objects of one cluster are shown once.
     pub fn twin(&self) -> Option<Arc<ClusterName>> {
         self.twin.load_full()
     }
 
-    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it. Both
-    /// are shown.
+    /// A cluster with the same uid, without a proof that it is the same cluster. Both are shown.
     pub fn namesake(&self) -> Option<Arc<ClusterName>> {
         self.namesake.load_full()
     }
 
-    /// Which others it is, and says to be.
+    /// Sets the results of the comparison with other clusters.
     pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
         for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
             if own.load().as_deref() != other {
@@ -492,13 +487,13 @@ impl Cluster {
         }
     }
 
-    /// Whether it is shown that its servers are another's, too.
+    /// Whether a proof shows that the same servers stand behind both clusters.
     pub(super) fn is_served_with(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
         own.proofs().meet(other.proofs())
     }
 
-    /// What is wrong with what it says of itself.
+    /// Problem with the identity of the cluster.
     pub fn identity_problem(&self) -> Option<String> {
         let (other, uid) = (self.namesake()?, self.uid()?);
         Some(format!(
@@ -507,7 +502,7 @@ impl Cluster {
         ))
     }
 
-    /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.
+    /// uid of the kube-system namespace; `None` until it is known.
     pub fn uid(&self) -> Option<Arc<String>> {
         match &**self.identity.load() {
             ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
@@ -515,27 +510,27 @@ impl Cluster {
         }
     }
 
-    /// Who it is, as far as it has told.
+    /// Identity, as far as the cluster has reported it.
     pub fn identity(&self) -> Arc<ClusterIdentity> {
         self.identity.load_full()
     }
 
-    /// Whether it has been asked once, or never will be.
+    /// Whether the first attempt has ended, or there is no client to make one.
     pub fn is_asked(&self) -> bool {
         self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
     }
 
-    /// Which version its server is; `None` until it is known, or if it does not tell us.
+    /// Version of the server; `None` until it is known, or if the cluster does not report it.
     pub fn version(&self) -> Option<Arc<ServerVersion>> {
         self.version.load_full()
     }
 
-    /// How often the member has come to see other credentials of ours.
+    /// Number of times that the cluster's view of Tributary's credentials has changed.
     pub fn renewals(&self) -> u64 {
         self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
     }
 
-    /// What is wrong with it, as last seen.
+    /// Current fault.
     pub fn problem(&self) -> Option<String> {
         let twin = || {
             self.twin()
@@ -552,7 +547,7 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with it, and for how long something has been.
+    /// Current fault and its duration.
     pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
@@ -562,7 +557,7 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| problem.condition)
     }
 
-    /// Notes that its revisions went back. Each of its collections finds that out; it is logged once.
+    /// Records that revisions went back. Each collection notices it; the log has one line.
     pub fn note_reset(&self) {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
@@ -571,18 +566,18 @@ impl Cluster {
         }
     }
 
-    /// Notes that it has let us act in a user's name.
+    /// Records that the cluster allowed Tributary to impersonate a user.
     pub fn note_lets_act(&self) {
         self.lets_act.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has ever let us act in a user's name.
+    /// Whether the cluster has ever allowed Tributary to impersonate a user.
     pub fn lets_act(&self) -> bool {
         self.lets_act.load(Ordering::Relaxed)
     }
 
-    /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to
-    /// mend, or `beyond` the bounds that an administrator has set. Logged once a minute.
+    /// Records a refusal to impersonate: in general, which an administrator has to repair, or `beyond` the limits that
+    /// an administrator has set. Logged once a minute.
     pub fn note_not_let(&self, said: &str, beyond: Option<&Beyond>) {
         let mut noted = self.not_let.lock();
         if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
@@ -606,12 +601,12 @@ impl Cluster {
     /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
-        // A cluster without a client is never asked.
+        // A cluster without a client cannot be asked.
         if self.setup.client.is_err() || refreshed.is_some_and(|last| last.ended.elapsed() < REFRESH_INTERVAL) {
             return;
         }
         let begun = Instant::now();
-        // A cluster without an answer in time is asked again by a later request.
+        // If the time is up, a later request asks the cluster again.
         let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
         *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
@@ -626,19 +621,19 @@ impl Cluster {
         let _ = attempts.wait_for(|attempts| attempts.ended > begun).await;
     }
 
-    /// Waits until the cluster has been asked at least once.
+    /// Waits for the end of the first attempt.
     pub async fn asked_once(&self) {
         let mut attempts = self.attempts.subscribe();
         let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
     }
 
-    /// Ends its task.
+    /// Stops the cluster's task.
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// Starts the tasks that keep discovery fresh, and ask whether it is well and tell of it; `changed` is called after
-    /// each change of the former.
+    /// Starts the tasks for discovery and health. `changed` is called after each change of discovery, identity or
+    /// version.
     pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let changed = Arc::new(changed);
         self.expect();
@@ -655,7 +650,7 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    /// Tells once that another cluster answers at the addresses.
+    /// Reports once that a different cluster answers at the addresses.
     fn tell_of_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
         let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
             return;
@@ -689,7 +684,7 @@ impl Cluster {
             } else {
                 self.tell_well()
             }
-            // What the answer itself said of the member is no news, but one that is back by now is asked again.
+            // A change that comes from the answer itself is no news. A cluster that is reachable again is asked again.
             if let Some(reachability) = &mut reachability
                 && !(has_failed && reachability.borrow().is_reachable())
             {
@@ -707,12 +702,12 @@ impl Cluster {
         }
     }
 
-    /// Whether it has just taken the place of another cluster: a connection to it may have been refused meanwhile.
+    /// Whether the cluster has just replaced a different one, so that a connection may have been refused meanwhile.
     fn is_new_successor(&self) -> bool {
         self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
     }
 
-    /// Follows the kinds of the cluster where it may be asked.
+    /// Starts or stops the watches of the cluster's kinds.
     fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectRoom) {
         let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
         let followed = KindsOf {
@@ -726,7 +721,7 @@ impl Cluster {
         kinds.follow(&followed, || self.health());
     }
 
-    /// How it is, followed from now on, what is known already included.
+    /// Health of the cluster with all further changes.
     pub fn health(&self) -> ClusterHealth {
         ClusterHealth::follow_client(self.setup.client.as_ref().ok())
     }
@@ -735,7 +730,7 @@ impl Cluster {
         self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
     }
 
-    /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
+    /// Asks the cluster once, with the rare questions if `all` is set. Returns the change, if there is one.
     async fn refresh_discovery(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
@@ -783,14 +778,14 @@ impl Cluster {
         news
     }
 
-    /// Whether the uid that a server has told is another cluster's.
+    /// Whether a server has reported the uid of a different cluster.
     fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
         let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
     }
 
-    /// Notes the identity that the cluster has told, and says whether the identity is news. A known uid stays: a
-    /// different uid is a different cluster's.
+    /// Stores the identity that the cluster has reported, and returns whether it is new. A known uid stays: a different
+    /// uid belongs to a different cluster.
     fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {
@@ -806,7 +801,7 @@ impl Cluster {
         is_news
     }
 
-    /// Remembers what is wrong. Says whether that is news.
+    /// Stores the current fault, and returns whether it is new.
     fn set_problem(&self, problem: Option<ClusterProblem>) -> bool {
         let mut known = self.problem.lock();
         if known.as_ref().map(|known| &known.text) == problem.as_ref().map(|problem| &problem.text) {
@@ -822,9 +817,9 @@ impl Cluster {
     }
 }
 
-/// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and
-/// leaves them out: what it `served` before, to this process or an earlier one, is believed to be gone only if it says
-/// that it is ready and then still leaves it out.
+/// Requests discovery. A kube-apiserver that has just started leaves out its CustomResourceDefinitions. So kinds that
+/// the cluster `served` before, also in an earlier run, disappear only if the cluster is ready and still leaves them
+/// out.
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
@@ -850,13 +845,13 @@ async fn fetch_all(
     fetch(transport, None, true, documents).await.map_err(failed)
 }
 
-/// Whether the member is ready, as far as it lets us ask.
+/// Whether the cluster is ready, as far as it lets Tributary ask.
 async fn is_ready(transport: Transport) -> bool {
     let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
     body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
 }
 
-/// Ends when what is known of the member's reachability has changed.
+/// Waits for a change of the cluster's reachability.
 async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     let known = match reachability {
         Some(reachability) => reachability.changed().await.is_ok(),
@@ -867,8 +862,8 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// The uid of the kube-system namespace, if the member lets us read it. A cluster that is overloaded or breaks off has
-/// not said that it does not.
+/// Requests the uid of the kube-system namespace. An overloaded cluster, or an answer that breaks off, does not count
+/// as a refusal.
 async fn identity(transport: Transport) -> ClusterIdentity {
     #[derive(serde::Deserialize)]
     struct KubeSystemNamespace {
@@ -888,7 +883,7 @@ async fn identity(transport: Transport) -> ClusterIdentity {
     }
 }
 
-/// The version of the member's server, if it tells us.
+/// Requests the version of the cluster's server.
 async fn server_version(transport: Transport) -> Option<ServerVersion> {
     let (code, text) = get(transport, "/version").await?;
     if code == StatusCode::OK { ServerVersion::parse(text) } else { None }

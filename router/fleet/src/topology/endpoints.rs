@@ -1,4 +1,4 @@
-//! The members' endpoints in the metrics, read when they are asked for.
+//! Metrics of the clusters' endpoints, collected at each scrape.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::report::EndpointReport;
 /// The labels of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
-    /// The member cluster.
+    /// Name of the cluster.
     cluster: String,
     /// Host and port.
     endpoint: String,
@@ -27,7 +27,7 @@ struct EndpointLabels {
 /// The labels of a reason why an endpoint is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeftOutLabels {
-    /// The member cluster.
+    /// Name of the cluster.
     cluster: String,
     /// Host and port.
     endpoint: String,
@@ -38,15 +38,15 @@ struct LeftOutLabels {
 /// The label of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClusterLabel {
-    /// The member cluster.
+    /// Name of the cluster.
     cluster: String,
 }
 
-/// Tells of each endpoint of each cluster whether it can be reached, and of its load.
+/// Collector for the state and load of each endpoint.
 pub struct EndpointMetrics(Weak<Fleet>);
 
 impl EndpointMetrics {
-    /// Of these clusters, for as long as there are any.
+    /// Collector for a fleet. Exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
@@ -64,7 +64,7 @@ impl EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    /// What was sent again to each cluster, and what was not for the sake of the cluster.
+    /// Writes repeated requests to each cluster, and repetitions that the retry budget prevented.
     fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
         let retries: Vec<_> = clusters

@@ -1,11 +1,10 @@
-//! All member clusters.
+//! All clusters.
 //!
 //! ```text
 //! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
 //! ```
 //!
-//! A thousand members that are asked at once answer at once: what they say is joined together, not one after the other,
-//! and nobody waits for that but who asks for it.
+//! A thousand clusters that are asked at once answer at once. One task joins all answers together.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -37,19 +36,17 @@ use crate::discovery::{MemberDocuments, Union};
 /// them, and short beside the time that a member takes to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of how many members a union is made by whoever takes it over, while others take over what else that thread had to
-/// do; of more a thread for long work makes it. 16: a fleet of this size is taken over without a detour, and where
-/// nobody has an unusual document, joining theirs costs less than a frame of a list.
+/// Number of clusters up to which the union is built in place (`block_in_place`); above it, on a blocking thread. 16:
+/// where no cluster has an unusual document, the union costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
-/// The time in which a candidate has to tell that it is the cluster of its name.
+/// Time in which a candidate has to report its uid.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The pause between two attempts to ask a candidate.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// How many clusters that left are remembered. As many as there are indices:
-/// more can never have been named by integers.
+/// Number of removed clusters that are remembered: the number of indexes. Integer versions cannot name more.
 const FORMER_MAX: usize = 10_000;
 
 /// Forgets all that is known of the cluster of a name, which means a successor by now, or none.
@@ -60,42 +57,40 @@ type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub struct Fleet {
-    /// The runtime that this was made in: cachers and discovery run there. What a client's request itself asks of
-    /// members runs where the client is answered.
+    /// Runtime of cachers and discovery. Requests of clients run in the runtime of their connection.
     runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
     news: Arc<Untaken>,
-    /// What the members say that they serve, equal documents once.
+    /// Discovery documents of the clusters, equal ones once.
     documents: Arc<MemberDocuments>,
-    /// What is counted of clients' requests to the members.
+    /// Metrics of clients' requests to the clusters.
     shares: MemberShareMetrics,
-    /// What the objects of all members may occupy together.
+    /// Limit of the size of all objects.
     room: ObjectRoom,
-    /// What answers of all members may leave unread.
+    /// Limit of unread bytes of all clusters' answers.
     unread: MemberUnreadBytes,
-    /// Candidates: clusters with another address, until they have told whether they are the cluster of their name.
-    /// Locked while the set changes.
+    /// Candidates: clusters with a new address that have not reported their uid yet. Locked while the set changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// Functions that forget a cluster when its name begins to mean a different cluster, or none.
     forgetters: Mutex<Vec<Forgetter>>,
-    /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
+    /// Discovery from an earlier run. An entry is removed when a cluster of its name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
     /// The marks of clusters that left: their objects are still being deleted from open watches.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
-/// What has been said of the clusters and is not taken over yet.
+/// Changes that are not joined yet.
 #[derive(Default)]
 struct Untaken {
-    /// Whether there is something that the union is made of.
+    /// Whether discovery has changed.
     offers: AtomicBool,
     /// Whether another cluster answers in the place of one.
     successors: AtomicBool,
-    /// How many news there were.
+    /// Number of changes.
     said: AtomicU64,
-    /// How many of them have been taken over.
+    /// Number of joined changes.
     taken: watch::Sender<u64>,
     wake: Notify,
     /// Ends the pause between two takings: the configuration has changed, which no crowd does at once.
@@ -113,22 +108,22 @@ impl Untaken {
         self.wake.notify_one();
     }
 
-    /// Waits until all has been taken over that was said before this call.
+    /// Waits until all changes before this call are joined.
     async fn settled(&self) {
         let said = self.said.load(Ordering::SeqCst);
-        // The sender lives as long as this.
+        // The sender lives as long as this value.
         let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
     }
 }
 
 impl Fleet {
-    /// A fleet whose objects, and unread answers, may occupy whatever there is.
+    /// A fleet without limits for objects and unread bytes.
     pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
         Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// A fleet without clusters, whose objects have this room, and whose answers may leave so much unread. `known` is
-    /// what an earlier run knew that they serve. Must be called within a tokio runtime.
+    /// A fleet without clusters, with limits for objects and unread bytes. `known` is discovery from an earlier run.
+    /// Must be called within a tokio runtime.
     pub fn within(
         room: ObjectRoom,
         unread: MemberUnreadBytes,
@@ -166,18 +161,17 @@ impl Fleet {
         fleet
     }
 
-    /// What answers of all members may leave unread.
+    /// Limit of unread bytes of all clusters' answers.
     pub fn unread(&self) -> &MemberUnreadBytes {
         &self.unread
     }
 
-    /// What the objects of all members may occupy together.
+    /// Limit of the size of all objects.
     pub fn room(&self) -> &ObjectRoom {
         &self.room
     }
 
-    /// What is begun until the guard is dropped runs where members are followed,
-    /// not where a client happened to ask for it first.
+    /// Enters the runtime of cachers, so that tasks do not start in the runtime of the client that asked first.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
@@ -187,24 +181,24 @@ impl Fleet {
         self.clusters.load_full()
     }
 
-    /// One cluster.
+    /// The cluster of a name.
     pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
     }
 
-    /// What each cluster serves, as last seen, by this process or an earlier one.
+    /// Discovery of each cluster, from this run or an earlier one.
     pub fn served(&self) -> BTreeMap<ClusterName, Served> {
         let clusters = self.clusters.load();
         clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
     }
 
-    /// Whether a cluster is the only one, and was as long as this process remembers.
+    /// Whether the cluster is the only one now and since the start of the process.
     pub fn has_only(&self, name: &ClusterName) -> bool {
-        // In this order: who leaves is remembered before it is gone.
+        // In this order, because a removed cluster is added to `former` before it leaves `clusters`.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 
-    /// What marks a cluster's objects, one that left included.
+    /// Texts that mark a cluster's objects, also of a removed cluster.
     pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
             return Arc::clone(&cluster.mark);
@@ -213,7 +207,7 @@ impl Fleet {
         former.unwrap_or_else(|| Arc::new(ClusterMark::new(name, None)))
     }
 
-    /// The clusters whose word counts more first: the newest servers, and of equal ones by name.
+    /// Clusters in order of precedence: newest servers first, then by name.
     pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
         let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
         // Stable, and they come by name.
@@ -221,25 +215,26 @@ impl Fleet {
         clusters
     }
 
-    /// The version of the oldest server: what a client may rely on everywhere. `None` until a cluster has told.
+    /// Version of the oldest server, which limits the features of all clusters. `None` until a cluster has reported its
+    /// version.
     pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
         let clusters = self.clusters.load();
         clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
     }
 
-    /// What all members together serve.
+    /// Union of the clusters' discovery.
     pub fn union(&self) -> Arc<Union> {
         self.union.load_full()
     }
 
-    /// Tells when clusters came or went, or a member's discovery or identity changed.
+    /// Notifies about new and removed clusters, and changes of discovery or identity.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Takes over a new set of clusters. A cluster with the same name and revision is kept as it is. A cluster with
-    /// another address becomes a candidate: it takes its place once it has told that it is the same cluster. If it does
-    /// not, the fleet first has everything about the earlier cluster forgotten.
+    /// Sets the clusters. A cluster with the same name and revision stays as it is. A cluster with a new address
+    /// becomes a candidate: it takes its place after it has reported the same uid. If the uid differs, the fleet first
+    /// forgets all state of the earlier cluster.
     pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let mut awaited = self.awaited.lock();
         let mut awaited_before = std::mem::take(&mut *awaited);
@@ -290,8 +285,8 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Makes a cluster from a configuration, and says whether the cluster may take its place at once. It may if its
-    /// address is the same, if it has no client, or if no uid is known that could show that it is the same cluster.
+    /// Makes a cluster from a configuration, and decides whether it may take its place at once: its address is the
+    /// same, it has no client, or no uid is known that could prove that it is the same.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
@@ -300,8 +295,8 @@ impl Fleet {
         let incarnation = shown.incarnation();
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // The discovery of the earlier configuration stands in until the new one has answered. Discovery of an
-            // earlier process stands in for the same address only.
+            // Discovery of the earlier configuration counts until the first answer. Discovery of an earlier run counts
+            // for the same address only.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);
@@ -320,7 +315,7 @@ impl Fleet {
         cluster.start(self.room.for_what_comes_first(), move |said| news.add_change(said));
     }
 
-    /// Puts a candidate in its place, once it has told which cluster it is, or after [`CONFIRMED_WITHIN`].
+    /// Puts a candidate in its place after it has reported its uid, or after [`CONFIRMED_WITHIN`].
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
         let told = async {
             loop {
@@ -364,7 +359,7 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Replaces each cluster at whose addresses a different cluster answers.
+    /// Replaces each cluster with addresses at which a different cluster answers.
     fn replace_succeeded(&self) {
         let awaited = self.awaited.lock();
         let before = self.clusters.load_full();
@@ -381,7 +376,7 @@ impl Fleet {
         self.news.add_change(ClusterChange::Offer);
     }
 
-    /// Makes the cluster that takes the place of a cluster of the same configuration.
+    /// Makes the successor of a cluster with the same configuration.
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
         let incarnation = cluster.incarnation().successor();
@@ -397,8 +392,9 @@ impl Fleet {
         self.forgetters.lock().push(Box::new(forget));
     }
 
-    /// Shows other clusters. Where a name means another cluster, the forgetters run before the other cluster is sent a
-    /// request. Until it is started, requests for it are refused. Called with the set locked.
+    /// Publishes a new set of clusters. If a name changes its cluster, all state of the earlier one is forgotten before
+    /// the successor gets a request. Until the start of the successor, requests for it are refused. Called with the set
+    /// locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
@@ -413,7 +409,7 @@ impl Fleet {
         let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
         for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            // Of a cluster that is removed what is under way may end.
+            // Open requests of a removed cluster may end.
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
@@ -436,7 +432,7 @@ impl Fleet {
         former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
     }
 
-    /// Takes over what has been said, and tells everybody.
+    /// Joins all changes and notifies the receivers.
     async fn take_over(self: &Arc<Self>) {
         let said = self.news.said.load(Ordering::SeqCst);
         if self.news.successors.swap(false, Ordering::SeqCst) {
@@ -446,7 +442,7 @@ impl Fleet {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
                 0..=AT_ONCE_MAX => beside(|| fleet.join()),
-                // It fails only where the runtime ends.
+                // Fails only at the end of the runtime.
                 _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
             }
         }
@@ -454,7 +450,7 @@ impl Fleet {
         self.news.taken.send_replace(said);
     }
 
-    /// Joins the members' documents anew.
+    /// Joins the clusters' documents.
     fn join(&self) {
         find_twins(&self.clusters.load());
         let members: Vec<_> = self
@@ -470,15 +466,15 @@ impl Fleet {
         }
     }
 
-    /// Asks members anew, because a request depends on what they serve by now. Rate-limited; waits for the answers,
-    /// those to a question of another request that is under way included.
+    /// Asks clusters for discovery because a request depends on it. Rate-limited. Waits for the answers, also to a
+    /// question of a different request.
     pub async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
         join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
         self.news.settled().await;
     }
 
-    /// Waits until each cluster has been asked once and what it said is taken over, or the time is up.
+    /// Waits until each cluster has been asked once and the answers are joined, or the time is up.
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let asked = async {
@@ -489,9 +485,9 @@ impl Fleet {
     }
 }
 
-/// Finds clusters that are one under several names: the uid of kube-system says so, which anybody may say, and an
-/// address or a certificate shows it. The first by name shows the objects: so every replica chooses the same one. Where
-/// nothing shows it all are.
+/// Finds clusters with several names: an equal uid of kube-system, which any cluster can report, and a common address
+/// or certificate as the proof. The first name shows the objects, so that all replicas choose the same one. Without a
+/// proof, all names are shown.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {
@@ -515,7 +511,7 @@ fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // Their tasks hold the clusters themselves.
+        // The tasks hold the clusters, so they have to stop.
         for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
             cluster.cancel();
         }

@@ -1,5 +1,5 @@
-//! The watches of a cluster's CustomResourceDefinitions and APIServices, where it lets them be watched. The metadata
-//! suffices: discovery has what they define.
+//! Watches of a cluster's CustomResourceDefinitions and APIServices, if the cluster allows them. They watch metadata
+//! only, because discovery has the definitions.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::health::{ClusterHealth, next_state};
 use super::kind_changes::{KindChanges, KindSource};
 use crate::discovery::MemberDiscovery;
 
-/// A cluster whose kinds are followed.
+/// A cluster with its changes of kinds.
 pub(super) struct KindsOf<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) discovery: &'a MemberDiscovery,
     pub(super) transport: &'a Transport,
     pub(super) list_places: &'a ListPlaces,
     pub(super) room: &'a ObjectRoom,
-    /// Receives the changes.
+    /// Receiver of the changes.
     pub(super) changes: &'a Arc<KindChanges>,
 }
 
@@ -61,7 +61,7 @@ impl FollowedKinds {
     }
 }
 
-/// Tells a cacher how its cluster is, until it is dropped.
+/// Reports the cluster's health to a cacher, until the cacher is dropped.
 fn tell_health(mut health: ClusterHealth, cacher: &Arc<Cacher>) {
     let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
     tokio::spawn(async move { while next_state(&of, &mut states, &mut health).await {} });

@@ -1,5 +1,4 @@
-//! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz`
-//! show.
+//! Health of a cluster for its collections: one state from traffic and `/readyz`.
 
 use std::sync::Weak;
 
@@ -29,8 +28,8 @@ impl ClusterHealth {
     }
 }
 
-/// Waits for the next state of a cacher, and meanwhile tells it how its member is. False once the cacher is
-/// dropped.
+/// Waits for the next state of a cacher, and reports the cluster's health to it meanwhile. Returns false after the
+/// cacher is dropped.
 pub async fn next_state(
     cacher: &Weak<Cacher>,
     states: &mut watch::Receiver<CacherState>,

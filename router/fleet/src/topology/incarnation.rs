@@ -1,4 +1,4 @@
-//! Which cluster a name means.
+//! Identity of the cluster that a name means.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,19 @@ use tributary_proxy::ClusterUid;
 
 use super::address::ClusterAddress;
 
-/// The shortest time between two replacements of a cluster by another one under its name: 10 s, doubled with each, up
-/// to an hour. What is known of all clusters is not forgotten again and again where a load balancer leads to two
-/// clusters by turns. Until then new connections to the other one are refused.
+/// Shortest time between two replacements of a cluster under one name: 10 s, doubled with each, up to 43 minutes. A
+/// load balancer that alternates between two clusters would otherwise drop all state again and again. Until then,
+/// connections to the second cluster are refused.
 const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the interval is doubled: 10 s become 43 min.
+/// Number of doublings: 10 s become 43 min.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// After this time a replacement is no longer counted with those before it.
+/// Time after which a replacement no longer lengthens the interval.
 const COUNTED_TOGETHER: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A cluster for as long as its namespace kube-system has the same uid. Objects, rights and tokens of one incarnation
-/// are never used for another. Clones are equal, and equal to nothing else.
+/// Identity of a cluster: valid while its namespace kube-system has the same uid. Objects, rights and tokens of one
+/// incarnation never count for a second one. Clones are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Incarnation(Arc<IncarnationState>);
 
@@ -66,12 +66,12 @@ impl Incarnation {
         self.0.replaced.map(|own| own.at + REPLACEMENT_INTERVAL * 2_u32.pow(own.repeats.min(DOUBLINGS_MAX)))
     }
 
-    /// The uid; `None` until the cluster has told it.
+    /// uid of the cluster; `None` until it is known.
     pub(super) fn uid(&self) -> Option<ClusterUid> {
         self.0.uid.get().cloned()
     }
 
-    /// Notes the uid that the cluster has told.
+    /// Stores the uid that the cluster has reported.
     pub(super) fn set_uid(&self, uid: &ClusterUid) {
         self.0.uid.get_or_init(|| uid.clone());
     }

@@ -1,5 +1,5 @@
-//! Changes of the kinds that a cluster serves, as its CustomResourceDefinitions and APIServices tell them: from when on
-//! its discovery is asked for anew, and which kinds it may serve until that shows the change.
+//! Changes of a cluster's kinds, from its CustomResourceDefinitions and APIServices: the time of the next discovery,
+//! and the uncertain kinds until then.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::GroupVersionResource;
 
-/// When discovery is asked for after a change. A kube-apiserver shows an established CustomResourceDefinition after
-/// some 100 ms, and an APIService once it has asked the server behind it; an unchanged answer is a 304.
+/// Times of discovery after a change. A kube-apiserver shows an established CustomResourceDefinition after some 100 ms,
+/// and an APIService after it has asked the aggregated server. An unchanged answer is a 304.
 const ASKED_AFTER: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(200),
@@ -19,17 +19,17 @@ const ASKED_AFTER: [Duration; 5] = [
     Duration::from_millis(2_000),
 ];
 
-/// The shortest time between two such questions. 200 ms: many definitions are often made at once.
+/// Shortest time between two discoveries. 200 ms: definitions often come in groups.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long discovery may take to show a change; an answer to a later question shows it.
+/// Time in which discovery shows a change; an answer to a later question counts.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many objects are remembered by name at a time. 1,024: more than the largest sets of CustomResourceDefinitions.
-/// While there are more, every kind counts as changed.
+/// Names that are remembered at a time. 1,024: more than the largest sets of CustomResourceDefinitions. Above it, every
+/// kind counts as changed.
 const CHANGES_MAX: usize = 1_024;
 
-/// The two resources whose objects say which kinds there are. The name of each object says which.
+/// Resources with objects that define kinds. The name of each object contains the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KindSource {
     /// CustomResourceDefinitions: `things.example.com`, a resource in all of its versions.
@@ -52,7 +52,7 @@ impl KindSource {
         }
     }
 
-    /// Whether an object of this name may say that a resource is served.
+    /// Whether an object of this name may define a resource.
     fn concerns(self, name: &str, resource: &GroupVersionResource) -> bool {
         let Some((first, group)) = name.split_once('.') else { return false };
         let own = match self {
@@ -72,9 +72,9 @@ pub(super) struct KindChanges {
 
 #[derive(Default)]
 struct ChangesState {
-    /// When each object was last made or changed, by its name.
+    /// Time of the last change of each object, by name.
     changed: HashMap<(KindSource, String), Instant>,
-    /// When one was last made or changed for whose name there was no room.
+    /// Time of the last change of an object without an entry in `changed`.
     unnamed: Option<Instant>,
     last: Option<Instant>,
     /// The number of questions since the last change.
@@ -83,7 +83,7 @@ struct ChangesState {
 }
 
 impl KindChanges {
-    /// Notes that there was a change, and which objects were made or changed.
+    /// Records a change, with the names of created or changed objects.
     pub(super) fn add_change<'a>(&self, source: KindSource, names: impl Iterator<Item = &'a str>) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -106,7 +106,7 @@ impl KindChanges {
         self.add_change(KindSource::Definitions, std::iter::empty());
     }
 
-    /// Waits until discovery is to be asked for. Cancelling loses nothing.
+    /// Waits until the next discovery is due. Cancellation loses no change.
     pub(super) async fn due(&self) {
         loop {
             let due = self.state.lock().due();
@@ -125,7 +125,7 @@ impl KindChanges {
         (state.asked, state.asked_at) = (state.asked + 1, Some(Instant::now()));
     }
 
-    /// Forgets the changes that discovery shows which was asked for at this time.
+    /// Forgets the changes that a discovery of this time shows.
     pub(super) fn shown(&self, asked_at: Instant) {
         let is_open = |changed: Instant| changed + SHOWN_WITHIN > asked_at;
         let mut state = self.state.lock();

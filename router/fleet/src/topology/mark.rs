@@ -1,4 +1,4 @@
-//! What marks an object as one cluster's: the annotation, and the item form of its resourceVersion.
+//! Marks of a cluster's objects: the annotation, and the item form of its resourceVersion.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
-/// The texts that an answer splices into the objects of one cluster. Made once per cluster.
+/// Texts that an answer inserts into the objects of a cluster. Made once for each cluster.
 #[derive(Debug)]
 pub struct ClusterMark {
     /// Name of the cluster.
@@ -37,7 +37,7 @@ impl ClusterMark {
         self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
     }
 
-    /// Marks the cluster's versions as an earlier configuration of the same cluster did.
+    /// Takes over the version marks of an earlier configuration of the same cluster.
     pub(crate) fn mark_versions_as(&self, before: &Self) {
         self.item.store(before.item.load_full());
     }
@@ -52,11 +52,10 @@ impl ClusterMark {
         OpaqueVersion::encode(&self.name, version)
     }
 
-    /// Writes the version of one object in place of what `out` holds. Cost: about 30 ns.
+    /// Replaces the content of `out` by the version of an object. Cost: about 30 ns.
     ///
-    /// A version that has no integer (the cluster has no index, which a configuration with integers is refused for; or
-    /// it is above what any etcd reaches, and then nothing is written to the cluster) has the composite form: it still
-    /// means the right thing to us.
+    /// Without an integer form (a cluster without an index, or a version above any of etcd), the version has the
+    /// composite form, which Tributary understands as well.
     pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {

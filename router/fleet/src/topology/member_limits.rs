@@ -1,5 +1,5 @@
-//! How much clients have under way at each cluster of what they may, in the metrics, read when they are asked for. A
-//! bound of one cluster is reached by itself, so that it has to be told with the cluster.
+//! Metrics of clients' requests at each cluster against their limits, collected at each scrape. Each cluster reaches
+//! its limits by itself.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -14,17 +14,17 @@ use crate::report::LimitReport;
 /// The labels of a bound of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MemberLimitLabels {
-    /// The member cluster.
+    /// Name of the cluster.
     cluster: String,
-    /// The bound's name.
+    /// Name of the limit.
     limit: String,
 }
 
-/// Tells of each cluster the bounds of clients' requests there.
+/// Collector for the limits of clients' requests at each cluster.
 pub struct MemberLimitMetrics(Weak<Fleet>);
 
 impl MemberLimitMetrics {
-    /// Of these clusters, for as long as there are any.
+    /// Collector for a fleet. Exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
@@ -32,7 +32,7 @@ impl MemberLimitMetrics {
     fn reports(&self) -> Vec<(MemberLimitLabels, LimitReport)> {
         let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.values());
-        // Nothing is sent to one without a client.
+        // A cluster without a client gets no requests.
         let reached = clusters.filter(|cluster| cluster.setup.client.is_ok());
         let reports = reached.flat_map(|cluster| {
             cluster.limit_reports().map(|report| {

@@ -1,4 +1,4 @@
-//! What clusters' answers may leave unread, all clusters together.
+//! Limit of the unread bytes of all clusters' answers.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use tributary_sharing::flow::fair_share::{Exceeded, FairShare, Portion, ShareMet
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::ANSWER_WINDOW;
 
-/// What answers of all members that last may have that no client has read, in bytes. A member sends as much of an
-/// answer as its stream's window lets it, whether or not somebody reads: so each request that lasts has its window of
-/// this until its answer has ended. Each member has as much for itself as its connections carry, and of a fleet that
-/// would be a multiple of all memory. Clones share it.
+/// Unread bytes of long-running answers of all clusters. A cluster sends as much of an answer as its stream's window
+/// allows, whether or not the client reads. So each long-running request reserves its whole window until its answer has
+/// ended. The connections of a single cluster have windows of their own; for a whole fleet the sum would exceed all
+/// memory. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct MemberUnreadBytes(Arc<FairShare>);
 
 impl MemberUnreadBytes {
-    /// So many bytes.
+    /// A limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
         let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
         Self(FairShare::of_pieces(what, max, ANSWER_WINDOW, metrics))
     }
 
-    /// So many for one request, until they are dropped.
+    /// Reserves bytes for a request until the return value is dropped.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -28,13 +28,13 @@ impl MemberUnreadBytes {
         self.0.acquire(holder, bytes)
     }
 
-    /// How many are taken, of how many, and how many requests were refused.
+    /// Reserved bytes, the limit, and the number of refused requests.
     pub fn usage(&self) -> (usize, usize, u64) {
         (self.0.used(), self.0.max(), self.0.refused())
     }
 }
 
-/// As much as there is.
+/// No limit, for tests.
 impl Default for MemberUnreadBytes {
     fn default() -> Self {
         Self::new(usize::MAX, ShareMetrics::default())

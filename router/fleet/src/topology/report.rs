@@ -1,4 +1,4 @@
-//! How a cluster is, for the [report](crate::report).
+//! State of a cluster for the [report](crate::report).
 
 use tributary_answers::refusal::cause_alone;
 use tributary_apimachinery::{ClusterName, RequestClass};
@@ -8,7 +8,7 @@ use super::Cluster;
 use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
 
 impl Cluster {
-    /// How it is, without what is held of it. Cost: a look at each of its endpoints.
+    /// State of the cluster without its objects. Cost: a look at each endpoint.
     pub fn report(&self) -> ClusterReport {
         let client = self.setup.client.as_ref().ok();
         let (condition, trouble) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
@@ -29,7 +29,7 @@ impl Cluster {
         }
     }
 
-    /// What is known of its addresses.
+    /// State of the cluster's endpoints.
     pub(super) fn endpoint_reports(&self) -> Vec<EndpointReport> {
         let Ok(client) = &self.setup.client else { return Vec::new() };
         client
@@ -40,7 +40,7 @@ impl Cluster {
             .collect()
     }
 
-    /// How much clients have under way there of what they may.
+    /// Requests of clients at the cluster against their limits.
     pub fn limit_reports(&self) -> [LimitReport; 3] {
         let of = |limit: &str, class| {
             let (used, max) = self.places(class);

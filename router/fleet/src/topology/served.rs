@@ -1,15 +1,15 @@
-//! What a cluster serves, and which cluster said so.
+//! Discovery of a cluster, with the address of the cluster that reported it.
 
 use std::sync::Arc;
 
 use super::address::ClusterAddress;
 use crate::discovery::MemberDiscovery;
 
-/// What a cluster serves.
+/// Discovery of a cluster, with the address of the cluster that reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// How it was reached when it said so.
+    /// Address at the time of the answer.
     pub address: ClusterAddress,
-    /// What it said.
+    /// Discovery documents of the cluster.
     pub discovery: Arc<MemberDiscovery>,
 }

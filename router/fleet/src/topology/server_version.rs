@@ -1,10 +1,10 @@
-//! Which version a member's server says that it is.
+//! Version of a cluster's server.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use tributary_apimachinery::json::null_is_default;
 
-/// The longest name of a version, in characters. 64: twice what vendors write.
+/// Longest name of a version, in characters. 64: twice the length of vendors' names.
 const NAME_LENGTH_MAX: usize = 64;
 
 /// A member's `/version` document.
@@ -12,7 +12,7 @@ const NAME_LENGTH_MAX: usize = 64;
 pub struct ServerVersion {
     order: (u64, u64, u64),
     name: String,
-    /// The document as the member gave it.
+    /// Document of the cluster.
     pub text: Bytes,
 }
 
@@ -30,7 +30,7 @@ impl ServerVersion {
             git_version: String,
         }
         let info: Info = serde_json::from_slice(&text).ok()?;
-        // `v1.36.3-gke.1100+abc`; where a fork says something else, `1` and `36+`.
+        // `v1.36.3-gke.1100+abc`; from forks with a different form, `1` and `36+`.
         let order = numbers(info.git_version.trim_start_matches('v'))
             .or_else(|| numbers(&format!("{}.{}", info.major, info.minor)))?;
         let name = match info.git_version.is_empty() {

@@ -1,4 +1,4 @@
-//! A cluster as the configuration names it, and what of that makes another cluster of it.
+//! Configuration of a cluster, and the parts that make a new client necessary.
 
 use tributary_apimachinery::{ClusterAuthorization, ClusterName};
 use tributary_authentication::MemberRules;
@@ -6,28 +6,27 @@ use tributary_proxy::ClusterClient;
 
 use super::address::ClusterAddress;
 
-/// A cluster as the configuration names it.
+/// Configuration of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterSetup {
-    /// Its name.
+    /// Name of the cluster.
     pub name: ClusterName,
-    /// Sends requests to it, or says why none can be sent (a missing file, for example).
+    /// Client of the cluster, or the reason for which there is none (a missing file, for example).
     pub client: Result<ClusterClient, String>,
-    /// Which of the clients that were made for it that is: another number is another client, with connections of its
-    /// own.
+    /// Number of the client. A different number means a new client with new connections.
     pub client_generation: u64,
-    /// How it is reached. Who we are to the cluster is no part of it: the client is told of another user itself.
+    /// Address of the cluster. Credentials are no part of it: the client takes new ones itself.
     pub address: ClusterAddress,
     /// The index of `itemResourceVersions: Integer`, if one is set.
     pub index: Option<u16>,
-    /// What it is told of users beyond their names and groups, in the shared mode.
+    /// Attributes of users, beyond names and groups, that the cluster may see in shared mode.
     pub impersonation: MemberRules,
-    /// By what it is decided which of its objects users are shown from memory, in the shared mode.
+    /// Method by which Tributary decides in shared mode which objects users see from memory.
     pub authorization: ClusterAuthorization,
 }
 
 impl ClusterSetup {
-    /// What an equal one of keeps connections and caches.
+    /// Revision. A cluster with an equal one keeps its connections and caches.
     pub fn revision(&self) -> SetupRevision {
         SetupRevision {
             client: self.client.as_ref().map(|_| self.client_generation).map_err(Clone::clone),
@@ -39,16 +38,16 @@ impl ClusterSetup {
     }
 }
 
-/// What of a setup makes another cluster of it where it differs. Compared, and neither written nor kept.
+/// Parts of a setup that make a new cluster necessary when they differ. Only compared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SetupRevision {
-    /// The client, or why there is none: one that can be made later is another one, though its description is the same.
+    /// Number of the client, or the reason for which there is none. A client that can be made later is a new one.
     client: Result<u64, String>,
     address: ClusterAddress,
     /// Its objects' versions carry it.
     index: Option<u16>,
-    /// In whose name it is asked is settled with the cluster.
+    /// Part of the cluster's state.
     impersonation: MemberRules,
-    /// By what it is authorized is, too.
+    /// Part of the cluster's state, too.
     authorization: ClusterAuthorization,
 }

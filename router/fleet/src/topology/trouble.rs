@@ -1,4 +1,4 @@
-//! What keeps a cluster from answering, and for how long, as clients are told.
+//! Reasons for which a cluster does not answer, with their durations, for clients.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{Cluster, Fleet};
 use crate::report::ClusterCondition;
 
 impl Fleet {
-    /// What keeps these clusters from answering. `told`: what is known of some of them in what is asked for, the latest
-    /// last; that one is out of reach says more.
+    /// Reasons for which these clusters do not answer. `told` has known reasons for the requested resource, the latest
+    /// last; a cluster out of reach has precedence.
     pub fn troubles(&self, clusters: &[ClusterName], told: &[Trouble]) -> Vec<Trouble> {
         let told = |name: &ClusterName| told.iter().rfind(|trouble| trouble.cluster == *name).cloned();
         let trouble = |cluster: Arc<Cluster>| {
@@ -22,8 +22,8 @@ impl Fleet {
 }
 
 impl Cluster {
-    /// What is wrong with it as a whole, and how it is therefore: the gravest of what is known. Everybody who tells of
-    /// it (refusals, the log, the report) has it from here.
+    /// The gravest known fault of the cluster, and the condition that follows from it. Refusals, the log and the report
+    /// use this function.
     pub fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
         let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
         let problem = || {
@@ -35,7 +35,7 @@ impl Cluster {
         };
         let known = client.reachability().borrow().clone();
         if let ReachabilityState::Unreachable { reason, obstacle } = &known.state {
-            // As lists say it: since it was last heard, not since that was found out.
+            // Lists show the time since the last sign of life, not since the discovery of the fault.
             let age = known.heard.unwrap_or(known.since).elapsed();
             return Some((condition_of(*obstacle), trouble(reason.to_string(), age)));
         }
@@ -55,25 +55,25 @@ impl Cluster {
         self.discovery().is_none().then(|| (ClusterCondition::Pending, trouble(cause.to_owned(), self.age())))
     }
 
-    /// Whether it is known to be out of reach. Then clients are not told to try again in a second: client-go obeys ten
-    /// times for each request, and a command for a cluster that is down would be silent for that long.
+    /// Whether the cluster is known to be out of reach. Clients then get no Retry-After: client-go would obey ten times
+    /// for each request, and a command would be silent for that long.
     pub fn is_out_of_reach(&self) -> bool {
         let Ok(client) = &self.setup.client else { return true };
         matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
-    /// Whether a client's question may be put to it, whatever is known of its collections: it is not known to be out of
-    /// reach, and it is not shown under another name.
+    /// Whether a client's question may be sent to the cluster: it is not known to be out of reach, and not shown under
+    /// a different name.
     pub fn can_be_asked(&self) -> bool {
         !self.is_out_of_reach() && self.twin().is_none()
     }
 
-    /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.
+    /// Reason for which the cluster does not answer, if it is known to be out of reach, so that no client waits.
     pub fn out_of_reach(&self) -> Option<Trouble> {
         self.is_out_of_reach().then(|| self.trouble())
     }
 
-    /// The trouble of a resource whose version the cluster's discovery does not describe.
+    /// Trouble of a resource in a version that the cluster's discovery does not describe.
     pub fn undescribed_trouble(&self, resource: &GroupVersionResource) -> Trouble {
         let told = self.undescribed(resource);
         let told =
@@ -81,8 +81,8 @@ impl Cluster {
         told.unwrap_or_else(|| self.trouble())
     }
 
-    /// What keeps it from answering. Only for a cluster that is known not to have answered, and of which nothing more
-    /// is known: what a collection of it meets its standing says.
+    /// Reason for which the cluster does not answer. Only for a cluster that did not answer, without a more specific
+    /// reason.
     pub fn trouble(&self) -> Trouble {
         self.cause().map_or_else(
             || {
@@ -94,7 +94,7 @@ impl Cluster {
     }
 }
 
-/// How a cluster is to which this stands in the way.
+/// Condition of a cluster with this obstacle.
 fn condition_of(obstacle: Obstacle) -> ClusterCondition {
     match obstacle {
         Obstacle::Network => ClusterCondition::Unreachable,

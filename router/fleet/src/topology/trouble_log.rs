@@ -1,5 +1,4 @@
-//! The lines of the log about a cluster's troubles: one when something is wrong, whatever it is and whoever met it
-//! first, and one when nothing is any more.
+//! Log lines about a cluster's troubles: one at the beginning, for any cause, and one at the end.
 
 use tokio::time::Instant;
 use tributary_answers::refusal::Trouble;
@@ -8,7 +7,7 @@ use super::Cluster;
 use crate::report::ClusterCondition;
 
 impl Cluster {
-    /// Tells as soon as it is out of reach, or not ready, for as long as this is polled.
+    /// Logs when the cluster becomes unreachable or not ready. Never returns.
     pub(super) async fn tell_of_troubles(&self) {
         let Ok(client) = &self.setup.client else { return };
         let mut reachability = client.reachability();
@@ -20,7 +19,7 @@ impl Cluster {
         }
     }
 
-    /// Tells that something is wrong with it, if something is, unless that is told already.
+    /// Logs the current fault, unless the log has a line about it.
     pub(super) fn tell_trouble(&self) {
         let Some(Trouble { cluster, cause, age }) = self.known_trouble() else { return };
         let mut told = self.told.lock();
@@ -30,8 +29,8 @@ impl Cluster {
         }
     }
 
-    /// Tells that nothing is wrong with it any more, unless something is, or nothing was. To be called once it has said
-    /// what it serves: that it answers at all is not enough.
+    /// Logs the end of a fault, if the log has a line about its beginning. Called after the cluster has reported its
+    /// discovery, because a mere answer is not enough.
     pub(super) fn tell_well(&self) {
         let is_well = self.known_trouble().is_none();
         if let Some(since) = self.told.lock().take_if(|_| is_well) {
@@ -40,7 +39,7 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with it, once it has been asked. A configuration that cannot be used is told of by who reads it.
+    /// The known fault of a cluster that has been asked. The reader of the configuration logs unusable configurations.
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
         let is_told = |condition: &ClusterCondition| match condition {
@@ -49,7 +48,7 @@ impl Cluster {
             | ClusterCondition::Unauthorized
             | ClusterCondition::NoCredentials
             | ClusterCondition::Misconfigured => true,
-            // That it is another's second name is told where that is found.
+            // The code that finds a second name logs it.
             ClusterCondition::Troubled => self.twin().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };
