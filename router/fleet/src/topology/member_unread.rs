@@ -34,7 +34,7 @@ impl MemberUnreadBytes {
     }
 }
 
-/// No limit, for tests.
+/// A limit that no request reaches.
 impl Default for MemberUnreadBytes {
     fn default() -> Self {
         Self::new(usize::MAX, ShareMetrics::default())
