@@ -1,4 +1,4 @@
-//! What a cluster is asked about rights, in our own name.
+//! Questions to a cluster about rights, in Tributary's own name.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use tributary_sharing::body;
 
 use super::subject::Subject;
 
-/// How long a cluster may take over a question. 5 s: it answers them from memory, and a webhook of its own has some
-/// seconds.
+/// Time limit for an answer. 5 s: a cluster answers from memory, and its webhook has some seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Bytes of an answer that are read. 4 MiB: a SelfSubjectRulesReview of an account with ten thousand rules.
@@ -25,16 +24,16 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub(super) enum NoAnswer {
     /// The cluster does not let us ask, or does not know the question.
     NotLet {
-        /// What was asked for.
+        /// Resource of the question.
         resource: &'static str,
-        /// The HTTP status.
+        /// HTTP status of the answer.
         code: u16,
     },
-    /// It cannot be asked now.
+    /// The cluster cannot be asked now.
     NotNow,
 }
 
-/// Who we are to a cluster.
+/// Tributary's own account in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct OwnAccount {
@@ -50,7 +49,7 @@ impl OwnAccount {
     }
 }
 
-/// Who we are to a cluster.
+/// Asks a cluster for Tributary's own account.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -74,7 +73,7 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
     Ok(answer.status.user_info)
 }
 
-/// Which rules a cluster lists for us in a namespace.
+/// Asks a cluster for Tributary's own rules in a namespace.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -84,7 +83,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
     RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
 }
 
-/// Whether a cluster allows somebody something.
+/// Asks a cluster whether a subject may make a request.
 ///
 /// # Errors
 /// [`NoAnswer`].

@@ -1,5 +1,5 @@
-//! As whom a request acts in members, in the shared mode: one user, as far as members are told of it. Pure: what is
-//! sent and what memory shows both go by it, so that nobody reads what they could not ask for.
+//! The user in whose name a request acts in clusters, in shared mode. Pure. Forwarded requests and answers from memory
+//! use the same value, so that memory shows no more than the user could request.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -18,40 +18,39 @@ use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
 use super::subject::Subject;
 
-/// By keys of this process, so that nobody can ask for many actors of one hash.
+/// Keyed by this process, so that no client can create many actors with one hash.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Who sends a request, and whom they ask to be, if anybody else. Equal for those whom members cannot tell apart.
+/// The sender of a request, and the user that the request impersonates. Equal for users that no cluster can tell apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// Of all that follows. An actor is looked up several times for each request.
     hash: u64,
     user: UserInfo,
     authority: Authority,
-    /// Whom the client asks to be, in its own `Impersonate-*` headers.
+    /// User in the client's own `Impersonate-*` headers.
     given: Option<UserInfo>,
-    /// The groups by which members judge them.
+    /// Groups for the decisions of clusters.
     groups: JudgedGroups,
-    /// The same in the member whose word the user is, which has a group or more that the others are not told of.
+    /// Cluster that verified the user, with the groups that only this cluster sees.
     at_home: Option<(ClusterName, JudgedGroups)>,
-    /// The name and groups of whoever sends the request, of those by which all members know them, that count where
-    /// something is chosen that is not one member's to give; `None` where all do.
+    /// Name and groups of the sender that count in choices beyond the verifying cluster; `None` if all count.
     counted: Option<(String, Vec<String>)>,
-    /// Why no member is told of it, where that is so.
+    /// Reason for which no cluster may see the user.
     not_sent: Option<NotSent>,
 }
 
-/// The groups by which a member judges whom it is told of.
+/// Groups by which a cluster decides about a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct JudgedGroups {
-    /// Of whoever sends the request.
+    /// Groups of the sender.
     user: Vec<String>,
-    /// Of whoever acts.
+    /// Groups of the acting user.
     acting: Vec<String>,
 }
 
 impl JudgedGroups {
-    /// Those of a user of whom a member is told this, and of whom the user asks to be.
+    /// Groups of a user with this identity in a cluster, and of the user that it impersonates.
     fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
         let user = judged_groups(told?);
         let acting = given.map_or_else(|| Ok(user.clone()), |given| asked_identity(given).map(judged_groups))?;
@@ -59,19 +58,19 @@ impl JudgedGroups {
     }
 }
 
-/// Whose rights are looked at.
+/// The user whose rights are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Whoever sends the request.
+    /// The sender of the request.
     User,
-    /// Whoever they ask to be, or themselves.
+    /// The impersonated user, or the sender without impersonation.
     Acting,
 }
 
 impl Actor {
-    /// A user, or whom the user asks to be.
+    /// An actor for a user, with the impersonated user if there is one.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        // What is sent as name and groups does not go by what a member wants to be told.
+        // Name and groups do not depend on the rules of a cluster.
         let rules = MemberRules::default();
         let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
@@ -86,15 +85,15 @@ impl Actor {
         Self { hash, user, authority, given, groups, at_home, counted, not_sent }
     }
 
-    /// Whether it is this user, who asks to be nobody else.
+    /// Whether the actor is this user without impersonation.
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
         self.given.is_none() && self.user == *user && self.authority == *authority
     }
 
-    /// Whether a member is told of it, as far as that is not the member's own choice.
+    /// Checks whether a cluster may see the user, before the cluster's own rules.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason for which it may not.
     pub fn reaches(&self, member: &ClusterName) -> Result<(), NotSent> {
         match (&self.not_sent, &self.authority.reach) {
             (Some(error), _) => Err(error.clone()),
@@ -103,17 +102,17 @@ impl Actor {
         }
     }
 
-    /// As whom a member that is told so much of users sees it. Whom the user asks to be is whom the member itself lets
-    /// the user be, and so means what it means there.
+    /// Identity of the acting user in a cluster with these rules. The cluster itself allows the impersonation, so the
+    /// impersonated name has its meaning there.
     ///
     /// # Errors
-    /// Why the member is not told.
+    /// The reason for which the cluster may not see the user.
     pub fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
         self.given.as_ref().map_or(Ok(user), asked_identity)
     }
 
-    /// Whose turns its questions take: those of whoever sends the request, whomever they ask to be.
+    /// Key of the fair share of its questions: the sender, also with impersonation.
     pub(super) fn holder(&self) -> Holder {
         Holder::of_user(&self.authority, &self.user.username)
     }
@@ -126,13 +125,12 @@ impl Actor {
         }
     }
 
-    /// One of the two, as the rules of most members know them: of all but the one that vouches
-    /// for the user.
+    /// The user with the groups that all clusters except the verifying one see.
     pub fn judged(&self, whom: Whom) -> RbacUser<'_> {
         self.by(&self.groups, whom)
     }
 
-    /// One of the two, as a member's rules know them.
+    /// The user with the groups that this cluster sees.
     pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> RbacUser<'_> {
         match &self.at_home {
             Some((home, groups)) if home == member => self.by(groups, whom),
@@ -140,16 +138,16 @@ impl Actor {
         }
     }
 
-    /// One of the two with the groups of all members together: what changes for them in any changes for this one.
+    /// The user with the groups of all clusters together: a change for the user in any cluster is a change for this
+    /// one.
     pub(super) fn judged_by_any(&self, whom: Whom) -> RbacUser<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
         self.by(groups, whom)
     }
 
-    /// Whoever sends the request, by the name and groups that count where the policies of a place choose something for
-    /// them: of a cluster's own, or of the merged view (`None`). To the policies of the member that alone vouches for
-    /// them they are who it says: what those choose is that member's own. `None` where they count as all members [know
-    /// them](Self::judged).
+    /// Name and groups of the sender that count in the policies of a place: a cluster, or the merged view (`None`). In
+    /// the policies of the cluster that alone verified the user, all names and groups count. `None` if the sender
+    /// counts as [all clusters see it](Self::judged).
     pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&(String, Vec<String>)> {
         match &self.authority.reach {
             Reach::Member(home) if place == Some(home) => None,
@@ -157,7 +155,7 @@ impl Actor {
         }
     }
 
-    /// Whether it is this member's word: such a member may know of groups that the others are not told of.
+    /// Whether this cluster verified the user. Such a cluster may see further groups.
     pub(super) fn is_vouched_by(&self, member: &ClusterName) -> bool {
         self.authority.reach.is_word_of(member)
     }
@@ -170,10 +168,10 @@ impl Actor {
         }
     }
 
-    /// One of the two, as a member that is told so much of users would see them.
+    /// The user as a cluster with these rules would see it.
     ///
     /// # Errors
-    /// Why the member is not told.
+    /// The reason for which the cluster may not see the user.
     pub(super) fn subject(&self, whom: Whom, member: &ClusterName, rules: &MemberRules) -> Result<Subject, NotSent> {
         let told = match whom {
             Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
@@ -182,7 +180,7 @@ impl Actor {
         Ok(Subject::from_identity(told, self.judged_by(member, whom).groups))
     }
 
-    /// Who this is, as a SelfSubjectReview shows it.
+    /// User information for a SelfSubjectReview.
     pub fn shown(&self) -> UserInfo {
         match &self.given {
             Some(given) => UserInfo { groups: self.groups.acting.clone(), ..given.clone() },
@@ -190,12 +188,12 @@ impl Actor {
         }
     }
 
-    /// What its client asks to be.
+    /// The impersonated user.
     pub fn impersonated_user(&self) -> Option<&UserInfo> {
         self.given.as_ref()
     }
 
-    /// How many bytes of texts it has.
+    /// Size of all texts in bytes.
     pub fn bytes(&self) -> usize {
         let users = std::iter::once(&self.user).chain(&self.given);
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
@@ -211,29 +209,29 @@ impl Hash for Actor {
     }
 }
 
-/// What of a name, and of the groups by which all members judge it, counts [beyond the member](identity_beyond_member)
-/// that alone vouches for it; `None` where all does.
+/// Name and groups that count [beyond the cluster](identity_beyond_member) that alone verified the user; `None` if all
+/// count.
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let (counted, of_groups) = identity_beyond_member(&known, authority);
     (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
 }
 
-/// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
+/// Groups by which a cluster decides, with those that kube-apiserver's filter adds.
 fn judged_groups(told: UserInfo) -> Vec<String> {
     told.impersonated().groups
 }
 
-/// All texts that say who a user is.
+/// All texts of a user.
 fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
     let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
     [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras)
 }
 
-/// Whether whom a client asks to be is of a size that clusters are asked about.
+/// Checks the size of an impersonated user.
 ///
 /// # Errors
-/// 431 that names the bound.
+/// 431 with the limit.
 pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     let extras: usize = given.extra.values().map(Vec::len).sum();
     let values = 1 + given.groups.len() + usize::from(!given.uid.is_empty()) + extras;
@@ -246,10 +244,10 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     Ok(())
 }
 
-/// Whom a client asks to be, from its headers.
+/// Parses the impersonated user from the headers of a client.
 ///
 /// # Errors
-/// Where a header is no text, or the key of an extra none.
+/// A header, or the key of an extra, is no text.
 pub fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGivenIdentity> {
     let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
     for (name, part) in given.parts() {
@@ -316,7 +314,7 @@ mod tests {
                 None,
                 Some((account, &["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"][..])),
             ),
-            // Whom a member lets somebody be means what it means there.
+            // An impersonated name has its meaning in the cluster.
             (
                 user("ann", &["dev"]),
                 &everywhere,
@@ -329,11 +327,10 @@ mod tests {
                 Some(user(account, &["ops"])),
                 Some((account, &["ops", "system:authenticated"][..])),
             ),
-            // What is asked for by name is not left out.
+            // A group that the client requests by name is not left out.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
-            // A group of no name is a group: a ServiceAccount that is asked for with it has not those that it has
-            // without.
+            // A group with an empty name is a group: a ServiceAccount with it does not get its default groups.
             (user("ann", &[]), &everywhere, Some(user(account, &[""])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
@@ -365,7 +362,7 @@ mod tests {
             (user("ann", &["dev", "system:oauth"]), Reach::EverywhereFrom(eu.clone()), None),
             // An issuer may let its users choose their names.
             (user("system:ops", &["dev"]), Reach::Everywhere, Some(("", &[]))),
-            // Its ServiceAccounts are whoever it calls so.
+            // The cluster chooses the names of its ServiceAccounts.
             (user(account, &of_account), Reach::Member(eu.clone()), None),
             (
                 user(account, &["dev", "system:x"]),
@@ -403,13 +400,13 @@ mod tests {
         assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
         let subject = |member| ann.subject(Whom::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
         assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
-        // As somebody else she is the same in both, and may be so by all of her groups.
+        // With impersonation, the user is the same in both clusters, with all of its groups.
         let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
         for member in ["hub", "other"] {
             assert_eq!(groups(&as_bob, member, Whom::Acting), strings(&["ops", "system:authenticated"]));
         }
         assert_eq!(groups(&as_bob, "hub", Whom::User), strings(&all));
-        // Whom no group sets apart is one, wherever the word is from.
+        // A user without special groups is equal, whichever cluster verified it.
         assert_eq!(actor(user("ann", &["dev"]), hub(), None).at_home, None);
     }
 
@@ -429,7 +426,7 @@ mod tests {
             ("impersonate-uid", b"u"),
             ("impersonate-extra-example.com%2fteam", b"x"),
             ("impersonate-extra-example.com%2fteam", b"y"),
-            // What an escape says is not in lower case, and what has one that is none is what it is.
+            // Escapes may have capitals, and an invalid escape stays as it is.
             ("impersonate-extra-%41", b"x"),
             ("impersonate-extra-%c3%84", b"x"),
             ("impersonate-extra-%41%zz", b"x"),

@@ -1,4 +1,4 @@
-//! Who may be given the same texts: what versions say, and what they may say to whom.
+//! Users that may share the same texts, and the content of versions for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,15 +12,15 @@ use tributary_merge::{CompositeResourceVersion, Epochs, scope_prefix};
 
 use tributary_fleet::topology::ClusterMark;
 
-/// Those who may list the same of a resource. What they are told names no cluster of which they may not know, and says
-/// under which rights it was made.
+/// Users that may list the same objects of a resource. Versions for them name no hidden cluster, and contain a hash of
+/// their rights.
 pub struct Audience {
     only: Arc<BTreeSet<ClusterName>>,
-    /// What may be listed of each cluster.
+    /// Objects of each cluster that they may list.
     visible: BTreeMap<ClusterName, Visible>,
-    /// Equal for audiences that get the same texts, and for no others.
+    /// Equal for audiences with the same texts, different otherwise.
     key: [u8; 16],
-    /// Of the version that was asked about last: nearly all name the same clusters.
+    /// Scope of the last version: nearly all versions name the same clusters.
     last: Mutex<Option<VersionScope>>,
 }
 
@@ -31,7 +31,7 @@ struct VersionScope {
 }
 
 impl Audience {
-    /// Those who may be told of these clusters, and may list this much of each.
+    /// An audience that may know these clusters and list these objects of each.
     pub fn new(only: Arc<BTreeSet<ClusterName>>, visible: BTreeMap<ClusterName, Visible>) -> Self {
         let mut hash = Sha256::new();
         for cluster in only.iter() {
@@ -45,17 +45,17 @@ impl Audience {
         audience
     }
 
-    /// A hash that is equal for audiences that get the same texts, and for no others.
+    /// Hash that is equal exactly for audiences with the same texts.
     pub fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// What they may list of each cluster.
+    /// Objects of each cluster that they may list.
     pub(super) fn visible(&self) -> &BTreeMap<ClusterName, Visible> {
         &self.visible
     }
 
-    /// Whether they may be told of a cluster.
+    /// Whether they may know a cluster.
     pub fn has(&self, cluster: &ClusterName) -> bool {
         self.only.contains(cluster)
     }
@@ -84,7 +84,7 @@ impl Audience {
         }
     }
 
-    /// What may be told of a version.
+    /// Components of a version that they may know.
     pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
         let told = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
         told.map(|(cluster, component)| (cluster.clone(), component)).collect()
@@ -105,7 +105,7 @@ impl fmt::Debug for Audience {
     }
 }
 
-/// How the versions of single objects are written.
+/// Form of item versions.
 #[derive(Clone, Debug, Default)]
 pub struct ItemVersions {
     form: ItemResourceVersions,
@@ -113,23 +113,23 @@ pub struct ItemVersions {
 }
 
 impl ItemVersions {
-    /// In this form, for an audience; `None` where everybody may know everything.
+    /// Form for an audience; `None` if the reader may know all clusters.
     pub fn new(form: ItemResourceVersions, audience: Option<Arc<Audience>>) -> Self {
         Self { form, audience }
     }
 
-    /// The form.
+    /// Form of the versions.
     pub fn form(&self) -> ItemResourceVersions {
         self.form
     }
 
-    /// Who is told.
+    /// Audience of the versions.
     pub fn audience(&self) -> Option<&Arc<Audience>> {
         self.audience.as_ref()
     }
 
-    /// How they are written of a cluster's objects. Costs a hash where only some of them may be listed: of many objects
-    /// it is asked once.
+    /// Form for the objects of one cluster. Costs a hash if the audience sees only a part of the cluster, so call it
+    /// once for many objects.
     pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
@@ -140,16 +140,16 @@ impl ItemVersions {
     }
 }
 
-/// How the versions of a cluster's single objects are written.
+/// Form of item versions of one cluster.
 pub struct ClusterItemVersions {
     mark: Arc<ClusterMark>,
     form: ItemResourceVersions,
-    /// What stands before each: the scope under which it is told.
+    /// Prefix of each version: the scope.
     prefix: String,
 }
 
 impl ClusterItemVersions {
-    /// What marks the objects themselves.
+    /// Marks of the objects.
     pub fn mark(&self) -> &Arc<ClusterMark> {
         &self.mark
     }

@@ -1,4 +1,4 @@
-//! For how long it is known who sends a request: what lasts is over then.
+//! Time until which the sender of a request is known. Its streams end then.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Among a request's extensions: until when it is known who sends it. What lasts is over then.
+/// Time until which the sender of a request is known. Its streams end then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthenticatedUntil(Instant);
 
@@ -16,20 +16,19 @@ impl AuthenticatedUntil {
         Instant::now().checked_add(time).map(Self)
     }
 
-    /// When that is.
+    /// The end of this time.
     pub fn instant(self) -> Instant {
         self.0
     }
 }
 
-/// Among a request's extensions: says whether its sender would be known now by what they sent. What lasts asks it when
-/// `Router::authentication_changed` was called, or rights have changed; so it
-/// costs next to nothing. Clones are one.
+/// Function that tells whether the sender's credentials are still valid. Streams call it after
+/// `Router::authentication_changed` and after changes of rights, so it must be cheap. Clones are equal.
 #[derive(Clone)]
 pub struct StillKnown(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl StillKnown {
-    /// What this says, which nobody waits for.
+    /// Wraps a function without notifications.
     pub fn new(says: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(says))
     }

@@ -1,30 +1,28 @@
-//! By what it is judged what users may do in a cluster.
+//! Basis of decisions about rights in a cluster.
 
 use tokio::time::Instant;
 
-/// By what it is decided what users may do in a cluster.
+/// Method by which rights in a cluster are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
     /// Its roles and bindings.
     Rules,
-    /// What it says when it is asked.
+    /// By the cluster's answers to access reviews.
     Reviews,
-    /// What it says when it is asked, of what it answers itself: nothing of it is shown from memory.
+    /// By the cluster's answers to access reviews, for forwarded requests only: memory shows none of its objects.
     Live,
 }
 
-/// By what of what is known rights are judged.
+/// Part of the known facts that a decision uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// All that counts, also what a cluster said before it was out of reach: what somebody is shown from memory.
+    /// All facts, also answers of a cluster before it was out of reach: for answers from memory.
     #[default]
     Held,
-    /// The same, and what is to be asked again counts as it was said last: what somebody has lost by that is lost.
+    /// All facts, and answers that have to be asked again count as they were: to detect lost rights.
     Last,
-    /// What one cluster allows now, by what decides that there: nothing else is judged so. `None` where that is not
-    /// known.
+    /// Only facts that hold now in one cluster, by its method. `None` if the method is unknown.
     Now(Option<Decides>),
-    /// The same of a cluster whose roles and bindings decide, and may be others than are held: what it says to what it
-    /// was asked since this moment.
+    /// Only answers since this moment, for a cluster with roles that may be out of date.
     Asked(Instant),
 }

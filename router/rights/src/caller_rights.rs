@@ -1,5 +1,5 @@
-//! The rights of whoever sends a request, and decisions by them: what is known is decided at once, and clusters whose
-//! word counts are asked first.
+//! Rights of the sender of a request, and decisions about them: at once by known facts, and after questions to clusters
+//! that decide by themselves.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,33 +24,32 @@ use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
 
-/// How often clusters are asked before a decision is made by what is known then. Nine: first whether one may be
-/// somebody else, then in which groups, both once more for constrained impersonation, where many groups and many extras
-/// are asked about one by one after all of them, then for a whole cluster, then for its namespaces, and once more where
-/// rights changed meanwhile. Both times the groups and extras are asked about a few after the other.
+/// Rounds of questions before a decision uses the known facts. Nine: impersonation of the user, then of its groups,
+/// both again for constrained impersonation (many groups and extras are asked one by one after all of them), then the
+/// whole cluster, then its namespaces, and once more if rights changed meanwhile.
 const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
 
-/// The rights of whoever sends a request. Cheap to clone.
+/// Rights of the sender of a request. Cheap to clone.
 #[derive(Clone)]
 pub struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
-    /// What the connection keeps of who acts; `None` where there is no connection.
+    /// Actor of the connection's last request; `None` without a connection.
     pub(super) remembered: Option<RememberedActor>,
     /// Whether the user is still known; `None` where that does not change.
     still_known: Option<StillKnown>,
-    /// By what of what is known decisions are made.
+    /// Facts that decisions use.
     pub(super) basis: Basis,
-    /// When the decision that is made was begun: what is asked for it is asked behind this.
+    /// Begin of the current decision. Answers to questions from before do not count.
     begun: Instant,
-    /// What a decision had to know of clusters that are asked, where somebody wants to know that.
+    /// Facts that a decision needed, if the caller wants to know them.
     needed: Option<Arc<Mutex<Needed>>>,
-    /// Why a cluster was not asked something that had to be known for the request.
+    /// Reason for which a necessary question was not sent.
     crowded: Arc<OnceLock<Exceeded>>,
 }
 
 impl CallerRights {
-    /// Those of whoever acts.
+    /// Rights of an actor.
     pub fn new(mirror: &Arc<RightsMirror>, actor: impl Into<Arc<Actor>>) -> Self {
         Self {
             mirror: Arc::clone(mirror),
@@ -64,12 +63,12 @@ impl CallerRights {
         }
     }
 
-    /// The same, of somebody who is known as long as this says so.
+    /// Adds the function that tells whether the sender is still known.
     pub fn with_still_known(self, still_known: Option<StillKnown>) -> Self {
         Self { still_known, ..self }
     }
 
-    /// The same, of a request on a connection that keeps who acts.
+    /// Adds the connection's cache of the actor.
     pub fn remembered_by(self, remembered: Option<RememberedActor>) -> Self {
         Self { remembered, ..self }
     }
@@ -78,13 +77,13 @@ impl CallerRights {
         Judged::new(&self.mirror, self.basis, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
-    /// The same by what one cluster allows now. Its rules are to be taken from the mirror after this:
+    /// Rights by the facts that hold now in one cluster. Take its rules from the mirror after this call:
     /// [`RightsMirror::basis_now`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
         Self { basis: self.mirror.basis_now(cluster, self.begun), ..self.clone() }
     }
 
-    /// A decision by what is known now, and what it had to know.
+    /// Decides by known facts, and returns the facts that the decision needed.
     pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
         let needed = Arc::default();
         let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
@@ -92,19 +91,19 @@ impl CallerRights {
         (decided, needed)
     }
 
-    /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
-    /// once; a cluster that does not answer is unknown, and all that is asked is waited for half a minute together.
-    /// Where too much is being asked already for the user, the request is [crowded out](Self::crowded), and whoever
-    /// goes on all the same decides by what is known. Cancelling is safe.
+    /// Decides after the necessary questions have been answered. Without open questions it decides at once. A cluster
+    /// that does not answer is unknown. All questions together take at most half a minute. If the user has too many
+    /// open questions, the request is [crowded out](Self::crowded), and the decision uses the known facts. Cancellation
+    /// is safe.
     pub async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let (decided, _crowded) = self.asked_first(decide).await;
         decided
     }
 
-    /// The same, for whoever does not go on where too much is being asked already. Cancelling is safe.
+    /// Like `settled`, for callers that give up if the user has too many open questions. Cancellation is safe.
     ///
     /// # Errors
-    /// [`Exceeded`] where just this decision could not be asked for.
+    /// [`Exceeded`] if a question of this decision was not sent.
     pub async fn settled_unless_crowded<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
         match self.asked_first(decide).await {
             (decided, None) => Ok(decided),
@@ -112,7 +111,7 @@ impl CallerRights {
         }
     }
 
-    /// A decision, and why something was not asked for it.
+    /// Decides after questions, and returns the reason for an unsent question as well.
     async fn asked_first<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         let until = rights.begun + WAITED_MAX;
@@ -124,7 +123,7 @@ impl CallerRights {
             drop(decided);
             if let Err(exceeded) = rights.ask_clusters(needed.open, until).await {
                 let _is_known = rights.crowded.set(exceeded);
-                // Whoever answers the request looks before it goes on.
+                // Lets the request's own future run before the next round.
                 tokio::task::yield_now().await;
                 return (decide(&rights), Some(exceeded));
             }
@@ -135,19 +134,18 @@ impl CallerRights {
         (decide(&rights), None)
     }
 
-    /// The same rights by what clusters said last, where they are to be asked again.
+    /// Rights by the last answers of clusters, if they have to be asked again.
     pub(super) fn by_last_word(&self) -> Self {
         Self { basis: Basis::Last, ..self.clone() }
     }
 
-    /// The same rights, for what the request can do without: it is not crowded out where that is.
+    /// Rights for an optional part of a request, which does not crowd the request out.
     pub fn by_itself(&self) -> Self {
         Self { crowded: Arc::default(), ..self.clone() }
     }
 
-    /// What is found by them. Where it `lacks` what is not known of clusters, and some have just joined, it is found
-    /// anew once it is known what may be done in these: of them that is known in a moment. Cancelling is as safe as it
-    /// is of what finds it.
+    /// Runs `find`. If the result `lacks` unknown clusters and some clusters have just joined, waits until their rights
+    /// are known and runs `find` again. As safe to cancel as `find`.
     pub async fn with_joining<F: Future>(
         &self,
         find: impl Fn() -> F,
@@ -160,8 +158,8 @@ impl CallerRights {
         }
     }
 
-    /// Why a cluster was not asked what had to be known for the request, where that is so: nothing else is to be
-    /// answered then, since it is not the cluster that keeps silent.
+    /// Reason for which a necessary question was not sent. The request is then refused with it, because the cluster is
+    /// not to blame.
     pub fn crowded(&self) -> Option<Exceeded> {
         self.crowded.get().copied()
     }
@@ -172,10 +170,10 @@ impl CallerRights {
         let _is_known = self.crowded.set(exceeded);
     }
 
-    /// Asks clusters what they have not said, and waits for it until this moment at most.
+    /// Asks clusters, and waits until this moment at most.
     ///
     /// # Errors
-    /// [`Exceeded`] where so much is being asked that the user may ask no more.
+    /// [`Exceeded`] if the user may have no further questions.
     pub(super) async fn ask_clusters(
         &self,
         questions: HashSet<(Question, u64)>,
@@ -185,14 +183,13 @@ impl CallerRights {
         Box::pin(self.mirror.reviews().ask_clusters(self.actor.holder(), questions, until)).await
     }
 
-    /// Asks clusters whether what lasts is still allowed, before all that requests ask.
+    /// Asks clusters whether a stream is still allowed, before all questions of requests.
     pub(super) async fn confirm(&self, questions: HashSet<(Question, u64)>) {
-        // Boxed: it is a part of what lasts, and there only now and then.
+        // Boxed, because streams call it rarely and live long.
         Box::pin(self.mirror.reviews().confirm(self.actor.holder(), questions)).await;
     }
 
-    /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,
-    /// and until when it holds.
+    /// Needs of the decision so far: whether questions are open, and until when the answers hold.
     pub(super) fn needs(&self) -> (bool, Option<Instant>) {
         self.needed.as_ref().map_or((false, None), |needed| {
             let needed = needed.lock();
@@ -200,36 +197,36 @@ impl CallerRights {
         })
     }
 
-    /// Tells when they may have changed.
+    /// Notifies about possible changes of rights.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.mirror.changes()
     }
 
-    /// Whether they ask to be somebody else, whom a cluster has to let them be.
+    /// Whether the request impersonates a user.
     pub fn act_as_another(&self) -> bool {
         self.actor.impersonated_user().is_some()
     }
 
-    /// As whom they act.
+    /// Name of the acting user.
     pub fn acting_name(&self) -> &str {
         self.actor.name(Whom::Acting)
     }
 
-    /// As whom they act, with the groups by which all members know them.
+    /// Name of the acting user, with the groups that all clusters see.
     pub fn acts_as(&self) -> (String, Vec<String>) {
         let RbacUser { name, groups } = self.actor.judged(Whom::Acting);
         (name.to_owned(), groups.to_vec())
     }
 
-    /// Whose they are.
+    /// Actor of these rights.
     pub fn actor(&self) -> &Arc<Actor> {
         &self.actor
     }
 
-    /// What tells the rights of one moment from those of another. Costs a lookup for each group.
+    /// Stamp of the rights at this moment. Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
         let judged = |whom| self.actor.judged_by_any(whom);
-        // Nearly all ask to be nobody else.
+        // Nearly all requests have no impersonation.
         self.mirror.stamp(judged(Whom::Acting), self.actor.impersonated_user().map(|_| judged(Whom::User)))
     }
 
@@ -238,7 +235,7 @@ impl CallerRights {
         self.mirror.clusters()
     }
 
-    /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
+    /// Reason for the end of all streams of the sender, if there is one.
     pub(super) fn over(&self) -> Option<StreamOver> {
         if self.mirror.denies(self.actor.name(Whom::User)) {
             return Some(StreamOver::Denied);
@@ -247,7 +244,7 @@ impl CallerRights {
         (!is_known).then_some(StreamOver::Withdrawn)
     }
 
-    /// Ends once whatever they opened is over. Cancelling is safe.
+    /// Waits for the end of all streams of the sender. Cancellation is safe.
     pub async fn gone(&self) -> StreamOver {
         let mut changes = self.changes();
         loop {
@@ -262,7 +259,7 @@ impl CallerRights {
         }
     }
 
-    /// How long what lasts may last.
+    /// Longest duration of a stream.
     pub fn max_stream_age(&self) -> Option<Duration> {
         self.mirror.max_stream_age()
     }

@@ -1,5 +1,5 @@
-//! The clusters that there are for one request. What its caller may not know does not exist for them: whatever asks
-//! members, or says what they have, sees these alone.
+//! Candidate clusters of a request. Hidden clusters do not exist for the caller: questions and messages use the
+//! candidates alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::existence::{Existence, both, does_in};
 use super::hidden_names::names_hidden;
 use super::impersonation::ImpersonationMode;
 
-/// The clusters that there are for one request.
+/// Candidate clusters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     /// `None` for all: one person owns the endpoint.
     only: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Those of which it is not known whether they are among them. Nobody is told their names. `None` for none.
+    /// Clusters that may be candidates. Their names are never shown. `None` for no such cluster.
     unknown: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl Candidates {
-    /// These alone, and perhaps some of which it is not known.
+    /// Only these clusters, and perhaps the unknown ones.
     pub(super) fn these(only: BTreeSet<ClusterName>, unknown: BTreeSet<ClusterName>) -> Self {
         Self { only: Some(Arc::new(only)), unknown: (!unknown.is_empty()).then(|| Arc::new(unknown)) }
     }
 
-    /// Those of them that others are, too.
+    /// Intersection with a second set of candidates.
     pub fn within(&self, others: &Self) -> Self {
         let only = match (&self.only, &others.only) {
             (Some(own), Some(other)) => Some(Arc::new(own.intersection(other).cloned().collect())),
@@ -42,7 +42,7 @@ impl Candidates {
         Self { only, unknown }
     }
 
-    /// Those of them, of all clusters, that are not taken out.
+    /// Candidates among all clusters, without the excluded ones.
     pub fn except<'a>(
         &self,
         all: impl Iterator<Item = &'a ClusterName>,
@@ -52,7 +52,7 @@ impl Candidates {
         Self { only: Some(Arc::new(only)), unknown: self.unknown.clone() }
     }
 
-    /// Whether a cluster is one of them.
+    /// Whether a cluster is a candidate.
     pub fn has(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
@@ -62,12 +62,12 @@ impl Candidates {
         self.only.as_ref().is_some_and(|only| only.is_empty())
     }
 
-    /// Whether it is not known of some cluster whether it is one of them.
+    /// Whether it is unknown for a cluster whether it is a candidate.
     pub fn is_one_unknown(&self) -> bool {
         self.unknown.is_some()
     }
 
-    /// Whether it is not known of some of the clusters that are asked for whether it is one of them.
+    /// Whether it is unknown for a wanted cluster whether it is a candidate.
     pub fn is_one_unknown_among(&self, is_wanted: impl FnMut(&ClusterName) -> bool) -> bool {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
@@ -80,7 +80,7 @@ impl Candidates {
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
     }
 
-    /// What selects them.
+    /// Selector of the candidates.
     pub fn selector(&self) -> ClusterSelector {
         match &self.only {
             Some(only) => ClusterSelector::default().within(Arc::clone(only)),
@@ -90,7 +90,7 @@ impl Candidates {
 }
 
 impl CallerRights {
-    /// The clusters that there are for a request: those where its caller may do any of what is asked.
+    /// Candidates of a request: clusters in which the caller may make one of these requests.
     pub fn candidates<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -99,7 +99,7 @@ impl CallerRights {
         self.where_allowed(clusters, asked, None)
     }
 
-    /// The same of something that is asked about alone: they are there for the request that asks about it, too.
+    /// Candidates of an access review: clusters that the request for the review has, too.
     pub fn candidates_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -147,7 +147,7 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
     }
 
-    /// Whether a cluster that is there in this mode, if in any, is there for a request; `None` where that is not known.
+    /// Whether a cluster that is visible in this mode is a candidate; `None` if unknown.
     fn is_there_in(
         &self,
         fleet: &FleetRights,
@@ -158,9 +158,8 @@ impl CallerRights {
         mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
     }
 
-    /// The clusters that give the caller rules in a namespace which not everybody has there, and are there for the
-    /// request that asks for them. Of one that is asked that is taken from its roles and bindings as well: nobody can
-    /// ask it for a list of another's.
+    /// Clusters that give the caller rules in a namespace beyond the rules of all users. For a cluster that decides by
+    /// access reviews, its roles and bindings count as well, because it lists rules only for its own users.
     pub fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -175,15 +174,14 @@ impl CallerRights {
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
             let has_own_known = match self.mirror.decides(cluster)? {
                 Decides::Rules => Some(has_own),
-                // What else decides there may give what no role does.
+                // The cluster's other authorizer may give rights without roles.
                 Decides::Reviews | Decides::Live => has_own.then_some(true),
             };
             both(self.is_there_in(&fleet, cluster, mode, request), has_own_known)
         })
     }
 
-    /// Those of some clusters that are there for the caller and are wanted, by the mode in which they are, if they are
-    /// in one alone.
+    /// Visible and wanted clusters, each with the mode in which it is visible, if there is only one.
     fn those<'a>(
         &self,
         fleet: &FleetRights,
@@ -208,9 +206,9 @@ impl CallerRights {
     }
 }
 
-/// Whether one of several answers is yes; `None` where that depends on one that is not known.
+/// Whether one of several answers is yes; `None` if an unknown answer decides.
 fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    // All are looked at, so that all are asked at once.
+    // Evaluates all, so that all questions are sent together.
     let answers: Vec<_> = answers.collect();
     match answers.contains(&Some(true)) {
         true => Some(true),

@@ -1,9 +1,8 @@
-//! Tells that rights may have changed, to all whose watches go by them.
+//! Notifications about changes of rights, for all watches that depend on them.
 //!
-//! Each that is told looks at what its user has, some microseconds for each group. Whoever may bind roles somewhere in
-//! a cluster can change something hundreds of times in a second, which all watches of all users would look at: so
-//! whoever sleeps is woken for changes that follow each other closely together. Whoever has something to tell sees each
-//! at once, by the count.
+//! Each notified watch checks its user's rights, which takes some microseconds for each group. A user who may bind
+//! roles in a cluster can cause hundreds of changes in a second. So sleeping watches wake for groups of changes. A
+//! watch that has an event to send sees each change at once, by the counter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// How long after one change the next is told. 200 ms: a tenth of the time in which what was lost has to end.
+/// Time between two notifications. 200 ms: a tenth of the time in which a lost right has to take effect.
 const TOLD_EACH: Duration = Duration::from_millis(200);
 
-/// Counts what may have changed. Clones are one.
+/// Counter of changes. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct RightsChanges(Arc<ChangeState>);
 
@@ -29,20 +28,20 @@ struct ChangeState {
 #[derive(Default)]
 struct Last {
     told: Option<Instant>,
-    /// Whether there is more to tell, by a task that waits.
+    /// Whether a task waits to send the next notification.
     is_waiting: bool,
 }
 
 impl RightsChanges {
-    /// Tells of those from now on.
+    /// Subscribes to later notifications.
     pub(super) fn follow(&self) -> watch::Receiver<u64> {
         self.0.count.subscribe()
     }
 
-    /// Counts one, and tells of it at once, or with those that follow the last one too closely.
+    /// Counts a change, and notifies at once, or together with the following changes.
     pub(super) fn add_change(&self) {
         let mut last = self.0.last.lock();
-        // Seen by whoever looks, and nobody is woken.
+        // Counted without a notification.
         self.0.count.send_if_modified(|count| {
             *count += 1;
             false

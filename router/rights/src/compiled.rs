@@ -1,4 +1,4 @@
-//! The rights in all clusters, compiled, and who waits for them to change.
+//! Compiled rights in all clusters, with notifications about changes.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange,
 use super::changes::RightsChanges;
 use super::obstacle::Obstacle;
 
-/// The rights in all clusters. A change is compiled aside and takes the place of what was in one step: a role under
-/// hundreds of thousands of bindings takes a third of a second, for which only other changes wait.
+/// Rights in all clusters. A change is compiled aside and replaces the rights in one step: a role with hundreds of
+/// thousands of bindings takes a third of a second, for which only further changes wait.
 #[derive(Default)]
 pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
     now: ArcSwap<FleetRights>,
-    /// Counts what may have changed for anybody: what roles and bindings give, and which clusters are known.
+    /// Notifications about changes of rights and of known clusters.
     changes: RightsChanges,
 }
 
-/// What compiles changes.
+/// State of the task that compiles changes.
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// The rights before those of now. They fall away with the next change, and not by the hand of whoever asked last:
-    /// what a large change has replaced takes tens of milliseconds to drop.
+    /// Rights before the current ones. The next change drops them, not the reader that used them last: to drop a large
+    /// change takes tens of milliseconds.
     _before: Arc<FleetRights>,
 }
 
 impl CompiledRights {
-    /// The rights of this moment. They stay as they are, however long they are held.
+    /// Current rights. The returned value never changes.
     pub(super) fn now(&self) -> Guard<Arc<FleetRights>> {
         self.now.load()
     }
@@ -41,7 +41,7 @@ impl CompiledRights {
         self.compiler.lock().fleet.samples(cluster, count, turn)
     }
 
-    /// Tells when a right may have changed, or whether rights are known.
+    /// Notifies about possible changes of rights and of known clusters.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.follow()
     }
@@ -51,22 +51,22 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
 
-    /// Makes these all the objects of one kind of a cluster. Nobody sees some of them only.
+    /// Replaces all objects of one kind of a cluster, in one step.
     pub(super) fn replace_kind(&self, cluster: &ClusterName, kind: RbacKind, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace_kind(cluster, kind, objects));
     }
 
-    /// Takes over changes of a cluster's roles and bindings, in their order. Nobody sees some of them only.
+    /// Applies changes of a cluster's roles and bindings in their order, in one step.
     pub(super) fn apply(&self, cluster: &ClusterName, changes: Vec<RbacChange>) {
         self.change(cluster, |fleet| fleet.apply(cluster, changes));
     }
 
-    /// Forgets a cluster: it allows nothing any more.
+    /// Drops the rights in a cluster: it allows nothing.
     pub(super) fn leave(&self, cluster: &ClusterName) {
         self.change(cluster, |fleet| fleet.leave(cluster));
     }
 
-    /// Notes that it has changed of which clusters the rights are known.
+    /// Notifies that the set of clusters with known rights has changed.
     pub(super) fn note_known_clusters(&self) {
         self.changes.add_change();
     }
@@ -87,7 +87,7 @@ impl CompiledRights {
     }
 }
 
-/// What a cluster has too much of.
+/// Number of roles, bindings or subjects of a cluster above a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
     /// Its bindings give a subject more than is looked at.
@@ -101,10 +101,10 @@ impl Excess {
         Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
     }
 
-    /// Says in the log what is news.
+    /// Logs the changes.
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
-            // Where nothing is compiled nothing is known of what a subject has.
+            // Above the limit, the rights of a subject are unknown.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the cluster's bindings give a subject more than is looked at; what it allows those users is not known"
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// A role of `edit`'s size takes as long as it is given to many.
+    /// A role like `edit` with many bindings takes this long.
     #[test]
     fn who_asks_does_not_wait_for_a_change() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
@@ -154,7 +154,7 @@ mod tests {
         let kept = Arc::clone(&rights.now());
         rights.change(&eu, |fleet| {
             let is_news = fleet.upsert(&eu, role("services"));
-            // The change is made, and not over.
+            // The change is compiled, and not published yet.
             assert!(lists("pods") && !lists("services"));
             is_news
         });

@@ -1,9 +1,9 @@
-//! Whether a cluster's roles and bindings are known as they are now, after contact with it was lost.
+//! Confirmation that a cluster's roles and bindings are up to date after lost contact.
 //!
-//! What they were while it was cut off holds for its objects of that time. When it is there again its objects must not
-//! come before the loss of a right to them: each collection is followed by a watch of its own, and none waits for
-//! another. So other collections are read on only once all roles and bindings are known as of a moment behind the loss.
-//! And what the cluster does not judge itself is not judged by them before that, either.
+//! Roles and bindings from before an outage hold for the objects of that time. After the outage, new objects must not
+//! come before the loss of a right: each collection has a watch of its own, and none waits for another. So other
+//! collections continue only after all roles and bindings are known to be newer than the outage, and Tributary's own
+//! decisions about impersonation wait for it as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tributary_cacher::{Cacher, CacherState, Continuity, Precedence};
 
-/// How long an attempt may take. A kube-apiserver tells of progress 1.2 s after it was asked.
+/// Time limit of an attempt. A kube-apiserver reports progress 1.2 s after the question.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
 /// The pause between two looks while they are not followed. 100 ms: less than it takes to ask.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the cachers of one cluster's roles and bindings are known to hold. It holds none of them itself.
+/// State of the cachers of one cluster's roles and bindings. It contains no objects.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     continuity: Vec<watch::Receiver<Continuity>>,
-    /// As of when they were last found to hold all there was.
+    /// Time at which they were last known to be complete.
     known: Mutex<Option<Instant>>,
     wanted: Notify,
 }
@@ -44,8 +44,8 @@ impl Confirmation {
         Arc::new(Self { continuity, known: Mutex::default(), wanted: Notify::new() })
     }
 
-    /// Whether they hold what the cluster holds, as far as anybody who follows it can know that. Where they do not it
-    /// is found out when they do: what somebody asks for again can be judged by them again soon.
+    /// Whether the cachers are up to date, as far as a follower can know. If not, starts an attempt, so that a repeated
+    /// request may succeed soon.
     pub(super) fn counts_now(&self) -> bool {
         let is_confirmed = self.is_confirmed();
         if !is_confirmed {
@@ -55,16 +55,16 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // First what arrives: what has become known behind that is as of later.
+        // Read before the time, because later facts belong to a later time.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
 
-    /// Ends when somebody has found that they do not. Cancelling is safe.
+    /// Waits until a caller finds that they are not. Cancellation is safe.
     async fn until_wanted(&self) {
         loop {
             self.wanted.notified().await;
-            // Others may have asked for it while it was found out.
+            // A second caller may have waited for the attempt that has just ended.
             if !self.is_confirmed() {
                 return;
             }
@@ -72,8 +72,7 @@ impl Confirmation {
     }
 }
 
-/// Whether collections are known as they are now that were last known all at this moment: no change is on its way that
-/// was made while there was no contact.
+/// Whether collections that were complete at this time are complete now: no change from an outage is under way.
 fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     continuity.iter().all(|own| match own {
         Continuity::Broken => false,
@@ -82,7 +81,7 @@ fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     })
 }
 
-/// Says what these cachers hold to be known whenever somebody waits for that. Runs until it is dropped.
+/// Confirms these cachers whenever a caller waits for it. Runs until it is dropped.
 pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, confirmation: Arc<Confirmation>) {
     loop {
         tokio::select! {
@@ -101,8 +100,8 @@ pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, c
     }
 }
 
-/// Whether all of them hold what the cluster held when this began. Revisions are shared by all resources of a group
-/// that is stored in one etcd, so one question will do.
+/// Whether all cachers have reached the cluster's state at the begin of this call. All resources of a group in one etcd
+/// share revisions, so one question suffices.
 async fn are_known_anew(cachers: &[Arc<Cacher>]) -> bool {
     let is_followed = |cacher: &Arc<Cacher>| {
         cacher.state() == CacherState::Synced && *cacher.continuity().borrow() != Continuity::Broken
@@ -137,7 +136,7 @@ mod tests {
             // One watch has broken off, and the cluster answers.
             ([unbroken, broken], None, false),
             ([unbroken, broken], Some(9), false),
-            // It is open again, and what was missed may still be on its way.
+            // The watch is open again, and missed changes may be under way.
             ([unbroken, resumed(7)], None, false),
             ([unbroken, resumed(7)], Some(6), false),
             ([unbroken, resumed(7)], Some(7), true),

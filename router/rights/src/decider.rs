@@ -1,61 +1,61 @@
-//! By what it is decided what users may read of a cluster: a pure decision, so that a table can test it.
+//! Decision about the method by which rights in a cluster are decided. A pure function, tested by a table.
 
 use tributary_authorization::{CompiledRule, Doubt, RulesReview, Sample};
 
 /// The group by which OpenShift is known. The scopes of its tokens take rights away that roles give.
 pub(super) const OPENSHIFT: &str = "authorization.openshift.io";
 
-/// By what it is decided what users may read of a cluster.
+/// Method by which the rights of users in a cluster are decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decider {
-    /// That is not known yet: users are shown nothing.
+    /// Not known yet: users see no objects.
     #[default]
     Undecided,
-    /// By its roles and bindings, as the mirror has them.
+    /// By the cluster's roles and bindings in the mirror.
     Rbac,
-    /// By what it says when it is asked.
+    /// By the cluster's answers to access reviews.
     Review(ReviewCause),
 }
 
-/// Why a cluster is asked.
+/// Reason for which a cluster is asked by access reviews.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewCause {
-    /// Somebody knows better.
+    /// The configuration demands it.
     #[error("its configuration says so")]
     Configured,
-    /// It may take away what roles give.
+    /// OpenShift: scopes of tokens may remove rights of roles.
     #[error("it serves {OPENSHIFT}: scopes of tokens decide, too")]
     OpenShift,
-    /// Whatever stands there may take away what roles give.
+    /// A server in front of the cluster may remove rights of roles.
     #[error("its address has a path: what stands there may judge requests by itself")]
     BasePath,
-    /// Its own list of our rights is not what roles and bindings give us.
+    /// The cluster's list of Tributary's own rules differs from its roles and bindings.
     #[error("{0}")]
     Rules(Doubt),
-    /// We read them, and nothing in them says that we may.
+    /// Tributary may read the roles, but no role gives it this right.
     #[error("its roles and bindings do not let us read them, though it does: something else decides")]
     NotByRoles,
-    /// What roles and bindings allow is not allowed.
+    /// The cluster denies a request that roles and bindings allow.
     #[error("it does not allow what its roles and bindings do: {0}")]
     Refuted(String),
-    /// Somebody to whom nothing is given may do something.
+    /// The cluster allows a request to a subject without any role.
     #[error("it allows what its roles and bindings do not: {0}")]
     Open(String),
-    /// It does not answer such questions.
+    /// The cluster does not answer access reviews.
     #[error("it answers {resource} with {code}: our account needs the verb create on them")]
     NotLet {
-        /// What was asked for.
+        /// Resource of the question.
         resource: &'static str,
-        /// The HTTP status.
+        /// HTTP status of the answer.
         code: u16,
     },
-    /// It follows its roles, and has not said for long whether they decide.
+    /// The cluster has decided by roles, and has not confirmed it for a long time.
     #[error("it has not answered reviews for minutes")]
     Unanswered,
 }
 
 impl ReviewCause {
-    /// Whether it may only be that the mirror, or the server's own authorizer, is behind.
+    /// Whether the difference may come from a delay of the mirror or of the cluster's own authorizer.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
             Self::Rules(doubt) => *doubt != Doubt::Incomplete,
@@ -65,40 +65,40 @@ impl ReviewCause {
     }
 }
 
-/// What is known of a cluster without asking it.
+/// Facts about a cluster that need no question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClusterFacts {
-    /// Whether it serves [`OPENSHIFT`].
+    /// Whether the cluster serves [`OPENSHIFT`].
     pub(super) serves_openshift: bool,
-    /// Whether an address of it has a path.
+    /// Whether an address of the cluster has a path.
     pub(super) has_base_path: bool,
 }
 
-/// What a cluster says of our own account, and of samples, beside what the mirror says.
+/// Answers of a cluster about Tributary's own account and about samples, beside the mirror's.
 #[derive(Debug)]
 pub(super) struct Evidence {
     /// Whether the mirror lets our account read roles and bindings.
     pub(super) may_read_roles: bool,
-    /// What the mirror gives our account.
+    /// Rules of Tributary's account in the mirror.
     pub(super) mirrored: Vec<CompiledRule>,
-    /// What each endpoint lists.
+    /// Rules that each endpoint lists.
     pub(super) reviews: Vec<RulesReview>,
-    /// A sample of what the mirror allows that the cluster does not.
+    /// A sample that the mirror allows and the cluster denies.
     pub(super) refuted: Option<Sample>,
     /// Something that the mirror does not allow and the cluster does.
     pub(super) open: Option<Sample>,
 }
 
 impl ClusterFacts {
-    /// Why it is asked whatever it says.
+    /// Reason to ask the cluster without further evidence.
     pub(super) fn cause(self) -> Option<ReviewCause> {
         let openshift = self.serves_openshift.then_some(ReviewCause::OpenShift);
         openshift.or(self.has_base_path.then_some(ReviewCause::BasePath))
     }
 }
 
-/// Decides by evidence. RBAC is believed only where everything speaks for it: where another authorizer takes part it
-/// shows in a review that is incomplete or lists other rules, or in a sample.
+/// Decides by evidence. RBAC counts only if all facts support it: a second authorizer shows in an incomplete or
+/// different list of rules, or in a sample.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
     let doubt = reviews.iter().find_map(|review| review.bears_out(mirrored).err()).map(ReviewCause::Rules);
@@ -131,7 +131,7 @@ mod tests {
         serde_json::from_str(&format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#)).unwrap()
     }
 
-    /// A review that lists rules of these verbs; `incomplete` and `error` as words of their own.
+    /// A review with rules of these verbs; `incomplete` and `error` are words of their own.
     fn review(words: &str) -> RulesReview {
         let verbs = words.split(' ').filter(|word| !["", "incomplete", "error"].contains(word));
         let rules: Vec<_> =
@@ -164,10 +164,10 @@ mod tests {
             ("get list", &["get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list", "get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list error"], true, false, rules(Doubt::EvaluationError)),
-            // ABAC and AlwaysAllow without RBAC, whose objects may be served all the same.
+            // ABAC and AlwaysAllow without RBAC, on a server that may serve RBAC objects all the same.
             ("get list", &["*"], true, false, rules(Doubt::Missing)),
             ("", &["*"], false, false, rules(Doubt::Further)),
-            // ABAC that lists nothing of ours.
+            // ABAC without rules for Tributary.
             ("", &[""], false, false, Decider::Review(ReviewCause::NotByRoles)),
             // AlwaysAllow beside RBAC.
             ("get", &["get *"], true, false, rules(Doubt::Further)),

@@ -1,5 +1,5 @@
-//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections.
-//! Where it is settled that they do not, it is asked whether it lets us ask what does.
+//! Detection of a cluster's method: questions to each endpoint, each minute and after new connections. If roles do not
+//! decide, also whether the cluster answers access reviews.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,21 +18,21 @@ use super::access_review::{self, NoAnswer};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow
-/// roles and bindings by watches, a second behind.
+/// Time after which doubts are checked again before they count. Server and mirror both follow roles and bindings by
+/// watches, a second behind.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
 
-/// How many things that roles and bindings allow are asked about, and how many at once.
+/// Samples of allowed requests that are asked, and how many at once.
 const SAMPLES: usize = 20;
 const SAMPLES_AT_ONCE: usize = 4;
 
 /// The namespace in which our own rules are compared. Each cluster has it.
 const NAMESPACE: &str = "default";
 
-/// The roles and bindings that are asked about, and whoever is told what is found.
+/// Roles and bindings for the questions, and the receiver of the result.
 pub(super) trait MirroredRules: Send + Sync + 'static {
-    /// Tells when roles and bindings may have changed, or have been read.
+    /// Notifies about changes of roles and bindings, and when they have been read.
     fn changes(&self) -> watch::Receiver<u64>;
 
     /// Whether all roles and bindings of a cluster have been read.
@@ -41,22 +41,22 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     /// The rights of this moment.
     fn compiled(&self) -> Guard<Arc<FleetRights>>;
 
-    /// At most so many things that a cluster's roles and bindings allow, each of another binding; with each further
-    /// `turn` others.
+    /// Up to `count` requests that a cluster's roles and bindings allow, each by a different binding. Each `turn` gives
+    /// different ones.
     fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
 
-    /// Takes over what decides in a cluster.
+    /// Takes over the method of a cluster.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
 }
 
-/// Asks one cluster.
+/// Questions to one cluster.
 struct Detector {
     mirror: Weak<dyn MirroredRules>,
     cluster: Arc<Cluster>,
     client: ClusterClient,
 }
 
-/// Begins to ask a cluster, until what is returned is dropped. Must be called within a tokio runtime.
+/// Starts the questions to a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
 pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let detector = Detector { mirror, cluster: Arc::clone(cluster), client };
@@ -73,7 +73,7 @@ impl Detector {
             if !self.wait_until_read().await {
                 return;
             }
-            // Its roles may be here before it has said what it serves, without which nothing is found out.
+            // The detection needs the cluster's discovery, and its roles may come earlier.
             self.cluster.asked_once().await;
             let found = self.found(turn, &mut refuted).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
@@ -83,7 +83,7 @@ impl Detector {
                     turn += 1;
                     mirror.decided(&self.cluster, decider);
                 }
-                // What holds of a cluster that is out of reach is for the state of its mirror to say.
+                // While the cluster is out of reach, the state of its mirror decides.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
@@ -92,15 +92,14 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // Half a look less: one that is at the nearest tick may be a moment early, and the next is a whole one
-            // later.
+            // Half an interval less, because ticks may come a moment early.
             while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
         }
     }
 
-    /// Waits until the roles and bindings have all been read. False where nobody mirrors any more.
+    /// Waits until the roles and bindings have been read. Returns false after the mirror is dropped.
     async fn wait_until_read(&self) -> bool {
         loop {
             let Some(mirror) = self.mirror.upgrade() else { return false };
@@ -115,8 +114,8 @@ impl Detector {
         }
     }
 
-    /// What decides there. What speaks against its roles is looked into again, as long as it may be of a delay: it is
-    /// asked about the same. `refuted` is what it did not allow when it was last asked.
+    /// Method of the cluster. A doubt is checked again with the same questions while it may come from a delay.
+    /// `refuted` has the samples that the cluster denied last time.
     async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
@@ -142,7 +141,7 @@ impl Detector {
         }
     }
 
-    /// Why it is asked whatever it says.
+    /// Reason to ask the cluster without further evidence.
     fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
         if self.cluster.setup.authorization == ClusterAuthorization::Review {
             return Ok(Some(ReviewCause::Configured));
@@ -177,7 +176,7 @@ impl Detector {
         let questions =
             samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
-        // In their order: as long as the first is refuted, the same is told.
+        // In their order: while the first is refuted, the result stays the same.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
         let mut not_allowed = Vec::new();
         while let Some(answer) = answers.next().await {
@@ -189,8 +188,8 @@ impl Detector {
     }
 }
 
-/// What a cluster is asked about: first what it did not allow when it was last asked, as long as its roles and bindings
-/// do. What was found once counts until it says otherwise of just that, not until it confirms something else.
+/// Samples for the questions: first the ones that the cluster denied last time, while its roles and bindings allow
+/// them. A doubt counts until the cluster allows exactly that request.
 fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
@@ -209,7 +208,7 @@ async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sampl
     Ok((!allowed).then_some(sample))
 }
 
-/// What no role gives: it is of nobody.
+/// A request that no role allows, by a subject without roles.
 fn nobody() -> Sample {
     Sample {
         user: NOBODY.to_owned(),

@@ -1,5 +1,5 @@
-//! Whether a cluster is there for a caller: it is told who acts, and lets the user act as whom they ask to be, for
-//! whatever that one may do or for what the user is allowed themselves in a mode of constrained impersonation.
+//! Visibility of a cluster for a caller: the cluster may see the user, and allows the impersonation, in general or for
+//! the requests of a mode of constrained impersonation.
 
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
@@ -10,16 +10,16 @@ use super::caller_rights::CallerRights;
 use super::impersonation::{ImpersonationMode, LetsBe, lets_be};
 use super::judged::Judged;
 
-/// Whether a cluster is there for somebody.
+/// Visibility of a cluster for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existence {
-    /// It is told who acts, and lets them act as whom they ask to be.
+    /// The cluster may see the caller, and allows the impersonation.
     There,
-    /// The same, for each request that they are [allowed in this mode](does_in), too.
+    /// The same, for each request that the user itself may make [in this mode](does_in).
     ThereFor(ImpersonationMode),
-    /// It is not, or does not.
+    /// The cluster may not see the caller, or denies the impersonation.
     Nowhere,
-    /// What it allows is not known.
+    /// The cluster's rights are unknown.
     Unknown,
 }
 
@@ -34,13 +34,13 @@ impl From<LetsBe> for Existence {
 }
 
 impl CallerRights {
-    /// Whether a cluster is there for the caller, by what is known of its rights.
+    /// Visibility of a cluster by the known rights.
     pub(super) fn existence(&self, fleet: &FleetRights, cluster: &ClusterName) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
         let is_undecided = self.basis.decides(&self.mirror, cluster).is_none();
-        // What a cluster says to what it is asked goes by all that it gives them.
+        // Answers to questions count in full.
         let is_by_word = matches!(self.basis, Basis::Asked(_));
         if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
             return Existence::Unknown;
@@ -48,8 +48,8 @@ impl CallerRights {
         self.lets_be(fleet, cluster).map_or(Existence::Unknown, Existence::from)
     }
 
-    /// Whether what a cluster allows is not known because it has, or gives the caller, more than is looked at. Whoever
-    /// administrates a namespace there can bring that about.
+    /// Whether the rights are unknown because the cluster, or the caller, has more roles or bindings than Tributary
+    /// reads. An administrator of a namespace can cause that.
     pub(super) fn is_unknown_by_excess(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         match self.basis.decides(&self.mirror, cluster) {
             None => self.mirror.is_too_large(cluster),
@@ -57,14 +57,14 @@ impl CallerRights {
         }
     }
 
-    /// Whether a cluster gives the user, or whom they ask to be, more than is looked at.
+    /// Whether the user, or the impersonated user, has more bindings than Tributary reads.
     fn is_beyond(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
         users.into_iter().any(|user| fleet.is_beyond(cluster, user))
     }
 
-    /// Whether a cluster is there for a request of the caller, and something `is_so` there; `None` where that is not
-    /// known. The latter is looked at only where the caller may be whom they ask to be.
+    /// Whether a cluster is visible for a request, and `is_so` holds there; `None` if unknown. `is_so` is evaluated
+    /// only if the impersonation is allowed.
     pub(super) fn there_for(
         &self,
         fleet: &FleetRights,
@@ -74,7 +74,7 @@ impl CallerRights {
     ) -> Option<bool> {
         match self.existence(fleet, cluster) {
             Existence::There => is_so(),
-            // Both are looked at, so that both are asked at once.
+            // Evaluates both, so that both questions are sent together.
             Existence::ThereFor(mode) => {
                 both(does_in(&self.judged(fleet, Whom::User), mode, cluster, request), is_so())
             }
@@ -83,7 +83,7 @@ impl CallerRights {
         }
     }
 
-    /// For what a cluster lets the user act as whom they ask to be; `None` where that is not known.
+    /// Requests for which a cluster allows the impersonation; `None` if unknown.
     fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<LetsBe> {
         let Some(given) = self.actor.impersonated_user() else { return Some(LetsBe::Anything) };
         let user = self.judged(fleet, Whom::User);
@@ -91,8 +91,8 @@ impl CallerRights {
     }
 }
 
-/// Whether a cluster lets a user do something in a mode of constrained impersonation; `None` where that is not known.
-/// Whom they ask to be has to be allowed it as well.
+/// Whether a cluster allows a request in a mode of constrained impersonation; `None` if unknown. The impersonated user
+/// has to be allowed as well.
 pub(super) fn does_in(
     user: &Judged<'_>,
     mode: ImpersonationMode,
@@ -102,7 +102,7 @@ pub(super) fn does_in(
     user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
 }
 
-/// Whether both are so; `None` where that depends on one that is not known.
+/// Whether both hold; `None` if an unknown one decides.
 pub(super) fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),

@@ -1,4 +1,4 @@
-//! Feeds what is compiled from the four collections of one cluster.
+//! Feed from the four collections of a cluster to the compiled rights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,30 +10,29 @@ use tributary_cacher::{Update, UpdateObserver};
 
 use super::compiled::CompiledRights;
 
-/// How many objects that cannot be read have a line in the log, of each cluster. The first ones show what is wrong.
+/// Log lines about unreadable objects of a cluster. The first ones show the fault.
 const LOGGED_MAX: u64 = 10;
 
-/// What the cachers of one cluster tell.
+/// Receiver of the cachers of one cluster.
 pub(super) struct MirrorFeed {
     compiled: Arc<CompiledRights>,
     cluster: ClusterName,
     progress: Mutex<Progress>,
-    /// How many objects could not be read.
+    /// Number of unreadable objects.
     skipped: AtomicU64,
 }
 
-/// How far the first reading of a cluster is.
+/// Progress of the first read of a cluster.
 enum Progress {
-    /// Not all collections are there. What is in some of them alone would say too little, and a binding whose role is
-    /// being written anew nothing at all.
+    /// Some collections are missing. A part of them would give wrong rights.
     Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
-    /// All are, and each change is taken over as it comes.
+    /// All collections are complete, and changes are applied as they come.
     Following,
     /// Another feed has taken its place, or the cluster has left.
     Ended,
 }
 
-/// What the cacher of one kind tells.
+/// Receiver of the cacher of one kind.
 pub(super) struct KindFeed {
     feed: Weak<MirrorFeed>,
     kind: RbacKind,
@@ -45,7 +44,7 @@ impl MirrorFeed {
         Arc::new(Self { compiled: Arc::clone(compiled), cluster, progress, skipped: AtomicU64::new(0) })
     }
 
-    /// What the cacher of a kind is to tell.
+    /// Receiver for the cacher of a kind.
     pub(super) fn for_kind(self: &Arc<Self>, kind: RbacKind) -> Arc<KindFeed> {
         Arc::new(KindFeed { feed: Arc::downgrade(self), kind })
     }
@@ -80,7 +79,7 @@ impl MirrorFeed {
         }
     }
 
-    /// Takes over a step of one collection, with the others as they are.
+    /// Applies a step of one collection.
     fn follow(&self, kind: RbacKind, update: Update) {
         match update {
             Update::Progress { .. } => {}
@@ -108,7 +107,7 @@ impl MirrorFeed {
         self.read(kind, object).map_or_else(|| gone(kind, object), RbacChange::Put)
     }
 
-    /// Reads an object. One that cannot be read is skipped and counted: it allows nothing.
+    /// Parses an object. An unreadable one is skipped and counted: it allows nothing.
     fn read(&self, kind: RbacKind, object: &Object) -> Option<RbacObject> {
         match RbacObject::parse(kind, object.json()) {
             Ok(read) => Some(read),
@@ -123,8 +122,7 @@ impl MirrorFeed {
     }
 }
 
-/// Takes over a step of a collection that is read for the first time. Its cacher holds nothing but what it tells just
-/// now.
+/// Applies a step of a collection that is read for the first time. Its cacher keeps no objects.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {
@@ -135,7 +133,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
                 }
             }
         }
-        // Without a complete state they say too little; one is coming.
+        // A step without a complete state says too little; a complete state follows.
         (_, Update::Progress { .. }) | (None, Update::Changes { .. }) => {}
         (
             state,
@@ -165,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// A collection of objects: `name` for a role that lets pods be listed, `name>role` for a binding of `ann`, and
-    /// `!name` for what cannot be read.
+    /// A collection of objects: `name` for a role that allows lists of pods, `name>role` for a binding of `ann`, and
+    /// `!name` for an unreadable object.
     fn state(kind: RbacKind, version: u64, objects: &[&str]) -> Snapshot {
         let decoder = ObjectDecoder::new("rbac.authorization.k8s.io/v1", kind.as_str(), [].into());
         let mut snapshot = Snapshot::default();
@@ -206,7 +204,7 @@ mod tests {
             self.feed.for_kind(kind).update(Update::Synced { snapshot: state(kind, 7, objects) });
         }
 
-        /// Where ann may list pods: everywhere, in `n`, or nowhere.
+        /// Places where ann may list pods: everywhere, in `n`, or nowhere.
         fn ann(&self) -> &'static str {
             let user = RbacUser { name: "ann", groups: &[] };
             let rights = self.compiled.now().rights(&ClusterName::new("a").unwrap(), user, "list", "", "pods");
@@ -235,7 +233,7 @@ mod tests {
         assert!(rights.feed.is_following());
     }
 
-    /// A cacher holds nothing but what it tells just now.
+    /// A cacher keeps no objects.
     #[test]
     fn what_changes_before_all_is_read_is_not_all_there_is() {
         let rights = Fixture::new();

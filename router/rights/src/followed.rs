@@ -1,4 +1,4 @@
-//! The rights under which a watch was opened, followed: it shows what they let it show, and ends when they do not.
+//! Rights of an open watch: the watch shows objects within its rights, and ends when the rights change.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::poll_fn;
@@ -23,15 +23,15 @@ use super::reviews::Question;
 use super::unconfirmed::Unconfirmed;
 use super::visible::{WatchRights, covers};
 
-/// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
-/// after the other lists once, and nobody misses what they have never seen.
+/// Time for which gained rights are collected before a watch ends. 30 s: a team that gets ten namespaces one after the
+/// other lists once.
 const GATHERED_FOR: Duration = Duration::from_secs(30);
 
-/// For how long answers of clusters are gathered before it is judged by them, where others are still asked. Half a
-/// second: of a thousand clusters that answer one after the other, each is looked at with each judgement.
+/// Time for which answers are collected before the next decision, while other questions are open. Half a second: with a
+/// thousand clusters, each decision looks at every one.
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
-/// Ends when one of those that are being asked has answered; gives which. Cancelling is safe.
+/// Waits for the next answered question and returns its index. Cancellation is safe.
 async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
         let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
@@ -40,14 +40,14 @@ async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usi
     .await
 }
 
-/// What has become of the rights of a watch.
+/// Result of a change of rights for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopeChange {
-    /// They are others in clusters that it tells of: what its client has is to be listed anew.
+    /// The rights in shown clusters have changed: the client has to list again.
     Another,
-    /// There are further clusters of which it may tell: whoever comes back is told of them.
+    /// The watch may show further clusters to a client that comes again.
     Further,
-    /// It is over for the user's own sake.
+    /// The stream is over for the user.
     Over(StreamOver),
 }
 
@@ -58,34 +58,32 @@ pub type DeniedAt = Arc<dyn Fn(&ClusterName) -> bool + Send + Sync>;
 pub struct FollowedRights {
     rights: CallerRights,
     place: ReadPlace,
-    /// The clusters that the client asks for: what changes in others is no matter of this watch.
+    /// Clusters of the client's selector. Changes in other clusters do not matter.
     wanted: ClusterSelector,
-    /// The clusters whose policies deny the watch. Their objects are no part of it.
+    /// Clusters with policies that deny the watch. Their objects are no part of the watch.
     denied: Option<DeniedAt>,
-    /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a
-    /// further one.
+    /// Clusters of the resource. A new one may become visible.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
-    /// What they counted when it was last looked: somebody who sleeps may be woken a moment later.
+    /// Counter of changes at the last check. A sleeping watch may wake a moment later.
     counted: u64,
-    /// What it shows of each cluster.
+    /// Visible objects of each cluster.
     before: BTreeMap<ClusterName, Visible>,
-    /// By what it was last judged; `None` before the first time.
+    /// Stamp of the last decision; `None` before the first one.
     stamp: Option<RightsStamp>,
-    /// What it ends for, and when.
+    /// Pending result and its time.
     due: Option<(Instant, ScopeChange)>,
-    /// When it is to be judged again: clusters are to be asked again by whose word it was last judged, or have
-    /// answered.
+    /// Time of the next decision: answers expire then, or new ones have come.
     until: Option<Instant>,
-    /// Those that are being asked; each ends when what it was asked is known.
+    /// Open questions; each ends with its answer.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
-    /// What they have not answered.
+    /// Clusters that have not answered.
     unconfirmed: Unconfirmed,
-    /// When what one of them said before ceases to count.
+    /// Time at which the last answer of a cluster stops to count.
     confirm_by: Option<Instant>,
 }
 
-/// The rights of a caller from a moment on: made before it is looked at what they may read, so that no change of it is
+/// Rights of a caller from a moment on. Made before the first decision about readable objects, so that no change is
 /// missed.
 pub struct NotedRights {
     rights: CallerRights,
@@ -96,7 +94,7 @@ pub struct NotedRights {
 }
 
 impl NotedRights {
-    /// Those of now, of a place of these clusters, of which some may be denied by policies.
+    /// Rights at this moment, for a place and the wanted clusters, without those whose policies deny the watch.
     pub fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
         let mut changes = rights.changes();
         // The user may have been denied since they were let in.
@@ -104,12 +102,11 @@ impl NotedRights {
         Self { rights: rights.clone(), place, wanted, denied, changes }
     }
 
-    /// Those of a watch that shows what may be read as it was found since, and tells of these clusters, which come and
-    /// go.
+    /// Follows the rights of a watch that shows `readable`, of these clusters, which come and go.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
         let Self { rights, place, wanted, denied, changes } = self;
-        // What it shows, and not what might be seen a moment before or after: a right that was gained between two looks
-        // would be shown, and never missed once it is lost.
+        // The shown objects, not the rights a moment before or after: a right that was gained in between would be
+        // shown, and its loss would be missed.
         let before = readable.audience.visible().clone();
         let (stamp, due, until, asking) = (None, None, None, Vec::new());
         FollowedRights {
@@ -132,7 +129,7 @@ impl NotedRights {
 }
 
 impl FollowedRights {
-    /// Why it is to end, if it is. Costs two loads while nothing has changed.
+    /// Returns the result if the watch has to end. Costs two loads while nothing has changed.
     pub fn look(&mut self) -> Option<ScopeChange> {
         self.note_answers();
         let mut is_another = self.is_to_be_judged() || self.is_overdue();
@@ -148,7 +145,7 @@ impl FollowedRights {
                 self.due = Some((Instant::now(), ScopeChange::Over(why)));
                 return Some(ScopeChange::Over(why));
             }
-            // Most changes are others'.
+            // Most changes concern other users.
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);
@@ -183,7 +180,7 @@ impl FollowedRights {
         }
     }
 
-    /// Notes which clusters have answered just now what they were asked.
+    /// Records the clusters that have just answered.
     fn note_answers(&mut self) {
         let before = self.asking.len();
         self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
@@ -192,30 +189,30 @@ impl FollowedRights {
         }
     }
 
-    /// A cluster has answered: it is judged with the next look, or with one soon after where others are to answer.
+    /// Schedules a decision: with the next check, or soon after it if further answers are due.
     fn judge_soon(&mut self) {
         let wait = if self.asking.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
         let at = Instant::now() + wait;
         self.until = Some(self.until.map_or(at, |until| until.min(at)));
     }
 
-    /// Whether clusters are to be asked again, or have answered.
+    /// Whether a decision is due.
     fn is_to_be_judged(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Whether a cluster has not answered for so long that what it said before does not count any more.
+    /// Whether a cluster has not answered for so long that its last answer does not count any more.
     fn is_overdue(&self) -> bool {
         self.confirm_by.is_some_and(|by| by <= Instant::now())
     }
 
-    /// Judges by what is known, or has clusters asked first: until they answer, what they said counts for a while. What
-    /// others have taken away by then counts at once.
+    /// Decides by the known facts, or asks clusters first. Until they answer, their last answers count for a while. A
+    /// loss that other facts show counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
-        // What expires is gathered as answers are.
+        // Expired answers are collected like new ones.
         self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
@@ -226,7 +223,7 @@ impl FollowedRights {
         }
         self.unconfirmed.set_open_questions(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
-        // A no is a loss though something else is open: where something always is, it would never be one.
+        // A no is a loss even if a different question is open; otherwise a permanently open question would hide it.
         let last = self.rights.by_last_word().followed(&clusters, &self.place);
         let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
         let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
@@ -234,8 +231,7 @@ impl FollowedRights {
         self.ask_clusters(open);
     }
 
-    /// Has each cluster asked by itself that is not being asked already: one that is slow keeps none from being asked
-    /// what follows from its answers.
+    /// Asks each cluster by itself, so that a slow one delays no other.
     fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
         let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
         for question in open {
@@ -261,12 +257,12 @@ impl FollowedRights {
     ) -> Option<(Instant, ScopeChange)> {
         let is_refused = !covers(watched, listed, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
-        // A cluster that left is told of as such by the log.
+        // The log reports a cluster that left.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = listed.by_name.get(cluster).map(|own| before.change(own));
-            // What is known to be nothing is lost, whatever else is asked there.
+            // A known no is a loss, whatever other questions are open.
             let is_unknown = watched.unknown.contains(cluster) || listed.unknown.contains(cluster);
             let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
             losses |= change.map_or(!is_as_before, |change| change.losses);
@@ -281,7 +277,7 @@ impl FollowedRights {
         }
     }
 
-    /// Those of some clusters that the client asks for, and that do not refuse it.
+    /// Clusters of the client's selector whose policies do not deny the watch.
     fn selected(&self, clusters: &[ClusterName]) -> Vec<ClusterName> {
         let is_selected = |cluster: &&ClusterName| {
             self.wanted.matches(cluster) && !self.denied.as_ref().is_some_and(|denied| denied(cluster))
@@ -305,7 +301,7 @@ mod tests {
     use super::super::visible::VisibleClusters;
     use super::*;
 
-    /// What follows the rights of somebody who has none, in a watch that shows all of these clusters.
+    /// Rights of a user without any role, in a watch that shows all of these clusters.
     fn follows(shown: &[&ClusterName]) -> FollowedRights {
         let User { info, authority } = User::named("test", "ann");
         let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
@@ -329,14 +325,14 @@ mod tests {
         ClusterName::new("eu").unwrap()
     }
 
-    /// A right may be gained after it was noted what there is, and before it is looked at what may be read.
+    /// A right may be gained between the first notification and the first decision.
     #[tokio::test]
     async fn what_is_shown_and_may_not_be_seen_ends_a_watch_whatever_was_there_before_it_was_looked() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
-    /// Of many things that a cluster is asked one is always open.
+    /// One question to the cluster is always open.
     #[tokio::test]
     async fn what_a_cluster_does_not_let_be_seen_is_lost_though_it_is_asked_something() {
         let mut followed = follows(&[&eu()]);

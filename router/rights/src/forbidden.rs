@@ -12,7 +12,7 @@ use super::existence::does_in;
 use super::impersonation::{ImpersonationFilter, ImpersonationRefused, refused};
 use super::read_place::ReadPlace;
 
-/// How many roles that are not there a refusal names. A namespace's administrator may bind any number.
+/// Missing roles that a refusal names. An administrator of a namespace may bind any number.
 const MISSING_MAX: usize = 10;
 
 fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String) -> ForbiddenActing {
@@ -30,8 +30,7 @@ fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String
 }
 
 impl CallerRights {
-    /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it
-    /// does, or that is not known.
+    /// Refusal in the words of the cluster if it does not allow a request; `None` if it does, or if that is unknown.
     pub fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
         let asked = Attributes::from_request(info);
         if self.grants(cluster, &asked, &asked) != Some(false) {
@@ -46,8 +45,8 @@ impl CallerRights {
         }
     }
 
-    /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
-    /// none lets the user act as whom they ask to be for this request. In kube-apiserver's words.
+    /// 403 for a caller without a visible cluster, if that is the reason: no cluster may see the user, or none allows
+    /// the impersonation for this request. With kube-apiserver's text.
     pub fn nobody<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -67,7 +66,7 @@ impl CallerRights {
         }
     }
 
-    /// 403: what none of these clusters lets the user act as, or do as that one.
+    /// 403: none of these clusters allows the impersonation, or the request as the impersonated user.
     pub(super) fn not_let<'a>(
         &self,
         fleet: &FleetRights,
@@ -84,7 +83,7 @@ impl CallerRights {
             let does = |mode| does_in(&user, mode, cluster, request).unwrap_or(true);
             refused(given, filter, does, |asked| user.allows(cluster, asked).unwrap_or(true))
         };
-        // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
+        // Words of the cluster that comes closest. Without any question, the first cluster's.
         let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(place, _)| *place);
         let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
@@ -118,7 +117,7 @@ impl CallerRights {
         RequestRefusal::Acting(Box::new(forbidden)).into()
     }
 
-    /// 403 of what is asked of these clusters, in kube-apiserver's words.
+    /// 403 for a request to these clusters, with kube-apiserver's text.
     pub fn forbidden<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -148,7 +147,7 @@ impl CallerRights {
         self.explained(clusters, request)
     }
 
-    /// 403: none of these clusters lets the caller do what is asked of this resource.
+    /// 403: none of these clusters allows the request for this resource.
     pub fn forbids_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -168,7 +167,7 @@ impl CallerRights {
         self.forbids(clusters, request)
     }
 
-    /// 403: these clusters do not let the caller see what is at this path, which is no resource.
+    /// 403: these clusters do not allow the path, which has no resource.
     pub(super) fn forbids_path<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -179,7 +178,7 @@ impl CallerRights {
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// 403: none of these clusters that is there for the caller allows it. The user and the reason are filled in here.
+    /// 403: none of the visible clusters among these allows the request. Adds the user and the reason.
     pub fn forbids<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -188,7 +187,7 @@ impl CallerRights {
         RequestRefusal::Forbidden(Box::new(self.explained(clusters, request))).into()
     }
 
-    /// A request that these clusters do not allow, with who asks and why it is so.
+    /// A denied request with its user and reason.
     fn explained<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -207,8 +206,7 @@ impl CallerRights {
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
-    /// What those of these clusters that are there for a request of the caller say of its refusal, beyond that it is
-    /// one. They are those that are asked: what the bindings of another one name is not told.
+    /// Reason that the visible clusters among these give for the denial. Bindings of other clusters are not named.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
         let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) == Some(true);
@@ -220,9 +218,8 @@ impl CallerRights {
         self.missing_roles(&fleet, there, Whom::Acting, namespace)
     }
 
-    /// Which roles are not there that bindings of one of the two name in clusters whose roles decide: each says so to
-    /// that one itself, in these words (`RBACAuthorizer.Authorize`). It is told once of all of them, and of no more
-    /// than [`MISSING_MAX`] roles.
+    /// Missing roles that bindings of the user name, in clusters that decide by roles. Each cluster tells its users the
+    /// same (`RBACAuthorizer.Authorize`). At most [`MISSING_MAX`] roles.
     fn missing_roles<'a>(
         &self,
         fleet: &FleetRights,

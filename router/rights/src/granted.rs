@@ -1,5 +1,4 @@
-//! What a member grants a caller; and what opened a stream that it answers, followed: whether its rules still grant all
-//! of it.
+//! Grants of a cluster to a caller, and of an open stream: whether its rules still allow the stream.
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -15,8 +14,7 @@ use super::needed::Needed;
 use super::unconfirmed::CONFIRMED_WITHIN;
 
 impl CallerRights {
-    /// Whether a cluster lets the caller do something with a request, by its roles and bindings or by its word; `None`
-    /// where that is not known.
+    /// Whether a cluster allows the caller a request, by roles and bindings or by its answers; `None` if unknown.
     pub(super) fn grants(
         &self,
         cluster: &ClusterName,
@@ -27,8 +25,8 @@ impl CallerRights {
         self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
     }
 
-    /// The same rights by what a cluster says to what it is asked from `begun` on, where they are not known by excess:
-    /// that may be the caller's own doing, and keeps nothing open. `None` where nothing is too much.
+    /// Rights by the cluster's answers since `begun`, if rights are unknown by excess: the caller may have caused the
+    /// excess, and it must keep no stream open. `None` without excess.
     fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;
@@ -39,48 +37,48 @@ impl CallerRights {
     }
 }
 
-/// What somebody was granted in one cluster: each of the verbs that opened what lasts.
+/// Verbs that a cluster granted to open a stream.
 ///
-/// The member has let them, whatever the mirror says: it may not know yet, and other authorizers than the member's
-/// rules may have. So the grant is lost once the mirror has seen it and sees it no more. A member that is asked is
-/// asked again as often as its answers hold: a minute after it says no, nothing lasts any more. Nor does what it has
-/// not confirmed a minute after what it said ceased to count.
+/// The cluster allowed the stream, whatever the mirror says: the mirror may be late, and the cluster may have other
+/// authorizers. So the grant is lost when the mirror has seen it and sees it no more. A cluster that decides by access
+/// reviews is asked again when its answers expire: a minute after a no, the stream ends. Without a confirmation, the
+/// stream ends a minute after the last answer stops to count.
 ///
-/// Where it is not known for excess alone, the member is asked as well, whatever decides there. One that does not
-/// answer that for long enough is believed no longer, seen or not.
+/// If rights are unknown by excess, the cluster is asked, whatever its method. Without an answer for long enough, the
+/// stream ends.
 pub struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
     asked: RequestInfo,
     changes: watch::Receiver<u64>,
-    /// When this began: what the member is asked for it alone is asked behind that.
+    /// Begin of the stream. Questions about the stream count from here.
     begun: Instant,
-    /// Since when the member has not said what is not known for excess.
+    /// Since when the cluster has not answered a question because of excess.
     unsaid_since: Option<Instant>,
-    /// Since when it has not been known whether the member that is asked grants what it has granted.
+    /// Since when the cluster has not confirmed the grant.
     unconfirmed: Option<Instant>,
 }
 
-/// What has become of a grant.
+/// Change of a grant.
 #[derive(Default)]
 struct GrantChange {
-    /// One of its verbs is not granted any more.
+    /// A verb is not granted any more.
     is_lost: bool,
-    /// The member has not said yet what is not known for excess.
+    /// The cluster has not answered a question because of excess.
     is_unsaid: bool,
-    /// It is not known, in another way, of a verb that was granted.
+    /// A granted verb is unknown for a different reason.
     is_unknown: bool,
 }
 
 struct FollowedVerb {
     verb: &'static str,
-    /// Whether the mirror, or the member, has said that it is granted.
+    /// Whether the mirror, or the cluster, has confirmed the grant.
     is_seen: bool,
 }
 
 impl FollowedGrant {
-    /// Follows it from before the member is asked: what it loses from now on is noticed.
+    /// Follows a grant from before the request, so that each later loss is noticed.
     pub fn new(
         rights: &CallerRights,
         cluster: &ClusterName,
@@ -96,8 +94,8 @@ impl FollowedGrant {
         grant
     }
 
-    /// Ends once it is lost, or it is over for the user's own sake: where rights are not known it is not, but for
-    /// excess. Cancelling is safe.
+    /// Waits for the loss of the grant, or for the end of all streams of the user. Unknown rights are no loss, except
+    /// by excess. Cancellation is safe.
     pub async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
@@ -127,7 +125,7 @@ impl FollowedGrant {
         }
     }
 
-    /// When it ends unless the member says something, by what is not known for now.
+    /// End of the stream unless the cluster answers, by the facts that are unknown now.
     fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
         let now = Instant::now();
         self.unsaid_since = change.is_unsaid.then(|| self.unsaid_since.unwrap_or(now));
@@ -137,8 +135,8 @@ impl FollowedGrant {
         unsaid.into_iter().chain(unconfirmed).min()
     }
 
-    /// What has become of the verbs, and what has to be known for that. Costs a lookup of the user's and the groups'
-    /// grants in the cluster for each.
+    /// State of the verbs, and the needs of the decision. Costs a lookup of the user's and groups' grants for each
+    /// verb.
     fn look(&mut self) -> (GrantChange, Needed) {
         let Self { rights, cluster, verbs, asked, begun, .. } = self;
         let (asked, begun) = (Attributes::from_request(asked), *begun);
@@ -146,7 +144,7 @@ impl FollowedGrant {
             let by_word = rights.by_word_in(cluster, begun);
             let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));
             let mut change = GrantChange::default();
-            // All are looked at, so that all are asked at once.
+            // Evaluates all, so that all questions are sent together.
             for FollowedVerb { verb, is_seen } in verbs {
                 let granted = rights.grants(cluster, &asked, &asked.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));

@@ -1,4 +1,4 @@
-//! As whom a caller acts in a cluster.
+//! Identity of a caller in a cluster.
 
 use http::Method;
 use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
@@ -10,12 +10,12 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
-/// Why nothing is sent in another's name to a cluster that let the user be that one before it was lost.
+/// Text for a cluster that allowed the impersonation before it was lost.
 const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
 
-/// A request as a cluster is sent it.
+/// A request as a cluster gets it.
 pub struct SentRequest<'a> {
-    /// The method.
+    /// HTTP method.
     pub method: &'a Method,
     /// The path at the cluster.
     pub path: &'a str,
@@ -24,11 +24,10 @@ pub struct SentRequest<'a> {
 }
 
 impl SentRequest<'_> {
-    /// The request as the cluster reads it, by its whole target: a path may come with its query, and is the cluster's
-    /// own whatever it begins with.
+    /// The request as the cluster parses it, from its whole target: a cluster's own path may begin with any text.
     ///
     /// # Errors
-    /// 400 where it cannot be read.
+    /// 400 if it cannot be parsed.
     pub fn info(&self, cluster: &ClusterName) -> Result<RequestInfo, Refusal> {
         let target = match self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -41,13 +40,12 @@ impl SentRequest<'_> {
 }
 
 impl CallerRights {
-    /// As whom the caller acts in a cluster, for a request that is sent to it: nobody is sent whom the cluster does not
-    /// let the caller be for just this.
+    /// Identity of the caller in a cluster for a forwarded request. The cluster's rules have to allow the impersonation
+    /// for exactly this request.
     ///
     /// # Errors
-    /// 403 that says why the cluster is not told; 503 where what it allows now is not known, which names the cluster
-    /// where the caller was let be that one when it was last known. 404 where another cluster vouches for the caller:
-    /// this one is not there then.
+    /// 403 with the reason for which the cluster may not see the user; 503 if the cluster's current rules are unknown,
+    /// with its name if the impersonation was allowed before; 404 if a different cluster verified the caller.
     pub fn identity(
         &self,
         cluster: &ClusterName,
@@ -58,17 +56,17 @@ impl CallerRights {
             NotSent::OfAnotherCluster(_) => Refusal::from(ClusterRefusal::NotConfigured(cluster.clone())),
             why => RequestRefusal::NotSent(why).into(),
         })?;
-        // Whoever acts as themselves is the cluster's own to judge.
+        // Without impersonation, the cluster decides by itself.
         if self.actor.impersonated_user().is_none() {
             return Ok(told);
         }
-        // Whether they may be another nobody looks at there: the cluster would take our word for a right that it has
-        // taken away. What it said last shows what is held of it, and sends nothing.
+        // The cluster does not check the impersonation again: it would trust Tributary about a right that it has
+        // removed. Old answers serve reads from memory only.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
-            // Others may let them: what each caller does without this cluster is theirs to say.
+            // Other clusters may allow it; the caller decides about the request without this cluster.
             Some(false) => Err(MemberRefusal::ForbidsActing(now.not_let(&fleet, [cluster], &request).status()).into()),
             None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
                 Err(self.not_said_now(cluster))
@@ -80,11 +78,10 @@ impl CallerRights {
         }
     }
 
-    /// The headers by which a cluster is told this of whoever acts: those of the connection's last request, where the
-    /// same was told of whoever acted then.
+    /// Impersonation headers for this identity; reused from the connection's previous request if unchanged.
     ///
     /// # Errors
-    /// [`InvalidImpersonation`] for what no header says.
+    /// [`InvalidImpersonation`] for a name that no header can carry.
     pub fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
         match &self.remembered {
             Some(remembered) => remembered.headers(told),
@@ -92,8 +89,8 @@ impl CallerRights {
         }
     }
 
-    /// 503 of a cluster that let the caller be another when that was last known. Of one that is out of reach it is
-    /// without the advice to come again in a second.
+    /// 503 for a cluster that allowed the impersonation when its rules were last known. Without Retry-After for a
+    /// cluster that is out of reach.
     fn not_said_now(&self, cluster: &ClusterName) -> Refusal {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
             Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),
@@ -106,7 +103,7 @@ impl CallerRights {
 mod tests {
     use super::*;
 
-    /// What comes below `/clusters/a` and begins with `/clusters/b` is no resource there.
+    /// A path below `/clusters/a` that begins with `/clusters/b` has no resource.
     #[test]
     fn a_path_is_read_as_the_cluster_that_is_sent_it_reads_it() {
         let cluster = ClusterName::new("a").unwrap();

@@ -1,9 +1,9 @@
-//! What a cluster has to let a user do so that they may act as whom they ask to be: a pure decision, so that tables can
-//! test it. It is kube-apiserver's own (apiserver `pkg/endpoints/filters/impersonation` of 1.36).
+//! Rights that a cluster requires for impersonation: a pure decision, tested by tables. It is kube-apiserver's own
+//! (apiserver `pkg/endpoints/filters/impersonation` of 1.36).
 //!
-//! One that has constrained impersonation (KEP-5284) tries the modes of it, in which the user has to be allowed the
-//! request itself by a verb of its own, and then `impersonate`, which is for whatever the other may do. Whichever lets
-//! the user, they act as the same one, so the order matters for the words of a refusal alone.
+//! A kube-apiserver with constrained impersonation (KEP-5284) tries its modes, in which the user needs a verb of its
+//! own for the request itself, and then `impersonate`, which allows all requests of the other user. The result is the
+//! same in any order; the order only chooses the words of a refusal.
 
 use std::cell::Cell;
 
@@ -14,45 +14,45 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::reviews::ASKED_TOGETHER;
 
-/// The group of uids and extras that somebody asks to have, and in constrained impersonation of names and groups.
+/// Group of uids and extras, and in constrained impersonation of names and groups.
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// The version in which kube-apiserver asks whether somebody may be impersonated (`mode.go`).
+/// Version in kube-apiserver's question about impersonation (`mode.go`).
 const VERSION: &str = "v1";
-/// From how many groups, or values of extras, on it is first asked whether all are allowed
+/// Number of groups, or values of extras, from which on one question covers all of them first
 /// (`manyAuthorizationChecksInLoop`).
 const MANY: usize = 4;
 
-/// What of a kube-apiserver judges impersonation.
+/// Impersonation filter of a kube-apiserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ImpersonationFilter {
-    /// The verb `impersonate` alone (`WithImpersonation`), and whatever is not known to be the other.
+    /// The verb `impersonate` alone (`WithImpersonation`). Also for an unknown filter.
     #[default]
     Legacy,
     /// Constrained impersonation first (`WithConstrainedImpersonation`).
     Constrained,
 }
 
-/// A mode of constrained impersonation. Those of nodes are none here: nobody acts as a node through this endpoint.
+/// Mode of constrained impersonation. Modes for nodes are absent: no client acts as a node through Tributary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationMode {
     /// A ServiceAccount, by its name alone.
     ServiceAccount,
-    /// Whoever is neither a node nor a ServiceAccount.
+    /// A user that is neither a node nor a ServiceAccount.
     UserInfo,
 }
 
-/// For what a user may act as whom they ask to be.
+/// Requests that a user may make as the impersonated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetsBe {
-    /// For nothing.
+    /// No request.
     Nothing,
-    /// For each request that they are allowed in this mode, too: [`ImpersonationMode::on`].
+    /// Requests that the user itself may make in this mode: [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
-    /// For whatever the other may do.
+    /// All requests of the impersonated user.
     Anything,
 }
 
-/// One thing that somebody must be allowed to impersonate: kube-apiserver asks for each by itself.
+/// One attribute of an impersonated user. kube-apiserver checks each by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Impersonated<'a> {
     verb: &'static str,
@@ -60,27 +60,27 @@ pub(super) struct Impersonated<'a> {
     resource: &'static str,
     /// The key of an extra.
     subresource: &'a str,
-    /// Of a ServiceAccount.
+    /// Namespace of a ServiceAccount.
     namespace: &'a str,
     name: &'a str,
 }
 
-/// What is asked in one step.
+/// Questions of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Check<'a> {
     Each(Impersonated<'a>),
-    /// All of it at once, or else each.
+    /// All attributes at once, or otherwise each.
     AllOrEach(Impersonated<'a>, Vec<Impersonated<'a>>),
-    /// What is refused whoever asks, and why.
+    /// An attribute that is always refused, with the reason.
     Never(Impersonated<'a>, String),
 }
 
-/// What a user is refused.
+/// First missing right of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationRefused<'a> {
-    /// To impersonate something; with a reason where it is refused to everybody.
+    /// The right to impersonate an attribute; with a reason if it is always refused.
     ToBe(Impersonated<'a>, String),
-    /// To do what is asked in this mode.
+    /// The right to make the request in this mode.
     ToDo(ImpersonationMode),
 }
 
@@ -92,18 +92,18 @@ impl<'a> Impersonated<'a> {
 }
 
 impl ImpersonationMode {
-    /// The one that can be for whom somebody asks to be; `None` where there is none.
+    /// Mode for an impersonated user; `None` if no mode applies.
     pub(super) fn for_given(given: &UserInfo) -> Option<Self> {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
-            // No cluster is told of them. Of a name that is none of a node it is user-info there.
+            // No cluster sees nodes. A name with the prefix that is no node's is user-info there.
             None if given.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
     }
 
-    /// What has to be allowed of a request, beside the request itself: its verb in this mode.
+    /// Verb of the request's right in this mode.
     pub(super) fn on(self, verb: &str) -> String {
         let mode = match self {
             Self::ServiceAccount => "serviceaccount",
@@ -120,9 +120,9 @@ impl ImpersonationMode {
     }
 }
 
-/// For what a user may act as whom they ask to be, where a cluster `allows` this (`None`: that is not known); `None`
-/// where that is not known. It is asked first who that is, and the rest of it together once that is allowed: who may be
-/// nobody costs a cluster that is asked one question, and another one where it has constrained impersonation.
+/// Requests that a user may make as the impersonated user, if a cluster `allows` the attributes (`None`: unknown).
+/// Returns `None` if unknown. The name is asked first, the other attributes together after it: a user without the right
+/// costs a cluster one question, and a second one with constrained impersonation.
 pub(super) fn lets_be(
     given: &UserInfo,
     filter: ImpersonationFilter,
@@ -136,8 +136,8 @@ pub(super) fn lets_be(
     Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
 }
 
-/// What a user is refused first who asks to be somebody for a request, and how far they came; `None` where nothing is.
-/// Who may be that one, only not for this, came furthest. `does` says whether they may do in a mode what is asked.
+/// First missing right for an impersonated request, and the number of steps before it; `None` if all are allowed.
+/// `does` tells whether the user may make the request in a mode.
 pub(super) fn refused<'a>(
     given: &'a UserInfo,
     filter: ImpersonationFilter,
@@ -161,7 +161,7 @@ fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Impersonatio
     }
 }
 
-/// What is refused first, and at which step. What comes after it is not made.
+/// First refused question and its step. Later questions are not made.
 fn first_refused<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> bool,
@@ -170,9 +170,9 @@ fn first_refused<'a>(
     refused.map(|(place, (what, why))| (place + 1, ImpersonationRefused::ToBe(what, why)))
 }
 
-/// Whether all of it is allowed; `None` where that is not known. What comes after a no, or after a name of which it is
-/// not known, is not made: it is looked at for each cluster, and somebody who may be nobody can ask for 512 groups.
-/// Nor is what comes after as many that are not known as are asked about together: the first no among them will do.
+/// Whether all questions are allowed; `None` if unknown. Stops after a no, and after an unknown name: each cluster
+/// makes these questions, and a user without rights can request 512 groups. Stops as well after as many unknown answers
+/// as are asked together.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
@@ -183,7 +183,7 @@ fn all_allowed<'a>(
             Some(true) => {}
             Some(false) => return Some(false),
             None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
-            // Others are looked at, so that they are asked together.
+            // Continues, so that the questions are sent together.
             None => {}
         }
     }
@@ -191,7 +191,7 @@ fn all_allowed<'a>(
 }
 
 impl<'a> Check<'a> {
-    /// Counts in `unknown` what is not known of it.
+    /// Counts unknown answers in `unknown`.
     fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>, unknown: &Cell<usize>) -> Option<bool> {
         let allows = |own: &Impersonated<'_>| {
             let allowed = allows(&Attributes::Resource(own.attributes()));
@@ -201,7 +201,7 @@ impl<'a> Check<'a> {
         match self {
             Self::Each(own) => allows(own),
             Self::Never(..) => Some(false),
-            // A no to all of it says nothing of each; where it is not known yet nothing else is asked.
+            // A no to all attributes says nothing about each. While it is unknown, the single ones are not asked.
             Self::AllOrEach(all, _) if allows(all)? => Some(true),
             Self::AllOrEach(_, each) => {
                 let before = unknown.get();
@@ -231,7 +231,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What the verb `impersonate` is asked for. The two filters do not ask in one order.
+/// Questions of the verb `impersonate`. The two filters have different orders.
 fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
     let (verb, group) = ("impersonate", "");
     let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
@@ -244,14 +244,14 @@ fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item =
     std::iter::once(name).chain(uid_before).chain(groups).chain(extras).chain(uid_after)
 }
 
-/// What a mode is asked for (`impersonationModeState.check`): the name first, and the rest once that is looked at.
+/// Questions of a mode (`impersonationModeState.check`): the name first, the other attributes after its answer.
 fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
     let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
     let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
     std::iter::once(name).chain(others.flatten())
 }
 
-/// What a mode is asked for once the name is allowed.
+/// Questions of a mode after the name is allowed.
 fn constrained_beside_the_name(given: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
     let mut checks: Vec<_> = uid(verb, given).into_iter().collect();
@@ -308,7 +308,7 @@ fn extras<'a>(verb: &'static str, given: &'a UserInfo) -> impl Iterator<Item = I
     given.extra.iter().flat_map(move |(key, values)| values.iter().map(move |value| extra(verb, key, value)))
 }
 
-/// Why an extra is not one that a mode allows, whoever asks (`validateExtra`).
+/// Reason for which no mode allows an extra (`validateExtra`).
 fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
     let what = match () {
         () if key.is_empty() => "the empty string key in extra is not allowed".to_owned(),
@@ -394,7 +394,7 @@ mod tests {
             (Constrained, "bob uid=u", "c users bob, c uids u", user_info),
             (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k v", user_info),
             (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k w", Nothing),
-            // Of many it is first asked whether all are allowed.
+            // Many groups are first asked together.
             (Constrained, "bob group=a group=b group=c", "c users bob, c groups *", Nothing),
             (Constrained, "bob group=a group=b group=c group=d", "c users bob, c groups *", user_info),
             (
@@ -413,7 +413,7 @@ mod tests {
             (Constrained, "bob x/a:1 x/a:2 x/a:3 x/a:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3 x/d:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3", "c users bob, c userextras/* *", Nothing),
-            // What no mode allows, and `impersonate` does.
+            // Groups that no mode allows, and `impersonate` does.
             (Constrained, "bob group=system:masters", "c users bob, c groups system:masters", Nothing),
             (Constrained, "bob group=", "c users bob, c groups ", Nothing),
             (Constrained, "bob k:v", "c users bob, c userextras/k v", Nothing),
@@ -438,7 +438,7 @@ mod tests {
             let given = given(who);
             let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
             assert_eq!(lets_be(&given, filter, |asked| Some(allows(asked))), Some(expected), "{who}: {allowed}");
-            // Whoever is let is refused nothing, and whoever is not is told what.
+            // An allowed user has no missing right, and a refused one has.
             let is_refused = refused(&given, filter, |_| true, allows).is_some();
             assert_eq!(is_refused, expected == Nothing, "{who}: {allowed}");
         }
@@ -470,7 +470,7 @@ mod tests {
             ),
             (Constrained, "system:serviceaccount:n:s", false, "", "ServiceAccount"),
             (Constrained, "system:serviceaccount:n:s", true, "", "s serviceaccounts n/s"),
-            // Where no mode can be, it is `impersonate`, in the order of the modes.
+            // Without a mode, `impersonate` decides, in the order of the modes.
             (Constrained, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "uids u"),
             (Legacy, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "groups a"),
         ] {
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Whoever may be nobody can ask to have 512 groups, and each cluster looks at it.
+    /// A user without rights can request 512 groups, and each cluster checks them.
     #[test]
     fn what_comes_after_a_name_that_is_refused_is_not_made() {
         let given = given("bob group=a group=b group=c group=d group=e");
@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
-        // Of a mode nothing but the name is there yet.
+        // Only the name of a mode has been made yet.
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).size_hint().0, 1);
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
     }
@@ -511,8 +511,7 @@ mod tests {
         use ImpersonationFilter::{Constrained, Legacy};
         let words: Vec<_> = (0..511).map(|number| format!("group=g{number} ")).collect();
         let given = given(format!("bob {}", words.concat()).trim_end());
-        /// How many are asked about in each round until it is known whether somebody can be that one, where everything
-        /// but this is allowed.
+        /// Number of questions in each round until the impersonation is decided, if all other rights are allowed.
         fn rounds(
             given: &UserInfo,
             filter: ImpersonationFilter,

@@ -1,10 +1,9 @@
-//! Finds out which impersonation a cluster's kube-apiserver has: at each endpoint, each minute, and after new
-//! connections.
+//! Detection of a cluster's impersonation filter: at each endpoint, each minute, and after new connections.
 //!
-//! Neither its version nor its discovery tells: the feature can be switched off, or emulated away, and its metrics are
-//! for others. What tells it is its answer to a request that asks for a uid and names no user, which either filter
-//! refuses before anybody's rights are looked at, each in words of its own. Whatever is not these words is taken for
-//! the older filter, which allows less. (docs/decisions/0054-which-impersonation-a-cluster-has.md)
+//! Neither the version nor discovery shows it: the feature can be switched off or emulated away, and its metrics need
+//! rights. A request with a uid and without a user name shows it: each filter refuses it before any check of rights,
+//! with a text of its own. Every other answer counts as the older filter, which allows less.
+//! (docs/decisions/0054-which-impersonation-a-cluster-has.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,20 +19,20 @@ use tributary_sharing::body;
 use super::impersonation::ImpersonationFilter;
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// How long an answer may take, and how many bytes of it are read.
+/// Time limit of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// What is asked. Everybody may get it, so it does nothing where the headers are not looked at.
+/// Path of the question. All users may get it, so it has no effect if the headers are ignored.
 const PATH: &str = "/version";
 
-/// Whoever is told what is found.
+/// Receiver of the results.
 pub(super) trait ImpersonationSeen: Send + Sync + 'static {
     /// Takes over which impersonation a cluster has.
     fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
 }
 
-/// Begins to ask a cluster, until what is returned is dropped. Must be called within a tokio runtime.
+/// Starts the questions to a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
 pub(super) fn start(mirror: Weak<dyn ImpersonationSeen>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let stop = CancellationToken::new();
@@ -62,7 +61,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
         let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
-            // Half a look less: one that is at the nearest tick may be a moment early.
+            // Half an interval less, because ticks may come a moment early.
             if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }
@@ -70,8 +69,8 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
     }
 }
 
-/// What all endpoints have together; `None` where one does not answer. Of several kube-apiservers behind one address
-/// one is asked, and speaks for all.
+/// Filter that all endpoints have; `None` if one does not answer. Of several kube-apiservers behind one address, one
+/// answers for all.
 async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
@@ -93,16 +92,16 @@ async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<Imperso
     });
     let (code, text) = answer.await.ok()??;
     match code {
-        // It has no time to say anything.
+        // An overloaded server gives no answer.
         StatusCode::TOO_MANY_REQUESTS => None,
         code if code.is_server_error() => None,
         code => Some(said_by(code, &text)),
     }
 }
 
-/// Which filter says so. (`processImpersonationHeaders` in apiserver's
+/// Filter that gives this answer (`processImpersonationHeaders` in apiserver's
 /// `pkg/endpoints/filters/impersonation/constrained_impersonation.go`, and `buildImpersonationRequests` in
-/// `impersonation.go` beside it)
+/// `impersonation.go` beside it).
 fn said_by(code: StatusCode, text: &[u8]) -> ImpersonationFilter {
     let message = rewrite::status_message(text).unwrap_or_default();
     let is_constrained = code == StatusCode::BAD_REQUEST
@@ -136,7 +135,7 @@ mod tests {
             assert_eq!(said_by(StatusCode::from_u16(code).unwrap(), &text), expected, "{code} {message}");
         }
         assert_eq!(said_by(StatusCode::BAD_REQUEST, constrained.as_bytes()), Legacy);
-        // Who answers as if nothing had been asked.
+        // A server that ignores the headers.
         assert_eq!(said_by(StatusCode::OK, br#"{"major":"1","minor":"36"}"#), Legacy);
     }
 }

@@ -1,4 +1,4 @@
-//! What somebody may do in clusters, by their rules or by their word.
+//! Decisions about a user in clusters, by rules or by the clusters' answers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::reviews::{KnownAnswer, Question};
 use super::subject::Subject;
 
 impl Basis {
-    /// By what it is decided what users may do in a cluster; `None` where that is not known.
+    /// Method by which rights in a cluster are decided; `None` if unknown.
     pub(super) fn decides(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<Decides> {
         match self {
             Self::Held | Self::Last => mirror.decides(cluster),
@@ -26,7 +26,7 @@ impl Basis {
     }
 }
 
-/// Somebody whose rights are judged, in one look at the rules of all clusters.
+/// A user whose rights are decided, with one snapshot of the rules of all clusters.
 pub(super) struct Judged<'a> {
     mirror: &'a RightsMirror,
     basis: Basis,
@@ -34,14 +34,14 @@ pub(super) struct Judged<'a> {
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
     whom: Whom,
-    /// The generation of their rights in the cluster that was asked last: it is asked about many places at once.
+    /// Generation of the user's rights in the last cluster, because many questions about one cluster follow each other.
     generation: RefCell<Option<(ClusterName, u64)>>,
-    /// Who they are to clusters that are told so much of users, and to the one that vouches for them. All clusters of a
-    /// fleet have one of few rules.
+    /// Identity in clusters with certain rules, and in the cluster that verified the user. A fleet has few distinct
+    /// rules.
     subjects: RefCell<Vec<KnownSubject>>,
 }
 
-/// Who somebody is to the clusters that are told so much of users: to all of them, or to the one that vouches.
+/// Identity in the clusters with these rules: in all of them, or in the verifying one.
 struct KnownSubject {
     told: MemberRules,
     is_vouched_by: bool,
@@ -49,7 +49,7 @@ struct KnownSubject {
 }
 
 impl<'a> Judged<'a> {
-    /// Of a user, by the rules of this moment. `needed` is told what has to be known.
+    /// Decisions about a user, by the rules of this moment. `needed` collects the needs.
     pub(super) fn new(
         mirror: &'a RightsMirror,
         basis: Basis,
@@ -62,12 +62,12 @@ impl<'a> Judged<'a> {
         Self { mirror, basis, needed, fleet, actor, whom, generation, subjects }
     }
 
-    /// Who it is, as a cluster's rules know them.
+    /// The user as a cluster's rules know it.
     pub(super) fn user(&self, cluster: &ClusterName) -> RbacUser<'a> {
         self.actor.judged_by(cluster, self.whom)
     }
 
-    /// Who they are to a cluster; `None` where it is told of nobody, or is not there.
+    /// Subject for questions to a cluster; `None` if the cluster may not see the user, or is not configured.
     fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
         let told = &self.mirror.cluster(cluster)?.setup.impersonation;
         let is_vouched_by = self.actor.is_vouched_by(cluster);
@@ -80,8 +80,7 @@ impl<'a> Judged<'a> {
         Some(subject)
     }
 
-    /// In which generation their rights in a cluster are: what changes them there may change what it says, and nothing
-    /// else does.
+    /// Generation of the user's rights in a cluster. Answers of one generation do not count for the next.
     fn generation_in(&self, cluster: &ClusterName) -> u64 {
         let mut last = self.generation.borrow_mut();
         match &*last {
@@ -94,7 +93,7 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// What a cluster that is asked says; `None` where it has not said.
+    /// Answer of a cluster that decides by access reviews; `None` if there is none yet.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);

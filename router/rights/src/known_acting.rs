@@ -1,5 +1,5 @@
-//! Whether it is known, by what is held, that a caller may act as whom they ask to be: where that decides what is spent
-//! or written before anybody is asked.
+//! Whether known facts allow an impersonation, where the result decides about tokens or log entries before any question
+//! is sent.
 
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::Attributes;
@@ -7,13 +7,12 @@ use tributary_authorization::Attributes;
 use super::caller_rights::CallerRights;
 
 impl CallerRights {
-    /// Whether the clusters let the caller act as whom they ask to be for a request: the one whose own view it is for,
-    /// or in the merged view each of which anything is known. `None` where that is not known. Nobody is asked: what a
-    /// cluster said last counts.
+    /// Whether the clusters allow the caller's impersonation for a request: the cluster of the path, or in the merged
+    /// view each cluster with known facts. `None` if unknown. No question is sent; last answers count.
     ///
-    /// In the merged view one cluster's word is not enough, since what is spent there is everybody's; but that nothing
-    /// is known of one is no reason to take another's word for nothing. That there is too much to be known is: whoever
-    /// administrates a namespace can bring that about.
+    /// In the merged view one cluster's answer is not enough, because its limits are common to all. A cluster without
+    /// any known fact does not count. Rights that are unknown by excess do count, because an administrator of a
+    /// namespace can cause the excess.
     pub fn is_known_to_act(&self, info: &RequestInfo) -> Option<bool> {
         if self.actor.impersonated_user().is_none() {
             return Some(true);

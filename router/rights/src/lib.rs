@@ -1,47 +1,47 @@
-//! What users may do in each cluster, as far as memory has to know it to answer them: in the shared mode alone.
+//! Rights of users in each cluster, in shared mode: memory answers each user within these rights.
 //!
 //! ```text
-//! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ what they hold ─▶ feed ─▶ compiled ─┐
-//!                                                  └─ how they are ───▶ mirror_state ─────┴─▶ caller_rights
+//! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ objects ─▶ feed ─▶ compiled ─┐
+//!                                                  └─ states ──▶ mirror_state ─────┴─▶ caller_rights
 //!
-//! caller_rights ─▶ existence ─┬─▶ visible ─▶ readable   what a list, watch or get may read
-//!                             ├─▶ candidates            the clusters that there are for what members answer
-//!                             └─▶ visit                 who may see what is told of all clusters
+//! caller_rights ─▶ existence ─┬─▶ visible ─▶ readable   objects of a list, watch or get
+//!                             ├─▶ candidates            clusters of a forwarded request
+//!                             └─▶ visit                 paths about all clusters
 //! ```
 //!
-//! The objects of `rbac.authorization.k8s.io/v1` of each cluster are held as every other resource is, by cachers, and
-//! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
-//! nothing to anybody; it is unknown, and never open.
+//! Cachers read the objects of `rbac.authorization.k8s.io/v1` of each cluster, as for every other resource. They are
+//! compiled into one [`tributary_authorization::Fleet`]. Until all four collections of a cluster have been read, its
+//! rights are unknown, and it allows nothing.
 //!
-//! # What clusters have
+//! # Roles and bindings
 //!
-//! Their roles and bindings: `mirror` follows them, `feed` takes them over, `compiled` holds the rights that they give,
-//! `changes` tells of new ones. How far that is known: `mirror_state`, `confirmation`, and `obstacle` where it is not.
+//! `mirror` starts the cachers, `feed` applies their changes, `compiled` has the rights, and `changes` notifies about
+//! new ones. `mirror_state` and `confirmation` say how current the rights are, `obstacle` why they are unknown.
 //!
-//! # What decides there
+//! # Method of a cluster
 //!
-//! `detector` finds out whether roles and bindings do, in `rounds`, by `access_review`; `decider` judges what it found,
-//! and `basis` is what is judged by. Where they do not, `reviews` asks about a `subject`, `reviewed` reads the answers,
-//! and `needed` is what has to be asked first. `judged` is what somebody may do by either.
+//! `detector` finds out whether roles and bindings decide, in `rounds`, by `access_review`. `decider` evaluates the
+//! result, and `basis` names it. If roles do not decide, `reviews` sends questions about a `subject`, `reviewed` reads
+//! the answers, and `needed` collects the open questions. `judged` decides by either method.
 //!
-//! # Who acts
+//! # Identity
 //!
-//! `actor` is as whom a request acts, and `remembered_actor` the last of a connection. `impersonation` is what a
-//! cluster has to allow for it, and `impersonation_probe` finds out in which way. `existence` says whether a cluster is
-//! there for a caller, and `identity` as whom it is sent a request. `known_acting` says whether that one is known to be
-//! let be whom they ask to be. `caller_rights` is all of that of one caller.
+//! `actor` is the user of a request, and `remembered_actor` the last one of a connection. `impersonation` has the
+//! rights that a cluster requires for it, and `impersonation_probe` detects the cluster's filter. `existence` says
+//! whether a cluster is visible for a caller, `identity` makes the headers for it, and `known_acting` checks an
+//! impersonation by known facts alone. `caller_rights` joins all of it for one caller.
 //!
-//! # What is shown
+//! # Answers
 //!
-//! `visible` is what a caller may do with what `read_place` names, `readable` what memory answers with it,
-//! `readable_cache` what of it was found lately, and `namespaces` where objects may be shown. `candidates` are the
-//! clusters there are for a request, `visit` is who may see all, `audience` who may be given the same texts, and
-//! `forbidden` what is said else.
+//! `visible` has the objects of a `read_place` that a caller may see, `readable` their form for memory,
+//! `readable_cache` recent results, and `namespaces` their namespaces. `candidates` are the clusters of a forwarded
+//! request, `visit` decides about paths about all clusters, `audience` about shared texts, and `forbidden` makes each
+//! 403.
 //!
-//! # What lasts
+//! # Streams
 //!
-//! `followed` is what a watch may show, and `granted` what a stream was opened by; `unconfirmed` is for how long either
-//! goes on while a cluster is asked.
+//! `followed` ends a watch when its rights change, and `granted` a stream of a cluster. `unconfirmed` limits the time
+//! for which a stream goes on while a cluster is asked.
 
 mod access_review;
 mod actor;
@@ -102,20 +102,20 @@ pub use readable_cache::{ReadableCache, ReadableConfiguration};
 pub use remembered_actor::RememberedActor;
 pub use user::User;
 
-/// What serves many users beyond one: memory answers each with what they may read.
+/// Settings of the shared mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMode {
-    /// How long the last rights of a cluster hold that is cut off as a whole. Its objects are as old.
+    /// Time for which the last rights of an unreachable cluster count. Its objects are as old.
     pub stale_rights: Duration,
-    /// How long what lasts may last (watches, logs that are followed, exec, attach, port-forward); `None` as long as it
-    /// will. What the mirror does not see taken away is taken away then: rights by another authorizer than RBAC, and
-    /// groups that whoever vouches for a user no longer names.
+    /// Longest duration of streams (watches, followed logs, exec, attach, port-forward); `None` for no limit. Rights
+    /// that the mirror cannot see end then: rights of other authorizers, and groups that an issuer no longer gives.
     pub max_stream_age: Option<Duration>,
 }
 
 impl Default for SharedMode {
-    /// 12 hours: a night for whoever mends the line, while people go on reading what they could. A day for what lasts:
-    /// a port-forward lives through a working day, and nobody who has left a team keeps one for a second.
+    /// 12 hours of stale rights: a night for the repair of a network, while people read the objects they could. A day
+    /// for streams: a port-forward survives a working day, and a user who has left a team keeps no stream for a second
+    /// one.
     fn default() -> Self {
         let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
         Self { stale_rights: hours(12), max_stream_age: Some(hours(24)) }

@@ -39,62 +39,61 @@ use super::mirror_state::MirrorState;
 use super::obstacle::Obstacle;
 use super::reviews::Reviews;
 
-/// How often it is looked whether clusters are others than they were, and their credentials: as views do.
+/// Interval of checks for changed clusters and credentials, as in views.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Within which time watches are opened anew after the credentials were renewed. What they let us read is the same
-/// roles and bindings or none, so this is of no hurry.
+/// Time in which watches open again after new credentials. Not urgent, because the rights of the account decide about
+/// the same roles and bindings.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
-/// How many bytes the roles, or the bindings, of one cluster may occupy. 64 MiB: some hundred thousand objects, ten
-/// times as many as large clusters have. They are compiled for all clusters together, and what is more makes the
-/// cluster's rights unknown.
+/// Limit of the roles, or bindings, of one cluster in bytes. 64 MiB: some hundred thousand objects, ten times the
+/// number in large clusters. Above it the cluster's rights are unknown.
 const COLLECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// The same as a part of what all objects may occupy: a 64th, 16 MiB of 1 GiB, some thirty thousand objects. So the
-/// roles and bindings of one cluster, of four kinds, have no more than a 16th, whatever somebody creates there.
+/// The same limit as a part of the limit for all objects: a 64th, 16 MiB of 1 GiB, some thirty thousand objects. So the
+/// four kinds of one cluster have a 16th at most, whatever its users create.
 const PART_OF_ALL: u64 = 64;
 
 /// The mirror of all clusters' roles and bindings.
 pub struct RightsMirror {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    /// What each kind of a cluster may occupy.
+    /// Limit of each kind of a cluster.
     kind_bytes: u64,
     compiled: Arc<CompiledRights>,
     reviews: Arc<Reviews>,
     members: Mutex<MirroredClusters>,
     mirrors: ArcSwap<MirrorStates>,
-    /// The names of the users who are answered nothing.
+    /// Names of the users that are denied access.
     denied: ArcSwap<BTreeSet<String>>,
 }
 
-/// What mirrors the clusters.
+/// Mirrors of all clusters.
 #[derive(Default)]
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     probes: ImpersonationProbes,
-    /// Those of which what is known counted when it was last looked.
+    /// Clusters with rights that counted at the last check.
     known: BTreeSet<ClusterName>,
-    /// What was said last to be in the way of knowing it of others.
+    /// Last logged obstacles of the other clusters.
     obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
 impl MirroredClusters {
-    /// Says what comes before objects where these are the rights that count.
+    /// Sets the collections that come before objects, if these rights count.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
             match mirrors.get(name).map(|own| &own.state) {
                 Some(MirrorState::Current) => precedence.begin(),
                 Some(MirrorState::Behind { .. }) if known.contains(name) => precedence.lost(),
-                // Of what nobody may see nothing comes first.
+                // Without visible objects no collection comes first.
                 _ => precedence.nothing(),
             }
         }
     }
 
-    /// What keeps us from knowing what users may do in a cluster.
+    /// Obstacle to the rights of users in a cluster.
     fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
@@ -102,7 +101,7 @@ impl MirroredClusters {
         Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
     }
 
-    /// Says in the log what keeps us from knowing it, where that is news.
+    /// Logs an obstacle if it is new.
     fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
         let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
             self.obstacles.remove(cluster);
@@ -115,28 +114,28 @@ impl MirroredClusters {
     }
 }
 
-/// What mirrors one cluster.
+/// Mirror of one cluster.
 struct MirroredCluster {
-    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    /// The cluster for which it was started. A changed configuration is a new cluster.
     cluster: Arc<Cluster>,
-    /// How often the credentials had been renewed when the cachers were last told.
+    /// Number of credential renewals that the cachers know.
     renewals: u64,
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
-    /// Whether what they hold is of now.
+    /// Whether the cachers are up to date.
     confirmation: Arc<Confirmation>,
-    /// Finds out when it is again after contact was lost.
+    /// Task that confirms the cachers after lost contact.
     _confirming: AbortOnDropHandle<()>,
-    /// By what it is decided what users may read of it.
+    /// Method by which rights in the cluster are decided.
     decider: Decider,
-    /// Asks what decides, where that is to be found out.
+    /// Task that detects the method.
     _detector: Option<DropGuard>,
-    /// Up to when another one had read this very cluster, before it was reached in another way.
+    /// Time up to which a mirror of the same cluster at an earlier address was complete.
     earlier: Option<Instant>,
 }
 
 impl MirroredCluster {
-    /// What was found to decide there; what a configuration says counts no longer than it does.
+    /// Detected method, without a configured one.
     fn found(&self) -> Decider {
         match self.cluster.setup.authorization {
             ClusterAuthorization::Auto => self.decider.clone(),
@@ -144,7 +143,7 @@ impl MirroredCluster {
         }
     }
 
-    /// Tells the cachers that the credentials for the cluster are others.
+    /// Tells the cachers about new credentials.
     fn tell_news(&mut self) {
         let renewals = self.cluster.renewals();
         if self.renewals != renewals {
@@ -202,24 +201,23 @@ impl RightsMirror {
         Self::start(fleet, SharedMode::default(), &Limits::default())
     }
 
-    /// The rights of this moment in the clusters that are known. They stay as they are, however long they are held.
+    /// Current rights in the known clusters. The returned value never changes.
     pub fn compiled(&self) -> Guard<Arc<FleetRights>> {
         self.compiled.now()
     }
 
-    /// By what it is decided now what users may do in a cluster; `None` where that is not known.
+    /// Current method of a cluster; `None` if unknown.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
         self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
     }
 
-    /// By what that is judged in a cluster which only this endpoint judges, because the cluster does not look at it
-    /// again: by its roles and bindings as long as they are known as they are now, and else by what it says to what it
-    /// is asked from `begun` on. What is judged by them is to be taken [from here](Self::compiled) after this: what is
-    /// read anew is compiled before it is known.
+    /// Basis for a decision that the cluster does not check again: roles and bindings while they are up to date,
+    /// otherwise answers to questions since `begun`. Take the rights [from here](Self::compiled) after this call,
+    /// because rights are compiled before they are known.
     pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
         let mirrors = self.mirrors.load();
         let known = mirrors.by_name.get(cluster);
-        // What a cluster that does not answer has taken away since nobody can know, though no watch has broken off yet.
+        // Without an answer from the cluster, lost rights are unknown although no watch has broken off yet.
         let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
         match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
             Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
@@ -228,7 +226,7 @@ impl RightsMirror {
         }
     }
 
-    /// Which impersonation a cluster has, as far as that is known.
+    /// Impersonation filter of a cluster, as far as known.
     pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
         match self.mirrors.load().constrained.contains(cluster) {
             true => ImpersonationFilter::Constrained,
@@ -241,19 +239,19 @@ impl RightsMirror {
         self.fleet.cluster(name)
     }
 
-    /// What clusters have said to single questions.
+    /// Answers of clusters to access reviews.
     pub(super) fn reviews(&self) -> &Arc<Reviews> {
         &self.reviews
     }
 
-    /// Whether what is known of a cluster counts now. One that has not been read is not known.
+    /// Whether the known rights in a cluster count now. Rights that have not been read are unknown.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
-    /// What tells what may be done now, by the rights of these users, from what may at another moment.
+    /// Stamp of the rights of these users at this moment.
     pub(super) fn stamp(&self, acting: RbacUser<'_>, user: Option<RbacUser<'_>>) -> RightsStamp {
-        // Before the mirrors: what is read anew is compiled before it is known.
+        // Read before the mirrors, because rights are compiled before they are known.
         let compiled = self.compiled.now();
         let acting = compiled.generation_of(acting);
         let generations = [acting, user.map_or(acting, |user| compiled.generation_of(user))];
@@ -261,13 +259,13 @@ impl RightsMirror {
         RightsStamp { generations, mirrors: self.mirrors.load_full() }
     }
 
-    /// How far what is known of a cluster is.
+    /// State of the known rights in a cluster.
     pub fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let mirrors = self.mirrors.load();
         mirrors.by_name.get(cluster).map(|known| known.state.condition(Instant::now())).unwrap_or_default()
     }
 
-    /// By what it is decided what users may read of a cluster, and why it is not by its roles and bindings.
+    /// Method of a cluster, and the reason if it is not by roles and bindings.
     pub fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
         match self.mirrors.load().by_name.get(cluster) {
             Some(KnownRights { state: MirrorState::Live, .. }) => (RightsDecider::Live, None),
@@ -279,7 +277,7 @@ impl RightsMirror {
         }
     }
 
-    /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
+    /// Obstacle to the rights of users in a cluster, if there is one.
     pub fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
         let obstacle = self.members.lock().obstacle_of(cluster, &known);
@@ -287,8 +285,7 @@ impl RightsMirror {
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
-    /// Whether a cluster has more roles or bindings than are held, or than there is room for: whoever administrates a
-    /// namespace there can bring that about.
+    /// Whether a cluster has more roles or bindings than the limits. An administrator of a namespace can cause that.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
@@ -297,21 +294,20 @@ impl RightsMirror {
         })
     }
 
-    /// The clusters of which it is not known what users may do there, and why.
+    /// Clusters with unknown rights, with reasons.
     pub fn obstacles(&self) -> Vec<Trouble> {
         let names = self.clusters().into_iter();
         let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
         told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
     }
 
-    /// Denies these users everything, and nobody else. Whoever follows rights is told.
+    /// Sets the denied users, and notifies followers.
     pub fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
         self.compiled.note_known_clusters();
     }
 
-    /// Has these clusters be asked nothing of what users may do there, and all others what there is to ask. What they
-    /// said last holds as of clusters that do not answer.
+    /// Sets the clusters that get no questions. Their last answers count as if they were unreachable.
     pub fn freeze(&self, clusters: BTreeSet<ClusterName>) {
         let before = self.reviews.answers().freeze(clusters.clone());
         if *before == clusters {
@@ -323,7 +319,7 @@ impl RightsMirror {
         self.compiled.note_known_clusters();
     }
 
-    /// Tells whoever follows rights to look anew.
+    /// Notifies all followers of rights.
     pub fn notify_followers(&self) {
         self.compiled.note_known_clusters();
     }
@@ -333,7 +329,7 @@ impl RightsMirror {
         self.denied.load().contains(user)
     }
 
-    /// How long what lasts may last.
+    /// Longest duration of a stream.
     pub fn max_stream_age(&self) -> Option<Duration> {
         self.mode.max_stream_age
     }
@@ -343,19 +339,19 @@ impl RightsMirror {
         self.fleet.clusters().keys().cloned().collect()
     }
 
-    /// Tells when a right may have changed, or whether the rights in a cluster are known.
+    /// Notifies about possible changes of rights and of known clusters.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.compiled.changes()
     }
 
-    /// When clusters are to be looked at again.
+    /// Time of the next check.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let look = now + LOOK_INTERVAL;
         self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
-    /// Makes what is mirrored fit the clusters as they are now.
+    /// Adjusts the mirrors to the current clusters.
     fn follow_fleet(self: &Arc<Self>) {
         // Locked first: a cluster that is forgotten meanwhile is not followed again.
         let mut members = self.members.lock();
@@ -385,7 +381,7 @@ impl RightsMirror {
         self.publish(&mut members, mirrors);
     }
 
-    /// Forgets the rights in a cluster whose name means a different cluster by now, or none.
+    /// Drops the rights in a cluster whose name has changed its cluster, or is no longer configured.
     fn forget_cluster(&self, name: &ClusterName) {
         let mut members = self.members.lock();
         self.forget(&mut members.by_name, name);
@@ -402,7 +398,7 @@ impl RightsMirror {
         impersonation_probe::start(seen, cluster)
     }
 
-    /// Mirrors a cluster, or tells what mirrors it what is new.
+    /// Starts the mirror of a cluster, or updates it.
     fn follow(
         self: &Arc<Self>,
         members: &mut BTreeMap<ClusterName, MirroredCluster>,
@@ -469,7 +465,7 @@ impl RightsMirror {
                 resource,
                 namespace: None,
                 list_places: cluster.list_places().clone(),
-                // Whoever fills memory with objects is not to make others' rights unknown.
+                // A reserve for RBAC objects: a user who fills memory with other objects must not make rights unknown.
                 room: self.fleet.room().for_what_comes_first(),
                 precedence: Precedence::default(),
                 held: HeldObjects::UntilTold,
@@ -487,7 +483,7 @@ impl RightsMirror {
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
-            // What was found of it lately holds until it is asked anew.
+            // A detected method counts until the next detection.
             ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
@@ -497,7 +493,7 @@ impl RightsMirror {
         MirroredCluster { cluster, renewals, feed, cachers, confirmation, _confirming, decider, _detector, earlier }
     }
 
-    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
+    /// Forwards the states of a cacher, and the health of its cluster to it, until it is dropped.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (mirror, name, mut health) = (Arc::downgrade(self), cluster.name().clone(), cluster.health());
         let (of, mut states): (Weak<Cacher>, _) = (Arc::downgrade(cacher), cacher.states());
@@ -524,7 +520,7 @@ impl RightsMirror {
         self.publish(members, mirrors);
     }
 
-    /// Publishes how far the mirrors are, and says in the log where that means something else.
+    /// Publishes the state of the mirrors, and logs changes.
     fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
         let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
@@ -581,7 +577,7 @@ impl MirroredRules for RightsMirror {
         member.is_some_and(|member| member.feed.is_following())
     }
 
-    /// Says so where that is news.
+    /// Logs the method if it is new.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider) {
         let (mut members, name) = (self.members.lock(), cluster.name());
         let Some(member) = members.by_name.get_mut(name).filter(|own| Arc::ptr_eq(&own.cluster, cluster)) else {
@@ -622,7 +618,7 @@ fn is_live(cluster: &Cluster) -> bool {
     }
 }
 
-/// What the roles, or the bindings, of one cluster may occupy, in bytes.
+/// Limit of the roles, or bindings, of one cluster in bytes.
 fn kind_bytes(limits: &Limits) -> u64 {
     limits.collection_bytes.min(limits.total_collection_bytes / PART_OF_ALL).min(COLLECTION_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! How far the mirror of one cluster is, and for how long what it said last holds.
+//! State of the mirror of one cluster, and the time for which last rights count.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use tributary_cacher::CacherState;
 
 use tributary_fleet::report::RightsCondition;
 
-/// How long the last rights of a cluster hold whose roles and bindings alone are not followed: it answers, and may say
-/// otherwise by now. 5 minutes, as kube-apiserver believes a webhook that allowed something
+/// Time for which the last rights of a cluster count if only its roles and bindings are not followed: the cluster
+/// answers, and may have changed them. 5 minutes, as long as kube-apiserver trusts a webhook's yes
 /// (`--authorization-webhook-cache-authorized-ttl`).
 pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// How far the mirror of one cluster is.
+/// State of the mirror of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MirrorState {
     /// Its roles and bindings have never all been read: nothing is known.
     Unread,
-    /// It is not asked what users may do there: they are shown nothing of it from memory.
+    /// No rights are read: users see no objects from memory.
     Live,
-    /// What is known is of now.
+    /// The rights are up to date.
     Current,
-    /// What is known is of an earlier time.
+    /// The rights are from an earlier time.
     Behind {
-        /// Since when.
+        /// Begin of the delay.
         since: Instant,
         /// Until when it holds.
         until: Instant,
@@ -31,7 +31,7 @@ pub(crate) enum MirrorState {
 }
 
 impl MirrorState {
-    /// Whether what is known counts at a moment.
+    /// Whether the rights count at a moment.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         match self {
             Self::Unread | Self::Live => false,
@@ -40,7 +40,7 @@ impl MirrorState {
         }
     }
 
-    /// What the report says of it.
+    /// Condition for the report.
     pub(crate) fn condition(&self, now: Instant) -> RightsCondition {
         match self {
             Self::Unread => RightsCondition::Unread,
@@ -51,7 +51,7 @@ impl MirrorState {
         }
     }
 
-    /// When it is to be looked at again, because it ceases to hold then.
+    /// Time at which the state has to be checked again.
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
             Self::Behind { until, .. } => Some(*until),
@@ -59,8 +59,9 @@ impl MirrorState {
         }
     }
 
-    /// By how its collections are. `is_read`: all have been read, by these cachers or, up to `earlier`, by others of
-    /// the same cluster. `stale_rights` is how long rights hold in a cluster that is `cut_off` as a whole.
+    /// State from the states of the collections. `is_read`: all have been read, by these cachers or, up to `earlier`,
+    /// by those of an earlier address. `stale_rights` is the time for which rights count in a cluster that is
+    /// `cut_off`.
     pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,
@@ -110,7 +111,7 @@ mod tests {
             (of(&[stale(3), stale(2)], true, None, false), 2, 7),
             (of(&[synced(), stale(9)], true, Some(at(1)), false), 9, 14),
             (of(&[stale(2), stale(3)], true, None, true), 2, 2 + 12 * 60),
-            // Of the one before it, which was of this very cluster.
+            // State of the mirror before, of the same cluster.
             (of(&[synced(), reading()], false, Some(at(1)), false), 1, 6),
             (of(&[reading(), reading()], false, Some(at(1)), true), 1, 1 + 12 * 60),
         ] {

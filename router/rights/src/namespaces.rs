@@ -1,4 +1,4 @@
-//! In which namespaces objects may be shown: asked of each object of a list, and of each event.
+//! Namespaces with visible objects. Each object of a list and each event is checked.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, Object};
 use tributary_authorization::Visible;
 
-/// In which namespaces objects may be shown, cluster by cluster.
+/// Namespaces with visible objects, by cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamespaceRights {
     visible: BTreeMap<ClusterName, Visible>,
     /// The namespaces that are shown as a whole, of each cluster that is not, in the order of their objects' keys.
     by_key: BTreeMap<ClusterName, Box<[Arc<str>]>>,
-    /// The name that is asked for; empty for all.
+    /// Name of the object in the request; empty for all.
     name: String,
 }
 
-/// Behind the keys of all objects: no namespace begins with it.
+/// Greater than all keys: no namespace begins with it.
 const BEHIND_ALL: &str = "~";
 
-/// How the keys of two namespaces' objects are ordered: a `-` comes before the `/` behind a namespace.
+/// Order of the keys of two namespaces' objects: `-` comes before the `/` after a namespace.
 fn by_key(one: &str, other: &str) -> Ordering {
     one.bytes().chain([b'/']).cmp(other.bytes().chain([b'/']))
 }
@@ -36,18 +36,18 @@ impl NamespaceRights {
         Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
     }
 
-    /// Of how many namespaces and names it is made.
+    /// Number of namespaces and names.
     pub(super) fn places(&self) -> usize {
         self.visible.values().map(Visible::places).sum()
     }
 
-    /// Behind which key the next object of a cluster lies that may be shown, where one is not because of its namespace.
+    /// Key after which the next visible object of a cluster lies, if an object is hidden because of its namespace.
     /// Cost: a search.
     pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
         match shown.get(next) {
-            // It is hidden for another reason.
+            // The object is hidden for a different reason.
             Some(namespace) if **namespace == *hidden.namespace() => None,
             Some(namespace) => Some(format!("{namespace}/").into()),
             None => Some(BEHIND_ALL.into()),

@@ -1,4 +1,4 @@
-//! What a decision had to know of clusters that are asked, and what has to be asked before it can be made.
+//! Needs of a decision: answers of clusters, and open questions.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::reviews::Question;
 
-/// What a decision had to know of clusters that are asked.
+/// Needs of a decision: answers of clusters, and open questions.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
-    /// What is to be asked before it can be made, with the generation of the user's rights in that cluster.
+    /// Open questions, with the generation of the user's rights in the cluster.
     pub(super) open: HashSet<(Question, u64)>,
     /// Until when it holds, where answers were used.
     pub(super) until: Option<Instant>,

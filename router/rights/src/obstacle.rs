@@ -1,5 +1,4 @@
-//! What keeps us from knowing what users may do in a cluster: a pure finding, for the log, the report, and whoever may
-//! see that.
+//! Obstacles to the rights of users in a cluster: a pure function, for the log and the report.
 
 use std::fmt;
 
@@ -9,29 +8,29 @@ use tributary_cacher::{CacherState, StaleReason};
 use super::decider::{Decider, ReviewCause};
 use super::mirror_state::BEHIND_MAX;
 
-/// What keeps us from knowing it.
+/// Obstacle to the rights of users in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// Roles or bindings are not followed.
     Unread {
-        /// Which of them.
+        /// Resource of the collection.
         resource: &'static str,
         /// Why not; `None` while they are read for the first time.
         reason: Option<StaleReason>,
     },
-    /// It has not been found out yet whether roles and bindings decide.
+    /// The method of the cluster has not been detected yet.
     Undecided,
     /// Its bindings name more subjects than are compiled.
     TooManySubjects,
-    /// It is asked, and does not let us ask, or does not answer.
+    /// The cluster decides by access reviews, but does not answer them.
     Unanswered(ReviewCause),
-    /// It is to be asked, and nothing is dispatched to it at all.
+    /// The cluster decides by access reviews, but has `dispatch: DenyAll`.
     Frozen,
 }
 
 impl Obstacle {
-    /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`:
-    /// whether what was read of them last counts. `is_frozen`: whether the cluster is asked nothing.
+    /// Obstacle by the states of roles and bindings and by the method; `None` if there is none. `holds`: whether the
+    /// last rights count. `is_frozen`: whether the cluster gets no questions.
     pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
@@ -44,7 +43,7 @@ impl Obstacle {
             CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
         });
         match decider {
-            // The first that says why comes first.
+            // The first collection with a reason comes first.
             _ if !holds => {
                 let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
                 Some(Self::Unread { resource, reason })
@@ -58,12 +57,12 @@ impl Obstacle {
         }
     }
 
-    /// Whether it is more than that there has been no time yet.
+    /// Whether the obstacle is a fault, not only a lack of time.
     pub(super) fn is_trouble(&self) -> bool {
         !matches!(self, Self::Undecided | Self::Unread { reason: None, .. })
     }
 
-    /// What an administrator of the cluster does about it, where that is known.
+    /// Remedy for an administrator of the cluster, if known.
     pub(super) fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Unread { reason: Some(StaleReason::Forbidden), .. }
@@ -122,7 +121,7 @@ mod tests {
                 Some(("its clusterroles cannot be followed: forbidden: we may not", true)),
             ),
             (&[("roles", syncing(None))], false, Decider::Rbac, Some(("its roles are being read", false))),
-            // What was read last counts.
+            // The last rights count.
             (&[("roles", forbidden())], true, Decider::Rbac, None),
             (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it has not said yet", false))),
             (
@@ -144,7 +143,7 @@ mod tests {
             };
             assert!(is_it, "{told:?}, expected {expected:?}");
         }
-        // Nothing is to be asked of one whose roles decide.
+        // A cluster that decides by roles needs no questions.
         let states = [("roles", CacherState::Synced)];
         let frozen =
             Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), true).unwrap();

@@ -1,4 +1,4 @@
-//! What a caller may read of one resource, as memory answers a list, watch or get with it: made here, and nowhere else.
+//! Objects of a resource that a caller may read from memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,29 +30,28 @@ impl<'a> SelectedClusters<'a> {
     }
 }
 
-/// What somebody may read of one resource.
+/// Objects of a resource that a caller may read.
 #[derive(Clone, Debug)]
 pub struct Readable {
-    /// The clusters of which an answer may tell.
+    /// Clusters that an answer may name.
     pub only: Arc<BTreeSet<ClusterName>>,
-    /// What it may show of each object, where it may not show all of these clusters.
+    /// Namespaces with visible objects, if not all objects of these clusters are visible.
     pub by_namespace: Option<Arc<NamespaceRights>>,
-    /// The clusters that are left out of a watch, because what may be watched there may not be listed.
+    /// Clusters that a watch leaves out, because the caller may watch there but not list.
     pub only_watched: Arc<[ClusterName]>,
-    /// Whether rights in some cluster are not known, so that it is left out.
+    /// Whether the rights in some cluster are unknown, so that it is left out.
     pub is_one_unknown: bool,
-    /// Who else may be given the same texts.
+    /// Audience of the texts.
     pub audience: Arc<Audience>,
 }
 
-/// What a cluster, a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order
-/// of keys.
+/// Size of a cluster, namespace or name in this value, in bytes: in a map, and in the order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
-    /// How many bytes it takes, whoever else holds a part of it.
+    /// Size in bytes, with shared parts in full.
     pub(super) fn bytes(&self) -> usize {
-        // The clusters are there twice: the audience has them with what is seen of each.
+        // The clusters occur twice, because the audience has them with their visible objects.
         let clusters = self.only_watched.len() + 2 * self.only.len();
         let places = self.by_namespace.as_ref().map_or(0, |own| own.places());
         (places + clusters) * PLACE_BYTES + size_of::<Self>()
@@ -63,7 +62,7 @@ impl Readable {
         self.only.is_empty() && self.is_one_unknown
     }
 
-    /// Whether it shows, and says, what another one does.
+    /// Whether it shows the same objects and versions as a second one.
     pub fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
@@ -179,8 +178,7 @@ impl CallerRights {
     }
 }
 
-/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be
-/// listed.
+/// Clusters that a watch leaves out, because the caller may watch there but not list.
 fn only_watched(
     verb: &str,
     watched: &VisibleClusters,

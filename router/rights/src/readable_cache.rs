@@ -1,5 +1,5 @@
-//! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes
-//! milliseconds to find, and is the same until one of a few things changes.
+//! Cache of readable objects. To find them in a thousand clusters takes milliseconds, and the result stays the same
+//! until a few inputs change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
 
-/// How many are kept at least of those that were used last, and half of how many are kept at most: 500 users with four
-/// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
+/// Recently used results that are kept at least; at most twice as many. 2,048: 500 users with four resources each. A
+/// result takes some 200 bytes and, over a thousand clusters with different rights, some 100 KB.
 const KEPT: usize = 2_048;
 
-/// How many bytes of texts those of whom they are have at least, and half of how many they have at most. 16 MiB: a user
-/// has some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
+/// Size of the texts of callers, at least; at most twice as much. 16 MiB: a user has some hundred bytes, and a client
+/// that impersonates many users with many groups has fewer results kept.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// How many bytes what they may read has at least, and half of how many it has at most: 256 MiB are [`KEPT`] of a
-/// thousand clusters each. A cluster decides of how many namespaces and names somebody is given something.
+/// Size of the results, at least; at most twice as much. 256 MiB are [`KEPT`] results of a thousand clusters each. A
+/// cluster's administrators choose the number of namespaces and names.
 const KEPT_READABLE_BYTES: usize = 256 << 20;
 
-/// Of whom, and for what.
+/// Key of a result: the caller and the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadableKey {
     actor: Arc<Actor>,
@@ -50,7 +50,7 @@ impl ReadableKey {
 pub struct ReadableConfiguration {
     /// The policies of resources.
     pub policies: Arc<Policies>,
-    /// The merged discovery.
+    /// Discovery of the merged view.
     pub union: Arc<Union>,
     /// The clusters by name.
     pub clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
@@ -64,11 +64,11 @@ impl ReadableConfiguration {
     }
 }
 
-/// What it was found by: it holds as long as all of this is the same.
+/// Inputs of a result. It holds while all of them stay equal.
 struct FoundBy {
     rights: RightsStamp,
     configuration: ReadableConfiguration,
-    /// Until when the answers of clusters hold by which it was found.
+    /// Time until which the answers of clusters count.
     until: Option<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl FoundBy {
 
 type CachedReadable = (FoundBy, Result<Readable, Refusal>);
 
-/// What callers may read, as it was found lately. What nobody asked for since as many others were found is forgotten.
+/// Cache of readable objects with two generations: results that are not used while a new generation fills are dropped.
 #[derive(Default)]
 pub struct ReadableCache {
     kept: Mutex<CacheGenerations>,
@@ -91,19 +91,18 @@ pub struct ReadableCache {
 #[derive(Default)]
 struct CacheGenerations {
     young: HashMap<ReadableKey, CachedReadable>,
-    /// How many bytes of texts the young ones have.
+    /// Size of the texts of callers in the young generation.
     young_bytes: usize,
-    /// How many bytes what was found has.
+    /// Size of the results in the young generation.
     young_readable_bytes: usize,
     old: HashMap<ReadableKey, CachedReadable>,
 }
 
 impl ReadableCache {
-    /// What was found by the same rights and under the same configuration, or what is found now. What cannot be found
-    /// before clusters are asked is not kept.
+    /// Returns a result with the same inputs, or finds it now. A result with open questions is not kept.
     ///
     /// # Errors
-    /// What `find` says, or has said.
+    /// The error of `find`, also a kept one.
     pub fn get(
         &self,
         rights: &CallerRights,
@@ -111,7 +110,7 @@ impl ReadableCache {
         (verb, place): (&'static str, ReadPlace),
         find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
     ) -> Result<Readable, Refusal> {
-        // Before it is found: what changes meanwhile is another.
+        // Taken before the search, so that a change meanwhile makes the result outdated.
         let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
         let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
@@ -142,7 +141,7 @@ impl CacheGenerations {
 
     fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
         let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
-        // What takes the place of something may be larger.
+        // A result may be larger than the one that it replaces.
         if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
@@ -155,7 +154,7 @@ impl CacheGenerations {
     }
 }
 
-/// How many bytes what was found has.
+/// Size of a result.
 fn bytes((_, found): &CachedReadable) -> usize {
     found.as_ref().map_or(0, Readable::bytes)
 }
@@ -207,7 +206,7 @@ mod tests {
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
     }
 
-    /// Whoever is known may ask to be anybody, in many groups, and is refused.
+    /// A user may impersonate any name with many groups, and is refused.
     #[tokio::test]
     async fn those_of_long_identities_are_kept_in_smaller_numbers() {
         let mirror = RightsMirror::without_clusters();
@@ -225,8 +224,7 @@ mod tests {
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
 
-    /// A cluster may give somebody something in tens of thousands of namespaces, and they select one name after the
-    /// other.
+    /// A user may have rights in tens of thousands of namespaces, and select one name after the other.
     #[tokio::test]
     async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
         const NAMESPACES: usize = 40_000;
@@ -243,7 +241,7 @@ mod tests {
             only_watched: Arc::default(),
             is_one_unknown: false,
         };
-        // The first time each is found to be little, and what takes its place is large.
+        // Each result is small at first, and is replaced by a large one.
         let little = Readable { by_namespace: None, ..readable.clone() };
         let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
         let stamp = rights.stamp();
@@ -258,7 +256,7 @@ mod tests {
         let bytes = cache.kept.lock().young_readable_bytes;
         assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
-            // Twice: what is found anew takes the place of what was found.
+            // Twice, so that new results replace old ones.
             for verb in ["list", "list", "watch"] {
                 let kept = cache
                     .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));

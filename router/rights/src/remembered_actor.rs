@@ -1,6 +1,5 @@
-//! The actor of a connection's last request. Nearly all requests of a connection are one user's, and who that is to
-//! members is made of a dozen texts: it is made once, and compared with itself where it is looked up. So are the
-//! headers by which a member is told of it.
+//! Actor of a connection's last request. Nearly all requests of a connection have the same user, and an actor consists
+//! of a dozen texts. So the actor, and the impersonation headers, are made once and compared.
 
 use std::sync::Arc;
 
@@ -10,22 +9,20 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 
 use super::actor::Actor;
 
-/// Who sent the last request of a connection, where they did not ask to be anybody else, and what a member was told of
-/// whoever acted last. Clones are of the same connection. It travels with its requests, as an extension; where there is
-/// none each request makes its own.
+/// Actor of a connection's last request without impersonation, and the last impersonation headers. Clones belong to the
+/// same connection.
 #[derive(Clone, Debug, Default)]
 pub struct RememberedActor(Arc<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
     actor: Mutex<Option<Arc<Actor>>>,
-    /// What was told, and the headers that say so.
+    /// Last identity, and its headers.
     told: Mutex<Option<(UserInfo, Impersonation)>>,
 }
 
 impl RememberedActor {
-    /// The actor of a user who asks to be nobody else. It is the last one only where all that is known of the user is
-    /// the same.
+    /// Actor of a user without impersonation. Reuses the last one if all attributes of the user are equal.
     pub fn actor_for(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
         let mut last = self.0.actor.lock();
         if let Some(known) = last.as_ref().filter(|known| known.is_of(user, authority)) {
@@ -36,11 +33,10 @@ impl RememberedActor {
         actor
     }
 
-    /// The headers by which a member is told this of whoever acts. They are the last ones only where all of it is the
-    /// same.
+    /// Impersonation headers of an identity. Reuses the last ones if all attributes are equal.
     ///
     /// # Errors
-    /// [`InvalidImpersonation`] for what no header says.
+    /// [`InvalidImpersonation`] for a name that no header can carry.
     pub(super) fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
         let mut last = self.0.told.lock();
         if let Some((_, headers)) = last.as_ref().filter(|(known, _)| *known == told) {
@@ -52,10 +48,10 @@ impl RememberedActor {
     }
 }
 
-/// The headers by which a member is told this of whoever acts.
+/// Impersonation headers of an identity.
 ///
 /// # Errors
-/// [`InvalidImpersonation`] for what no header says.
+/// [`InvalidImpersonation`] for a name that no header can carry.
 pub(super) fn headers_of(told: &UserInfo) -> Result<Impersonation, InvalidImpersonation> {
     let groups = told.groups.iter().map(String::as_str);
     let extra =
@@ -124,7 +120,7 @@ mod tests {
             assert_ne!(headers.headers(), known.headers(), "{other:?}");
         }
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
-        // Nobody is told of in the headers of somebody else because they cannot be told of.
+        // A failure must not leave the headers of a different user.
         for _ in 0..2 {
             assert!(remembered.headers(with(|told| told.username = "a\nb".to_owned())).is_err());
         }

@@ -1,5 +1,5 @@
-//! What a cluster lets somebody read, by what it says to single questions: a pure decision. The mirror proposes, and
-//! the cluster decides.
+//! Visible objects in a cluster that decides by access reviews: a pure function. The mirror proposes, and the cluster
+//! decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use tributary_authorization::{Part, Visible};
 
 use super::read_place::ReadPlace;
 
-/// What may be read of a place in a cluster that is asked, where its mirrored roles and bindings `propose` this much.
-/// `says` answers whether a namespace (empty for all) and a name (empty for all) are allowed; `None` where that is not
-/// known. `of_scope` is set where versions go by what is found, so that it must not depend on the place more than it
-/// has to. `None` where it is not known what may be read.
+/// Visible objects of a place in a cluster that decides by access reviews, with the `proposed` rights of its mirrored
+/// roles. `says` answers for a namespace and a name (empty for all); `None` if unknown. `of_scope` is set if versions
+/// depend on the result, so that it has to depend on the place as little as possible. Returns `None` if unknown.
 ///
-/// * Of everything: everything, if the cluster says so; else those of the proposed namespaces for which it does.
-/// * Of a namespace, or of one object: what the cluster says of just that. An authorizer may refuse there what it
-///   allows everywhere, or allow what no role proposes.
+/// * For all namespaces: all objects if the cluster says so, otherwise those of the proposed namespaces that it allows.
+/// * For a namespace or an object: the cluster's answer for exactly that. An authorizer may deny there what it allows
+///   everywhere, or allow what no role proposes.
 pub(super) fn visible(
     propose: &Visible,
     place: &ReadPlace,
@@ -24,7 +23,7 @@ pub(super) fn visible(
 ) -> Option<Visible> {
     let (namespace, name) = (&*place.namespace, &*place.name);
     let is_narrow = !namespace.is_empty() || !name.is_empty();
-    // All is asked, though the first answer may do: who has to wait for them waits once.
+    // All questions are made at once, so that a request waits only once.
     let exact = if is_narrow { says(namespace, name) } else { Some(true) };
     let everywhere = if is_narrow && !of_scope { Some(false) } else { says("", "") };
     let is_of_all = place.namespaced && namespace.is_empty();
@@ -41,7 +40,7 @@ pub(super) fn visible(
         Some(_) => {}
         None => known = false,
     }
-    // What is proposed of all namespaces is narrower than what was refused.
+    // The proposal for all namespaces is narrower than the denied request.
     if is_of_all && known && exact.is_none_or(|allowed| !allowed || !is_narrow) {
         for namespace in proposed(propose, name) {
             match says(namespace, name) {
@@ -57,7 +56,7 @@ pub(super) fn visible(
     known.then(|| Visible::Part(Arc::new(part)))
 }
 
-/// What the cluster allows of a place, as narrow as that is; whether that is known.
+/// Part of the place that the cluster allows, and whether all answers are known.
 fn allow(
     part: &mut Part,
     place: &ReadPlace,
@@ -67,7 +66,7 @@ fn allow(
     let (namespace, name): (Arc<str>, Arc<str>) = (place.namespace.as_str().into(), place.name.as_str().into());
     match (place.namespace.is_empty(), place.name.is_empty()) {
         (false, true) => drop(part.namespaces.insert(namespace)),
-        // Whoever may list the whole namespace is given versions of that, whatever is asked of it.
+        // With the right to list the namespace, versions have the scope of the namespace, for each object.
         (false, false) => match of_scope.then(|| says(&namespace, "")) {
             Some(None) => return false,
             Some(Some(true)) => drop(part.namespaces.insert(namespace)),
@@ -103,7 +102,7 @@ mod tests {
         ReadPlace { resource, namespaced: true, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// `*` everything, else namespaces and `namespace/name`s.
+    /// `*` for all objects, otherwise namespaces and `namespace/name`s.
     fn rights(text: &str) -> Visible {
         if text == "*" {
             return Visible::Whole;
@@ -123,10 +122,9 @@ mod tests {
 
     #[test]
     fn the_mirror_proposes_and_the_cluster_decides() {
-        // What is proposed, of which place, what the cluster allows (`?`: it has not said), what is found, what was
-        // asked.
+        // Proposal, place, allowed requests (`?`: unknown), result, and questions.
         for (propose, of, allowed, expected, asked) in [
-            // Everything, and what is not everything.
+            // All namespaces, with and without a right for all.
             ("*", "/", "/", Some("*"), "/"),
             ("*", "/", "", Some(""), "/"),
             ("", "/", "/", Some("*"), "/"),
@@ -135,7 +133,7 @@ mod tests {
             ("a b", "/", "/", Some("*"), "/"),
             ("a b", "/", "a/ ?b/", None, "/ a/ b/"),
             ("a", "/", "?/", None, "/"),
-            // A namespace: whatever is proposed.
+            // One namespace, with any proposal.
             ("*", "a/", "/ a/", Some("*"), "a/ /"),
             ("*", "a/", "/", Some(""), "a/ /"),
             ("", "a/", "a/", Some("a"), "a/ /"),

@@ -1,4 +1,4 @@
-//! Single questions of rights, which clusters are asked in our own name: who waits for which, and whose turn it is.
+//! Access reviews: questions to clusters about single rights, in Tributary's own name, with fair turns.
 
 mod answers;
 mod kept;
@@ -26,41 +26,37 @@ pub(super) use self::question::Question;
 pub(super) use self::said::{ALLOWED_FOR, KnownAnswer};
 use super::SharedMode;
 
-/// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their
-/// own answers. 50: a webhook behind each answers some thousand in a second.
+/// Concurrent questions to a cluster; users take turns. 50: a webhook answers some thousand in a second.
 const AT_ONCE: usize = 50;
 
-/// How many questions of one request are waited for at once of a cluster; the others follow as these are answered. 32:
-/// a user alone has half of the places there, so more would wait in line only.
+/// Concurrent questions of one request to a cluster. 32: one user has half of the cluster's permits at most.
 pub(super) const ASKED_TOGETHER: usize = 32;
 
-/// The same of one thing that lasts. 8: these are bounded by nothing but how much may last, and most need one or two.
+/// Concurrent questions of one stream. 8: only the number of streams bounds them, and most streams need one or two.
 const CONFIRMED_TOGETHER: usize = 8;
 
-/// How many questions are waited for of a cluster, by all requests together. 8,192: some KiB each with what waits for
-/// it are 12 MiB, and a webhook that answers some thousand in a second is done with them in seconds. A user alone may
-/// have 3,072, and where others have taken all of what is shared as many as one request asks at once.
+/// Waiting questions to a cluster, of all requests. 8,192: some KiB each are 12 MiB, and a webhook answers them in
+/// seconds. One user may have 3,072, and as many as one request needs if others have taken the rest.
 const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
 
-/// What there is of these, as a user is told who asks for more.
+/// Name of this limit in a client's message.
 const WAITING: &str = "questions to one cluster what its users may do";
 
-/// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
+/// Time for which a decision waits for answers: as long as lists wait for clusters that do not answer.
 pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
 
-/// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it
-/// has been put, unless it comes first.
+/// A waiting question. It ends when the answer is stored. Without a receiver it is dropped before it is sent, unless it
+/// has precedence.
 type OpenQuestion = Shared<BoxFuture<'static, ()>>;
 
-/// The questions that are waited for, by when it is their turn, each with what tells it from another one of the same
-/// words: one that comes first waits for none that does not.
+/// Waiting questions by precedence, each with a number that tells it from a later one with the same words.
 type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
-/// The questions to clusters, and what those have said.
+/// Questions to clusters, and their answers.
 pub(super) struct Reviews {
     answers: ClusterAnswers,
     flights: Mutex<Flights>,
-    /// How many questions there were to put.
+    /// Number of questions so far.
     begun: AtomicU64,
     lines: Mutex<BTreeMap<ClusterName, Line>>,
 }
@@ -68,9 +64,9 @@ pub(super) struct Reviews {
 /// The questions to a cluster.
 #[derive(Clone)]
 struct Line {
-    /// Those that are with it.
+    /// Permits of questions that have been sent.
     places: Arc<FairLine>,
-    /// Those that are waited for, shared among users.
+    /// Shares of waiting questions.
     waiting: Arc<FairShare>,
 }
 
@@ -88,20 +84,20 @@ impl Reviews {
         Arc::new(Self { answers, flights: Mutex::default(), begun, lines: Mutex::default() })
     }
 
-    /// What clusters have said.
+    /// Answers of clusters.
     pub(super) fn answers(&self) -> &ClusterAnswers {
         &self.answers
     }
 
-    /// Asks what is not asked already, and waits for all answers, until this moment at most. Cancelling is safe: what
-    /// has been put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question
-    /// goes the generation of the user's rights before it is asked.
+    /// Sends the questions that are not sent already, and waits for all answers, until this moment at most.
+    /// Cancellation is safe: sent questions go on for later requests, and waiting ones are dropped. Each question has
+    /// the generation of the user's rights before it is sent.
     ///
-    /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may
-    /// ask to be gives nobody a turn more.
+    /// The fair share is `asker`'s: the authenticated user, whoever the questions are about. So impersonation gives
+    /// nobody more turns.
     ///
     /// # Errors
-    /// [`Exceeded`] where so many are waited for of a cluster that the asker may have no more.
+    /// [`Exceeded`] if the asker may have no further questions.
     pub(super) async fn ask_clusters(
         self: &Arc<Self>,
         asker: Holder,
@@ -111,11 +107,10 @@ impl Reviews {
         self.ask_in(Turn::Usual, asker, questions, until).await
     }
 
-    /// The same, of what lasts and is to be confirmed, for half a minute at most: before all that requests ask, which
-    /// may be thousands of things for the same user. A question that nobody waits for any more keeps its turn: whoever
-    /// asks it again has that.
+    /// Sends the questions of a stream, for half a minute at most: before all questions of requests, which may be
+    /// thousands for the same user. A question without a receiver keeps its turn for the next one.
     pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
-        // Nothing bounds these but how much may last.
+        // Only the number of streams bounds these questions.
         let _never_exceeded = self.ask_in(Turn::First, asker, questions, Instant::now() + WAITED_MAX).await;
     }
 
@@ -130,20 +125,20 @@ impl Reviews {
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
         }
-        // Each by itself: one that is slow keeps nobody from asking the others.
+        // Each cluster by itself, so that a slow one delays no other.
         let asked: Vec<_> =
             by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
-        // Those that are not answered by then are not known.
+        // Later answers are unknown.
         match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
         }
     }
 
-    /// A few at the same time, and fewer while the asker may have no more.
+    /// Asks one cluster, with a few questions at the same time.
     ///
     /// # Errors
-    /// [`Exceeded`] where none may be asked.
+    /// [`Exceeded`] if the asker may have no question.
     async fn ask_one_cluster(
         self: &Arc<Self>,
         turn: Turn,
@@ -161,7 +156,7 @@ impl Reviews {
             {
                 match self.flight(turn, asker, question, *generation) {
                     Ok(flight) => flights.push(flight),
-                    // There is room again when one of these is answered.
+                    // An answer makes room for the next question.
                     Err(_) if !flights.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
@@ -207,12 +202,12 @@ impl Reviews {
     }
 }
 
-/// A question among those that are waited for, until this is dropped.
+/// Entry of a waiting question, removed on drop.
 struct Listed {
     reviews: Arc<Reviews>,
     listed_as: (Turn, Question),
     number: u64,
-    /// Its part of what may be waited for, where that is bounded.
+    /// Share of the waiting questions, if they are bounded.
     _room: Option<Portion>,
 }
 
@@ -224,7 +219,7 @@ impl Listed {
             self.reviews.answers.put(&self.listed_as.1, generation).await;
             drop((self, place));
         });
-        // It fails where the runtime ends.
+        // Fails at the end of the runtime.
         let _ = put.await;
     }
 }
@@ -232,7 +227,7 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut flights = self.reviews.flights.lock();
-        // Another may have taken its place by now.
+        // A later question may have taken the entry.
         if flights.get(&self.listed_as).is_some_and(|(number, _)| *number == self.number) {
             flights.remove(&self.listed_as);
         }
@@ -271,7 +266,7 @@ mod tests {
         let most = WAITING_MAX * 3 / 8;
         assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
         assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (most, most));
-        // Others are asked for.
+        // Further questions of the same user.
         let mut of_ann = ask("ann", 0);
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
@@ -279,14 +274,14 @@ mod tests {
         drop(taken);
     }
 
-    /// One request has more to ask than its user may have asked beside what the others do.
+    /// A request with more questions than its user may have beside those of other users.
     #[tokio::test(start_paused = true)]
     async fn what_a_request_may_not_ask_at_once_it_asks_once_the_rest_is_answered() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
-        // All but ten of what she may have.
+        // All but ten of the user's share.
         let others = line.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
         let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
         let until = Instant::now() + WAITED_MAX;
@@ -300,7 +295,7 @@ mod tests {
         drop((others, full));
     }
 
-    /// The flights of one user's requests are not looked at here, so that whatever is given a place keeps it.
+    /// Only the order of permits is tested here.
     #[tokio::test(start_paused = true)]
     async fn what_lasts_is_confirmed_before_all_that_requests_ask() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
@@ -319,7 +314,7 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // It keeps its turn, whoever waits for it, though another of the same words is asked by a request.
+        // The question of the stream keeps its turn, although a request asks the same words.
         let lasting = question("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());

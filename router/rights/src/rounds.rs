@@ -1,5 +1,5 @@
-//! The rounds in which a cluster is asked what it does itself: how often, at which endpoints, and for how long it is
-//! believed where it does not answer.
+//! Rounds of questions about a cluster's method: interval, endpoints, and the time for which results count without an
+//! answer.
 
 use std::time::Duration;
 
@@ -7,16 +7,15 @@ use tributary_proxy::{EndpointStatus, ReachabilityState};
 
 use super::mirror_state::BEHIND_MAX;
 
-/// How often a cluster is asked. A minute: authorizers of a kube-apiserver can be reloaded while it runs, and
-/// connections stay.
+/// Interval of the questions. A minute: authorizers of a kube-apiserver can be reloaded while it runs, without new
+/// connections.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether there are new connections, behind which may be another server. 5 s: they come in
-/// bursts, and each round asks some twenty questions.
+/// Interval of checks for new connections, which may lead to a different server. 5 s: connections come in bursts, and
+/// each round sends some twenty questions.
 pub(super) const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a cluster that can be reached is believed which does not answer: as long as rights that are not followed
-/// hold.
+/// Time for which the result for a reachable cluster counts without an answer: as long as rights that are not followed.
 pub(super) const UNANSWERED_MAX: Duration = BEHIND_MAX;
 
 /// The endpoints that requests go to.

@@ -1,4 +1,4 @@
-//! Clusters that have not confirmed yet what lasts: for how long it goes on all the same. Pure.
+//! Clusters that have not confirmed a stream yet, and the time for which it goes on. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -8,12 +8,11 @@ use tributary_apimachinery::ClusterName;
 
 use super::reviews::{ALLOWED_FOR, Question};
 
-/// For how long something lasts of which a cluster has not said again that it allows it, though it was to be asked. A
-/// minute, as long as a yes is believed. It takes so long only where the question waits for its turn meanwhile: of a
-/// cluster that is asked and does not answer, what it said last holds for a while.
+/// Time for which a stream goes on without a confirmation that is due. A minute, as long as a yes counts. Only a
+/// question that waits for its turn takes so long: the last answer of a silent cluster counts for a while.
 pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
 
-/// Since when clusters have not confirmed what lasts.
+/// Since when clusters have not confirmed a stream.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     /// Since when each question is open. Each by itself: where there are many, some are always open, each a moment.
@@ -23,7 +22,7 @@ pub(super) struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// These questions are open at this moment, and no others, whatever the generation of rights.
+    /// Sets the open questions at this moment, of any generation.
     pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
         let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
         self.since.retain(|question, _| open.contains(question));
@@ -39,18 +38,18 @@ impl Unconfirmed {
         }
     }
 
-    /// None is asked any more.
+    /// Removes all open questions.
     pub(super) fn clear(&mut self) {
         self.since.clear();
         self.oldest.clear();
     }
 
-    /// Whether what a cluster said before counts as long as it is asked.
+    /// Whether the last answer of a cluster counts while the question is open.
     pub(super) fn counts(&self, cluster: &ClusterName, now: Instant) -> bool {
         self.oldest.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
     }
 
-    /// When that ends next.
+    /// Time at which the next one stops to count.
     pub(super) fn ends(&self, now: Instant) -> Option<Instant> {
         self.oldest.values().map(|since| *since + CONFIRMED_WITHIN).filter(|end| *end > now).min()
     }
@@ -69,8 +68,7 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    /// Whether somebody may list what is in these namespaces, each as `cluster/namespace`, in a generation of their
-    /// rights.
+    /// Questions whether a user may list these namespaces, each as `cluster/namespace`, in a generation of rights.
     fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let of = |word: &str| {
@@ -90,12 +88,12 @@ mod tests {
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
         unconfirmed.set_open_questions(&open("a/", 1), at(0));
-        // Whatever changes the user's rights meanwhile.
+        // A change of the user's rights makes no difference.
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
-        // It has answered, and is asked again.
+        // The cluster has answered, and is asked again.
         unconfirmed.set_open_questions(&open("b/", 2), at(50));
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
@@ -103,14 +101,14 @@ mod tests {
         assert!(!unconfirmed.counts(&a, at(56)));
     }
 
-    /// There are so many questions that the first is to be asked again before the last is answered.
+    /// With so many questions, the first is due again before the last is answered.
     #[test]
     fn a_cluster_that_answers_each_question_confirms_though_one_is_always_open() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {
             let words = [second, second + 1, second + 2].map(|number| format!("a/n{number}"));
-            // The one that is never answered is told of all the same.
+            // A question that is never answered is found all the same.
             let stuck = if second >= 200 { "a/stuck" } else { "" };
             let now = begin + Duration::from_secs(second);
             unconfirmed.set_open_questions(&open(&format!("{} {stuck}", words.join(" ")), 1), now);

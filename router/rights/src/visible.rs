@@ -1,4 +1,4 @@
-//! What one caller may do with a resource, cluster by cluster, at one moment.
+//! Visible objects of a resource for one caller, by cluster, at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,38 +16,36 @@ use super::judged::Judged;
 use super::read_place::ReadPlace;
 use super::reviewed;
 
-/// What somebody may do with a resource in each cluster. Where they may nothing, or that is not known, it is not among
-/// them.
+/// Visible objects of a resource in each cluster. Clusters without visible objects, or with unknown rights, are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VisibleClusters {
     pub(super) by_name: BTreeMap<ClusterName, Visible>,
-    /// Those of which it is not known. Nobody is told their names.
+    /// Clusters with unknown rights. Their names are never shown.
     pub(super) unknown: BTreeSet<ClusterName>,
 }
 
-/// What a watch goes by in each cluster.
+/// Rights of a watch in each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchRights {
-    /// What may be watched.
+    /// Objects that may be watched.
     pub(super) watched: VisibleClusters,
-    /// What may be listed in the clusters of which it is known what may be watched: a watch tells of these, and shows
-    /// this of them.
+    /// Objects that may be listed, in the clusters with known rights to watch: a watch shows these objects.
     pub(super) listed: VisibleClusters,
 }
 
-/// How much of what is read somebody may see in a cluster.
+/// Part of a read that the caller may see in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Nothing,
     /// Some namespaces of all.
     Some,
-    /// A member would answer the request as it is.
+    /// All objects of the read: a cluster would answer the request.
     All,
 }
 
 impl ReadPlace {
-    /// The namespaces of which something of this place is shown, where not all of it is. Names that are allowed and not
-    /// asked for are no matter of it.
+    /// Namespaces with visible objects of this place, if only a part is visible. Allowed names outside the request do
+    /// not matter.
     fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
         let part = match visible {
             Visible::Part(part) => Some(&**part),
@@ -74,7 +72,7 @@ impl ReadPlace {
 }
 
 impl VisibleClusters {
-    /// How much of what is read may be seen in each cluster where something may be.
+    /// Visible part of the read in each cluster with visible objects.
     pub(super) fn extents(&self, place: &ReadPlace) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
         let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, place.extent(visible)));
         extents.filter(|(.., extent)| *extent > Extent::Nothing)
@@ -82,8 +80,9 @@ impl VisibleClusters {
 }
 
 impl CallerRights {
-    /// What may be done with a resource in each of these clusters now: where roles and bindings decide, with all of it;
-    /// of a cluster that is asked, with this place of it. Costs a look at the user's grants in each.
+    /// Visible objects of a resource in each of these clusters: all of them in a cluster that decides by roles and
+    /// bindings, those of this place in a cluster that decides by access reviews. Costs a look at the user's grants in
+    /// each cluster.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -109,23 +108,23 @@ impl CallerRights {
         visible
     }
 
-    /// What a watch of a place goes by.
+    /// Rights of a watch of a place.
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         place: &ReadPlace,
     ) -> WatchRights {
-        // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights
-        // to watch, so that a change in between shows less, and never more.
+        // A collection shows objects that may be listed, because versions belong to these. Evaluated after the rights
+        // to watch, so that a change in between shows less, never more.
         let watched = self.visible(clusters.clone(), "watch", place);
         let mut listed = self.visible(clusters, "list", place);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
         WatchRights { watched, listed }
     }
 
-    /// What may be listed around one object: what the version says that it is read with, so that a watch of the object,
-    /// or of all of its namespace, goes on from there. Of a cluster that is asked it is the namespace, or else the
-    /// object alone, as such a watch finds it.
+    /// Listable objects around one object, for the version of a get, so that a watch of the object or of its namespace
+    /// can resume from it. In a cluster that decides by access reviews it is the namespace, or otherwise the object
+    /// alone, as for such a watch.
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
@@ -145,8 +144,8 @@ impl CallerRights {
         listed
     }
 
-    /// What may be done with a place of a cluster that is there; `None` where that is not known. Where it is there in a
-    /// `mode` alone, the user has to be allowed it in that mode as well.
+    /// Visible objects of a place in a visible cluster; `None` if unknown. If the cluster is visible in a `mode` only,
+    /// the user needs the right in that mode as well.
     fn rights_in(
         &self,
         acting: &Judged<'_>,
@@ -166,18 +165,18 @@ impl CallerRights {
                 }
             },
             Decides::Live => None,
-            // Versions speak of what may be listed.
+            // Versions belong to objects that may be listed.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);
                 let does = mode.map_or(Some(true), |(user, mode)| does_in(user, mode, cluster, &asked));
-                // Both are looked at, so that both are asked at once.
+                // Evaluates both, so that both questions are sent together.
                 both(does, acting.says(cluster, &asked))
             }),
         }
     }
 
-    /// Those who may be given the same version of an object of a cluster, at this place.
+    /// Users that may get the same version of an object of a cluster, at this place.
     pub fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
         let visible = self.listed_of([cluster], place);
         Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)

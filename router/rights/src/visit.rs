@@ -1,4 +1,4 @@
-//! Who may see what is told of all clusters at once.
+//! Access to paths about all clusters.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;
@@ -11,9 +11,9 @@ use super::existence::Existence;
 use super::impersonation::{LetsBe, lets_be};
 
 impl CallerRights {
-    /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check.
-    /// It names each, so each whose rules are known must let them `get` its path, and one must be known. That rights
-    /// are not known is no permission where users can bring it about.
+    /// Whether the caller may read paths about all clusters: metrics, the report, a detailed health check. Each cluster
+    /// with known rules has to allow `get` of the path, and one has to be known. Unknown rights that users can cause
+    /// are no permission.
     pub fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -30,8 +30,8 @@ impl CallerRights {
                             is_one_known = true;
                             is_allowed &= allowed;
                         }
-                        // Nothing is known of one that answers itself, and does not answer. Another is asked, and does
-                        // not answer: its roles are known.
+                        // A `Live` cluster without an answer has no known rights. A cluster with access reviews and
+                        // without an answer has known roles.
                         None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
                         None => is_allowed &= self.may_visit_by_roles(&fleet, existence, cluster, &asked),
                     }
@@ -41,20 +41,20 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
-    /// 403: the clusters do not let the caller see what is at this path, which tells of all of them.
+    /// 403: the clusters do not allow the path, which shows all of them.
     pub fn forbids_visit(&self, path: String) -> Refusal {
         self.forbids_path(&self.clusters(), path)
     }
 
-    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives
-    /// them so much that nobody looks at it, or has so many bindings, that may be their own doing.
+    /// Whether the caller may read the path although it is unknown whether a cluster is visible. Rights that are
+    /// unknown by excess may be the caller's own doing.
     fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
         let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
         match self.mirror.decides(cluster) {
             None => !self.mirror.is_too_large(cluster),
-            // Nothing is known of one that answers itself, and does not answer.
+            // A `Live` cluster without an answer has no known rights.
             Some(Decides::Live) => true,
-            // Its roles are known, though it does not say whom it lets the user be.
+            // The roles are known, although the cluster's decision about the impersonation is not.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
                 let existence = match self.actor.impersonated_user() {
@@ -70,7 +70,7 @@ impl CallerRights {
         }
     }
 
-    /// Whether a cluster's roles and bindings let the caller see it, where the cluster is there for them so far.
+    /// Whether a cluster's roles and bindings allow the path, if the cluster may be visible.
     fn may_visit_by_roles(
         &self,
         fleet: &FleetRights,

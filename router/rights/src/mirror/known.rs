@@ -1,4 +1,4 @@
-//! What is known of what users may do in each cluster, at one moment.
+//! Known rights of users in each cluster at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::confirmation::Confirmation;
 use crate::decider::Decider;
 use crate::mirror_state::MirrorState;
 
-/// How far the mirrors are.
+/// State of the mirrors.
 #[derive(Default)]
 pub(super) struct MirrorStates {
     pub(super) by_name: BTreeMap<ClusterName, KnownRights>,
-    /// The clusters of which it is known that they have constrained impersonation.
+    /// Clusters with constrained impersonation.
     pub(super) constrained: BTreeSet<ClusterName>,
-    /// When one of them next ceases to hold.
+    /// Time at which the next rights stop to count.
     pub(super) until: Option<Instant>,
 }
 
-/// What is known of what users may do in a cluster.
+/// Known rights of users in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownRights {
     pub(super) state: MirrorState,
     pub(super) decider: Decider,
-    /// Whether what is mirrored is of now; `None` where nothing is.
+    /// State of the confirmation; `None` without a mirror.
     pub(super) confirmation: Option<Arc<Confirmation>>,
-    /// Whether the cluster is asked nothing.
+    /// Whether the cluster gets no questions.
     pub(super) is_frozen: bool,
 }
 
@@ -38,7 +38,7 @@ impl KnownRights {
         Self { state, decider: Decider::Undecided, confirmation: None, is_frozen: false }
     }
 
-    /// By what it is decided at a moment what users may do in the cluster; `None` where that is not known.
+    /// Method at a moment; `None` if unknown.
     pub(super) fn decides(&self, now: Instant) -> Option<Decides> {
         if self.state == MirrorState::Live {
             return Some(Decides::Live);
@@ -50,21 +50,21 @@ impl KnownRights {
         }
     }
 
-    /// Whether its roles and bindings are known as they are now.
+    /// Whether roles and bindings are up to date.
     pub(super) fn is_of_now(&self) -> bool {
         self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
     }
 
-    /// Whether it counts at a moment.
+    /// Whether the rights count at a moment.
     pub(super) fn counts(&self, now: Instant) -> bool {
         self.state.holds(now) && self.decider != Decider::Undecided
     }
 }
 
-/// What tells what somebody may do at one moment from what they may at another.
+/// Stamp of rights. Equal stamps mean equal rights.
 #[derive(Clone)]
 pub(crate) struct RightsStamp {
-    /// Of each of those by whose rights it is judged.
+    /// Generation of each user of the decision.
     pub(super) generations: [u64; 2],
     pub(super) mirrors: Arc<MirrorStates>,
 }

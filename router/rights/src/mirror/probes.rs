@@ -1,4 +1,4 @@
-//! Which impersonation clusters have, as it was found last.
+//! Detected impersonation filters of the clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,21 +9,20 @@ use tributary_fleet::topology::Cluster;
 
 use crate::impersonation::ImpersonationFilter;
 
-/// What finds out which impersonation clusters have, those of which nothing is mirrored included. Until it is found it
-/// is the older one.
+/// Probes of all clusters, also of those without a mirror. The older filter counts before the first result.
 #[derive(Default)]
 pub(super) struct ImpersonationProbes(BTreeMap<ClusterName, ImpersonationProbe>);
 
-/// Which impersonation a cluster has, as it was found last.
+/// Detected impersonation filter of a cluster.
 struct ImpersonationProbe {
-    /// Of which cluster it is found: one whose configuration changes is another one.
+    /// The cluster of the result. A changed configuration is a new cluster.
     cluster: Arc<Cluster>,
     filter: ImpersonationFilter,
     _stop: Option<DropGuard>,
 }
 
 impl ImpersonationProbes {
-    /// Finds it out of these clusters and of no others. `start` begins to ask one, until what it returns is dropped.
+    /// Probes exactly these clusters. `start` starts a probe and returns its guard.
     pub(super) fn follow(
         &mut self,
         clusters: &BTreeMap<ClusterName, Arc<Cluster>>,
@@ -39,7 +38,7 @@ impl ImpersonationProbes {
         }
     }
 
-    /// Takes over what was found of a cluster. Gives whether that is news.
+    /// Stores a result, and returns whether it is new.
     pub(super) fn found(&mut self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) -> bool {
         let probe = self.0.get_mut(cluster.name()).filter(|own| Arc::ptr_eq(&own.cluster, cluster));
         probe.is_some_and(|own| std::mem::replace(&mut own.filter, filter) != filter)

@@ -1,4 +1,4 @@
-//! Waiting for what is not known yet of clusters: at a start, and while some join.
+//! Waits for unknown rights: at the start, and while clusters join.
 
 use std::time::Duration;
 
@@ -7,17 +7,16 @@ use tributary_apimachinery::ClusterName;
 
 use super::RightsMirror;
 
-/// How often a start looks whether rights are known: short against the second that it takes to read them.
+/// Interval of checks at the start: short against the second that it takes to read rights.
 const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a cluster counts as one that joins, if it is not known yet what users may do there: whoever has to know it
-/// waits as long. 3 s: discovery and the reading of its roles take less where nothing is wrong, and a client that needs
-/// the answer of a cluster waits as long for that, too.
+/// Time for which a cluster counts as joining while its rights are unknown. Clients that need its rights wait as long.
+/// 3 s: discovery and the read of roles take less without faults.
 const JOINS_WITHIN: Duration = Duration::from_secs(3);
 
 impl RightsMirror {
-    /// Waits until of each cluster it is known what users may do there, or what keeps us from knowing it, or the time
-    /// is up. Cancelling is safe.
+    /// Waits until the rights in each cluster are known, or an obstacle to them is, or the time is up. Cancellation is
+    /// safe.
     pub async fn found_once(&self, within: Duration) {
         let found = async {
             while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
@@ -27,8 +26,8 @@ impl RightsMirror {
         let _the_others_are_served_around = timeout(within, found).await;
     }
 
-    /// Waits until of each cluster that has just joined it is known what users may do there, or what keeps us from
-    /// knowing it, or it joins no longer. Gives whether there was one. Cancelling is safe.
+    /// Waits until the rights in each joining cluster are known, or an obstacle to them is, or it joins no longer.
+    /// Returns whether a cluster was joining. Cancellation is safe.
     pub(crate) async fn joined(&self) -> bool {
         let mut joining = self.clusters();
         joining.retain(|cluster| self.joins(cluster));
@@ -45,17 +44,17 @@ impl RightsMirror {
         !joining.is_empty()
     }
 
-    /// Whether a cluster has just been configured, and it may soon be known what users may do there.
+    /// Whether a cluster was configured a moment ago and its rights may be known soon.
     fn joins(&self, cluster: &ClusterName) -> bool {
         let is_new = || self.cluster(cluster).is_some_and(|own| own.age() < JOINS_WITHIN && own.problem().is_none());
         self.decides(cluster).is_none() && is_new() && !self.is_found(cluster)
     }
 
-    /// Whether it is known what users may do in a cluster, or that it is not for want of time alone.
+    /// Whether the rights in a cluster are known, or have an obstacle other than lack of time.
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
         let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
-        // One that answers everything itself has no obstacle, and nothing of it is ever read.
+        // A cluster with `Live` authorization has no obstacle, and no rights are read.
         obstacle.unwrap_or_else(|| self.decides(cluster).is_some())
     }
 }

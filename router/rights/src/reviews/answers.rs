@@ -1,4 +1,4 @@
-//! What clusters have said to questions of rights, and how one of them is put.
+//! Answers of clusters to access reviews, and the request for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,63 +17,63 @@ use crate::SharedMode;
 use crate::access_review;
 use crate::mirror_state::BEHIND_MAX;
 
-/// What clusters have said.
+/// Answers of clusters to access reviews.
 pub(crate) struct ClusterAnswers {
     fleet: Arc<Fleet>,
     mode: SharedMode,
     kept: Mutex<KeptAnswers>,
-    /// The clusters that are asked nothing: nothing is dispatched to them at all.
+    /// Clusters that get no questions (`dispatch: DenyAll`).
     frozen: ArcSwap<BTreeSet<ClusterName>>,
 }
 
 impl ClusterAnswers {
-    /// Of these clusters, of which nothing is known yet.
+    /// Without any answer yet.
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Self {
         Self { fleet, mode, kept: Mutex::default(), frozen: ArcSwap::default() }
     }
 
-    /// Has these clusters be asked nothing from now on, and all others what there is to ask. Gives those of before.
+    /// Sets the clusters that get no questions, and returns the earlier ones.
     pub(crate) fn freeze(&self, clusters: BTreeSet<ClusterName>) -> Arc<BTreeSet<ClusterName>> {
         self.frozen.swap(Arc::new(clusters))
     }
 
-    /// Whether a cluster is asked nothing: what it said last holds as of one that does not answer.
+    /// Whether a cluster gets no questions. Its last answers count as if it were unreachable.
     pub(crate) fn is_frozen(&self, cluster: &ClusterName) -> bool {
         self.frozen.load().contains(cluster)
     }
 
-    /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
+    /// Known answer, for this generation of the user's rights by roles and bindings.
     pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// The same, where what is open counts as it was said last, in whatever generation.
+    /// Known answer; the last answer counts for an open question, of any generation.
     pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// What is known, without what counts only because the cluster does not answer any more.
+    /// Known answer, without one that counts only because the cluster does not answer.
     pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// The same of what was asked since a moment, without what was said before.
+    /// Known answer to a question since a moment.
     pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> KnownAnswer {
         self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// How long an answer of a cluster holds that does not answer any more.
+    /// Time for which the last answer of a silent cluster counts.
     fn hold_time(&self, cluster: &ClusterName) -> Duration {
         let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
     }
 
-    /// What was said last.
+    /// Last answer to a question.
     pub(super) fn last_answer(&self, question: &Question) -> ReviewAnswer {
         self.kept.lock().get(question).unwrap_or_default()
     }
 
-    /// Forgets the answers of a cluster whose name means another by now.
+    /// Forgets the answers of a cluster after its name has changed its cluster.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
         self.kept.lock().forget(cluster);
     }
@@ -89,7 +89,7 @@ impl ClusterAnswers {
         let mut kept = self.kept.lock();
         let before = kept.get(question).unwrap_or_default();
         let said = match answer {
-            // It was asked in another turn as well, and later.
+            // A later question with a different precedence has been answered.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
             Some(allowed) => ReviewAnswer { answer: Some((allowed, asked, generation)), silent_until: None },
             None => ReviewAnswer { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },

@@ -1,4 +1,4 @@
-//! The answers of clusters that are kept, in a bounded room.
+//! Store of the clusters' answers, with a size limit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,23 +7,23 @@ use tributary_apimachinery::ClusterName;
 use super::question::Question;
 use super::said::ReviewAnswer;
 
-/// How much of the answers that were used last is kept at least, of all clusters together, in bytes of texts, and half
-/// of how much is kept at most. 32 MiB are 65,536 answers, of 500 users with ten namespaces each of a dozen resources.
-/// A name may have 8 KiB, and whoever asks for many such has fewer kept, not more memory taken.
+/// Size of recently used answers that are kept at least; at most twice as much. 32 MiB are 65,536 answers: 500 users
+/// with ten namespaces each of a dozen resources. A name may have 8 KiB, so a client with long names has fewer answers
+/// kept.
 const KEPT_BYTES: usize = 32 << 20;
 
-/// As how much each answer counts at least, in bytes. 512: most have 300, and a map has room for more than it holds.
+/// Smallest counted size of an answer, in bytes. 512: most have 300, and a map has spare capacity.
 const ANSWER_BYTES_MIN: usize = 512;
 
-/// What was said, for each cluster apart: where there is too much of it, the cluster that has the most loses what was
-/// not used for longest. So each keeps as much as all would have if they shared equally, however much is asked of
-/// another: what a cluster that is cut off said last is all that is known of it, and nobody can say it again.
+/// Answers by cluster. Above the limit, the cluster with the most answers loses its least recently used ones. So each
+/// cluster keeps an equal share, however many questions other clusters get: the last answers of an unreachable cluster
+/// cannot be asked again.
 #[derive(Default)]
 pub(super) struct KeptAnswers {
     by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
     /// The weight of the young ones of all clusters: [`KEPT_BYTES`] at most.
     young: usize,
-    /// The same of the old ones.
+    /// Size of the old answers.
     old: usize,
 }
 
@@ -40,7 +40,7 @@ struct Answers {
 }
 
 impl KeptAnswers {
-    /// What was said last to a question, which is used by that.
+    /// Last answer to a question. Counts as a use.
     pub(super) fn get(&mut self, question: &Question) -> Option<ReviewAnswer> {
         let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
         if let Some(said) = of_cluster.young.said.get(question) {
@@ -54,7 +54,7 @@ impl KeptAnswers {
         Some(said)
     }
 
-    /// Forgets the answers of a cluster whose name means another by now.
+    /// Forgets the answers of a cluster after its name has changed its cluster.
     pub(super) fn forget(&mut self, cluster: &ClusterName) {
         if let Some(gone) = self.by_cluster.remove(cluster) {
             self.young -= gone.young.weight;
@@ -62,7 +62,7 @@ impl KeptAnswers {
         }
     }
 
-    /// Keeps what was said last.
+    /// Stores an answer.
     pub(super) fn put(&mut self, question: Question, said: ReviewAnswer) {
         let of_cluster = self.by_cluster.get_mut(&question.cluster);
         if let Some(known) = of_cluster.and_then(|own| own.young.said.get_mut(&question)) {
@@ -79,8 +79,8 @@ impl KeptAnswers {
         self.young += weight;
     }
 
-    /// Makes the young answers of the cluster that has most of them old ones, in place of those that it has. Cost: a
-    /// look at each cluster.
+    /// Turns the young answers of the cluster with the most into old ones, and drops its old ones. Cost: a look at each
+    /// cluster.
     fn age(&mut self) {
         if let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.young.weight) {
             self.young -= largest.young.weight;
@@ -96,7 +96,7 @@ impl KeptAnswers {
     }
 }
 
-/// As how many bytes the answer to a question counts among those that are kept.
+/// Counted size of an answer.
 fn weight_of(question: &Question) -> usize {
     question.bytes().max(ANSWER_BYTES_MIN)
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::super::question::testing::question;
     use super::*;
 
-    /// All questions that are kept.
+    /// All stored questions.
     fn kept_questions(kept: &KeptAnswers) -> Vec<&Question> {
         kept.by_cluster.values().flat_map(|own| own.young.said.keys().chain(own.old.said.keys())).collect()
     }
@@ -128,12 +128,12 @@ mod tests {
         assert!(kept_questions(&kept).len() > 4_000);
     }
 
-    /// One user may ask one cluster as much as they like, and another one be cut off meanwhile.
+    /// One user may send many questions to one cluster while a second cluster is unreachable.
     #[test]
     fn what_one_cluster_is_asked_pushes_out_nothing_that_another_has_said() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
-        // Less than half of what is kept of all, in names that are longer than most.
+        // Less than half of the limit, in long names.
         let of_b: Vec<_> =
             (0..1_000).map(|number| question("b", &format!("{number}{}", "x".repeat(4 << 10)))).collect();
         of_b.iter().for_each(|own| kept.put(own.clone(), said));
@@ -144,7 +144,7 @@ mod tests {
         assert!(weight <= 2 * KEPT_BYTES, "{weight}");
         assert_eq!(weight, kept.young + kept.old);
         assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.silent_until.is_some())));
-        // What c was asked last is kept as well.
+        // The last question to c is stored as well.
         let last = 4 * KEPT_BYTES / ANSWER_BYTES_MIN - 1;
         assert!((0..10_000).all(|back| kept.get(&question("c", &(last - back).to_string())).is_some()));
     }

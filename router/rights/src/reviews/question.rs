@@ -1,4 +1,4 @@
-//! A question of rights, as a cluster is asked it.
+//! A question to a cluster about a right.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::subject::Subject;
 
-/// Whether somebody may do something in a cluster.
+/// Whether a user may make a request in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Question {
     pub(crate) cluster: ClusterName,
@@ -15,12 +15,12 @@ pub(crate) struct Question {
     asked: Asked,
 }
 
-/// What is asked.
+/// Request of the question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
     /// Verb, group, version, resource, subresource, namespace and name.
     Resource([Box<str>; 7]),
-    /// Verb and path.
+    /// Verb and path, without a resource.
     Path([Box<str>; 2]),
 }
 
@@ -36,7 +36,7 @@ impl Question {
         Self { cluster: cluster.clone(), who: Arc::clone(who), asked }
     }
 
-    /// How many bytes of texts it has; who asks is shared among the questions of a moment, and counted with each.
+    /// Size of its texts in bytes. Questions of a moment share the subject, and it counts in each.
     pub(super) fn bytes(&self) -> usize {
         let asked: usize = match &self.asked {
             Asked::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
@@ -45,7 +45,7 @@ impl Question {
         asked + self.who.bytes()
     }
 
-    /// What is asked.
+    /// Attributes of the request.
     pub(super) fn attributes(&self) -> Attributes<'_> {
         match &self.asked {
             Asked::Resource([verb, group, version, resource, subresource, namespace, name]) => {
@@ -70,7 +70,7 @@ pub(super) mod testing {
 
     use super::*;
 
-    /// Whether somebody may get an object of this name in a cluster.
+    /// Whether a user may get an object of this name in a cluster.
     pub(in crate::reviews) fn question(cluster: &str, name: &str) -> Question {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };

@@ -1,51 +1,51 @@
-//! What a cluster said last to a question of rights, and for how long that counts: pure.
+//! Last answer of a cluster to a question about a right, and the time for which it counts. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
+/// Time for which a yes counts. A minute: a right that a webhook removes is lost here within that time.
 pub(crate) const ALLOWED_FOR: Duration = Duration::from_secs(60);
 
-/// How long a no is believed. 10 s: whoever is given a right looks whether it works.
+/// Time for which a no counts. 10 s: a user who is given a right tries it at once.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// After what time a cluster that did not answer is asked again, at least.
+/// Shortest time until the next question to a cluster that did not answer.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// As much longer as this many times what it took not to answer. Five: what a decision needs is asked one after the
-/// other, and what was held of the first is to count still when the last was not answered either. So six in a row, each
-/// of which takes the 5 s that an answer may take, are known together, as long as a decision waits (`WAITED_MAX`).
+/// Factor on the duration of a failed question for the time until the next one. Five: questions of a decision follow
+/// each other, and the first answer has to count still when the last question fails. So six in a row that take 5 s each
+/// are known together within `WAITED_MAX`.
 const ASKED_SLOWER: u32 = 5;
 
-/// What was said last, and when.
+/// Last answer and its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReviewAnswer {
-    /// Whether it is allowed, when that was asked, and in which generation of the user's rights there.
+    /// The answer, the time of the question, and the generation of the user's rights.
     pub(super) answer: Option<(bool, Instant, u64)>,
-    /// Until when it is not asked again, where there was no answer after that.
+    /// Time until which the cluster is not asked again, if a question failed after the answer.
     pub(super) silent_until: Option<Instant>,
 }
 
-/// What is known of an answer at a moment.
+/// Known answer at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownAnswer {
-    /// It was said, and counts until then.
+    /// The answer, and the time until which it counts.
     Said(bool, Instant),
-    /// The cluster does not say.
+    /// The cluster does not answer; the next question is sent then.
     Silent(Instant),
-    /// It is to be asked.
+    /// The question has to be sent.
     Open,
 }
 
 impl ReviewAnswer {
-    /// Without an answer to what was asked before a moment.
+    /// Without an answer to a question from before a moment.
     pub(super) fn asked_since(self, moment: Instant) -> Self {
         Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
     }
 
-    /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
-    /// `hold` is how long an answer holds of a cluster that does not answer any more.
+    /// Known answer. `generation` is that of the user's rights by roles and bindings: a change of them may change any
+    /// answer. `hold` is the time for which the answer of a silent cluster counts.
     pub(super) fn known_answer(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
@@ -60,7 +60,7 @@ impl ReviewAnswer {
         }
     }
 
-    /// The same, where what is to be asked again counts as it was said last.
+    /// Known answer; the last answer counts if the question has to be sent again.
     pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         match (self.known_answer(now, generation, hold), self.answer) {
             (KnownAnswer::Open, Some((allowed, asked, _))) => KnownAnswer::Said(allowed, asked + believed_for(allowed)),
@@ -69,12 +69,12 @@ impl ReviewAnswer {
     }
 }
 
-/// When a cluster is asked again that was asked at this moment, and has not answered by now.
+/// Time of the next question after one that was sent at `asked` and has failed now.
 pub(super) fn asked_again_at(asked: Instant, now: Instant) -> Instant {
     now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
 }
 
-/// How long an answer is believed.
+/// Time for which an answer counts.
 fn believed_for(allowed: bool) -> Duration {
     if allowed { ALLOWED_FOR } else { REFUSED_FOR }
 }
@@ -89,7 +89,7 @@ mod tests {
     fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        // A cluster that does not answer says so at once.
+        // A cluster that refuses the connection fails at once.
         let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
         let said = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);
@@ -105,7 +105,7 @@ mod tests {
             // Roles and bindings that touch the user have changed.
             (said(true, None), 1, 8, KnownAnswer::Open),
             (said(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
-            // It does not answer any more.
+            // The cluster does not answer any more.
             (said(true, Some(61)), 62, 7, KnownAnswer::Said(true, at(66))),
             (said(true, Some(61)), 66, 7, KnownAnswer::Open),
             (said(true, Some(298)), 299, 7, KnownAnswer::Said(true, at(300))),
@@ -115,22 +115,22 @@ mod tests {
         ] {
             assert_eq!(said.known_answer(at(now), generation, hold), expected, "{said:?} at {now}");
         }
-        // Where nothing is held that is not said again.
+        // Without a hold time, an expired answer is dropped.
         let held_no_longer = said(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
         assert_eq!(held_no_longer, KnownAnswer::Silent(at(66)));
         assert_eq!(said(true, Some(1)).known_answer(at(59), 7, Duration::ZERO), KnownAnswer::Said(true, at(60)));
-        // Where what is to be asked again counts as it was said last.
+        // The last answer counts for an open question.
         let last = |said: ReviewAnswer, seconds, generation| said.known_last(at(seconds), generation, hold);
         assert_eq!(last(said(false, None), 500, 7), KnownAnswer::Said(false, at(10)));
         assert_eq!(last(said(true, None), 1, 8), KnownAnswer::Said(true, at(60)));
         assert_eq!(last(said(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
         assert_eq!(last(ReviewAnswer::default(), 0, 7), KnownAnswer::Open);
-        // Where only what is said now counts.
+        // Only answers since a moment count.
         let asked_since = |moment| said(true, None).asked_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
         assert_eq!([asked_since(0), asked_since(1)], [KnownAnswer::Said(true, at(60)), KnownAnswer::Open]);
     }
 
-    /// Each is asked once the one before has not been answered in time.
+    /// Each question is sent after the one before has failed.
     #[test]
     fn what_was_said_last_counts_together_though_each_question_takes_as_long_as_it_may() {
         let begin = Instant::now();
