@@ -42,24 +42,24 @@ pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError
 
 /// The time a health check may take. A kube-apiserver that needs longer for `/readyz` is not healthy.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of a health check's answer is kept, in bytes.
+/// Bytes of a health check's answer that are kept.
 const HEALTH_DETAIL_LIMIT: usize = 4096;
 
-/// One member. Cheap to clone; all clones share connections, credentials and what is known of the member.
+/// Client of one cluster. Cheap to clone; all clones share connections, credentials and the state of the cluster.
 ///
 /// The last clone's drop closes idle connections; requests in flight and tunnels go on, until
 /// [`ClientTuning::shutdown`].
 #[derive(Clone)]
 pub struct ClusterClient {
     member: Arc<ClientInner>,
-    /// The same member without our credentials, where users' own tokens are passed on.
+    /// A second client without credentials, for users' own tokens.
     without_credentials: Option<Arc<ClientInner>>,
 }
 
 /// The answer of a member's `/readyz`.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Whether the member says that it is ready. Also true where it forbids us to ask (403): it answers requests.
+    /// Whether the cluster says that it is ready. Also true if it forbids the question (403): it answers requests.
     pub ready: bool,
     /// The status of the answer.
     pub status: StatusCode,
@@ -68,12 +68,12 @@ pub struct Health {
 }
 
 impl ClusterClient {
-    /// Makes a client from a kubeconfig's cluster and user. Nothing is sent: the member need not be reachable, and
+    /// Makes a client from a kubeconfig's cluster and user. Sends nothing: the cluster need not be reachable, and
     /// credential plugins run with the first request.
     ///
-    /// Without a certificate authority the system's roots are trusted, as kubectl does, else Mozilla's; certificates
-    /// are unchecked only if the configuration says so. A plain `http://` server (kubectl proxy) is spoken to in
-    /// HTTP/1.1. Reading files and keys happens off the runtime's workers.
+    /// Without a certificate authority the system's roots are trusted, as in kubectl, otherwise Mozilla's; certificates
+    /// are unchecked only if the configuration says so. A plain `http://` server (kubectl proxy) uses HTTP/1.1. Files
+    /// and keys are read off the runtime's workers.
     ///
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
@@ -81,9 +81,9 @@ impl ClusterClient {
         Self::new(name, config, &[], tuning, None).await
     }
 
-    /// As [`connect`](Self::connect), to a member that can be reached at further addresses besides the configuration's:
-    /// all of them lead to the same cluster, with the same credentials and authorities. The configuration's proxy is on
-    /// the way to its own address only. Requests are spread over those that can be reached.
+    /// Like [`connect`](Self::connect), for a cluster with further addresses: all lead to the same cluster, with the
+    /// same credentials and authorities. The configuration's proxy is for its own address only. Requests are spread
+    /// over the reachable addresses.
     ///
     /// # Errors
     /// [`ConnectError`] for a configuration that cannot work.
@@ -125,11 +125,11 @@ impl ClusterClient {
         Self::new(name, config, further, tuning, Some(connector)).await
     }
 
-    /// Has users' own tokens passed on ([`RequestIdentity::Own`]), by connections of their own. Arguments as those that
-    /// this client was made with; of the user nothing is used.
+    /// Lets the client forward users' own tokens ([`RequestIdentity::Own`]), on separate connections. The arguments are
+    /// those of this client; the user is ignored.
     ///
     /// # Errors
-    /// [`ConnectError`] where the member is not reached over https, or its certificate goes unchecked.
+    /// [`ConnectError`] for a cluster without https, or with an unchecked certificate.
     pub async fn passing_tokens(
         self,
         config: &kube::Config,
@@ -216,16 +216,15 @@ impl ClusterClient {
         })
     }
 
-    /// The member's name.
+    /// Name of the cluster.
     pub fn name(&self) -> &ClusterName {
         &self.member.name
     }
 
-    /// Takes over another user: other credentials, other `as` fields. Of the configuration nothing else counts.
+    /// Replaces the user: credentials and `as` fields. The rest of the configuration is ignored.
     ///
-    /// New requests are sent as the new user. Those in flight go on as the old one, and so do open streams, until they
-    /// end by themselves. Connections are kept where they show the same client certificate;
-    /// else new ones are opened for new requests.
+    /// New requests have the new user. Requests in flight and open streams keep the old one until they end. Connections
+    /// stay if they show the same client certificate.
     ///
     /// # Errors
     /// [`ConnectError`] for a user that cannot be used; the old one stays then.
@@ -240,13 +239,13 @@ impl ClusterClient {
         Ok(())
     }
 
-    /// Takes over other addresses, the configuration's and further ones, which lead to the same cluster. Of the
-    /// configuration nothing else may have changed but the user, who is taken over by [`set_user`](Self::set_user).
+    /// Replaces the addresses, the configuration's and further ones, of the same cluster. Of the configuration only the
+    /// user may have changed as well ([`set_user`](Self::set_user)).
     ///
-    /// An address that is there already keeps its connections and all that is known of it. One that is no longer there
-    /// is sent nothing new; what is under way at it may end, for an hour at most, the longest that a kube-apiserver
-    /// lets a watch last. Gives whether that could be done: not where none of the addresses stays, so that nothing
-    /// shows that it is the same cluster, nor for a client that was made for one address alone.
+    /// An address that stays keeps its connections and state. A removed one gets no new requests; its open ones may
+    /// end, within an hour, the longest time that a kube-apiserver lets a watch last. Returns false, without a change,
+    /// if none of the addresses stays, because nothing shows then that it is the same cluster, or if the client was
+    /// made for a single address.
     ///
     /// # Errors
     /// [`ConnectError`] for an address that cannot be used; the old ones stay then.
@@ -265,12 +264,10 @@ impl ClusterClient {
         Ok(true)
     }
 
-    /// These of its endpoints are drained from now on, and no others, also of those that it is given later
-    /// ([`set_addresses`](Self::set_addresses)).
+    /// Sets the drained endpoints, also among later addresses ([`set_addresses`](Self::set_addresses)).
     ///
-    /// One that is drained is sent nothing new, is still asked whether it is well, and what is under way at it may end,
-    /// for an hour at most. Where all are, requests fail as [`ForwardError::NoEndpoint`], and the member does not count
-    /// as out of reach for that.
+    /// A drained endpoint gets no new requests but probes; its open ones may end, within an hour. If all endpoints are
+    /// drained, requests fail as [`ForwardError::NoEndpoint`], and the cluster does not count as unreachable.
     pub fn set_drained(&self, drained: &EndpointSubset) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.set_drained(drained);
@@ -282,22 +279,22 @@ impl ClusterClient {
         self.member.endpoints.all().iter().all(|endpoint| endpoint.is_drained())
     }
 
-    /// Has each new connection ask for the uid of the namespace kube-system before it carries a request, and expects
-    /// this uid; `None` expects the first that comes. A connection that leads to another cluster is closed, and
-    /// requests for it fail as [`ForwardError::AnotherCluster`]. Connections that carry users' own tokens do not ask:
-    /// the cluster judges those. Cost: one small request for each connection.
+    /// Lets each new connection ask for the uid of the namespace kube-system before it carries a request, and expects
+    /// this uid; `None` accepts the first one. A connection to a different cluster is closed, and its requests fail as
+    /// [`ForwardError::AnotherCluster`]. Connections with users' own tokens do not ask: the cluster checks the tokens.
+    /// Cost: one small request for each connection.
     pub fn expect_cluster(&self, uid: Option<ClusterUid>) {
         if let Some(known) = &self.member.known {
             known.expect(uid);
         }
     }
 
-    /// The uid of the cluster; `None` until the cluster has told it, or where this process may not read it.
+    /// uid of the cluster; `None` until the cluster has reported it, or if the client may not read it.
     pub fn cluster_uid(&self) -> Option<ClusterUid> {
         self.member.known.as_ref()?.uid()
     }
 
-    /// Compares a uid that the member has told on a connection that is open.
+    /// Compares a uid that the cluster has reported on an open connection.
     pub fn compare_cluster(&self, told: &ClusterUid) -> UidMatch {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
     }
@@ -307,7 +304,7 @@ impl ClusterClient {
         self.member.known.as_ref()?.successor()
     }
 
-    /// Whether a connection has told that it leads to the cluster that is expected.
+    /// Whether a connection has proved that it leads to the expected cluster.
     pub fn is_cluster_confirmed(&self) -> bool {
         self.member.known.as_ref().is_some_and(|known| known.is_confirmed())
     }
@@ -325,29 +322,28 @@ impl ClusterClient {
         self.member.known.as_ref().map(|known| known.changes())
     }
 
-    /// Closes all connections, with what is open on them: watches, logs, tunnels.
+    /// Closes all connections with their streams: watches, logs, tunnels.
     pub fn break_off(&self) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.cut();
         }
     }
 
-    /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member
-    /// allows is known anew with the first request after that.
+    /// Number of times that the cluster has seen new credentials, renewed ones or a new user's. The next request after
+    /// a change shows whether the cluster allows different requests.
     pub fn renewals(&self) -> u64 {
         self.member.user.load().credentials.renewals()
     }
 
-    /// What is wrong with the renewal of the credentials, for people and without secrets;
-    /// those that there are may still be valid.
+    /// Fault of the renewal of credentials, for people and without secrets; the current ones may still be valid.
     pub fn credentials_problem(&self) -> Option<String> {
         self.member.user.load().credentials.problem()
     }
 
-    /// A transport with the member's own credentials ([`RequestIdentity::Member`]), for discovery and cachers of whole
-    /// collections: what is sent by it has connections of its own over HTTP/2, and a quarter of those over HTTP/1.1 at
-    /// least. Its answers are to be read at once, since they share a connection's window. How long an answer may take
-    /// is read from the request.
+    /// Transport with the client's own credentials ([`RequestIdentity::Member`]), for discovery and for cachers of
+    /// whole collections. It has its own connections over HTTP/2, and at least a quarter of those over HTTP/1.1. Read
+    /// its answers at once, because they share a connection's window. The request determines the time limit of its
+    /// answer.
     pub fn transport(&self) -> Transport {
         self.transport_for(Asker::Ourselves, RequestIdentity::Member, None)
     }
@@ -359,8 +355,8 @@ impl ClusterClient {
         self.transport_for(Asker::Namespaces, RequestIdentity::Member, None)
     }
 
-    /// As [`transport`](Self::transport), to the endpoint of this place in the configuration, whatever is known of it:
-    /// for what each server behind one cluster may answer otherwise.
+    /// Like [`transport`](Self::transport), to the endpoint with this index in the configuration, in any state: for
+    /// facts that differ between the servers of a cluster.
     pub fn transport_to(&self, endpoint: usize) -> Transport {
         self.transport_for(Asker::Ourselves, RequestIdentity::Member, Some(endpoint))
     }
@@ -371,17 +367,17 @@ impl ClusterClient {
         self.member.endpoints.all().iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
-    /// Which servers its addresses lead to, as far as that is shown by now.
+    /// Proofs of the servers behind the addresses.
     pub fn proofs(&self) -> &ServerProofs {
         &self.member.proofs
     }
 
-    /// As [`transport_to`](Self::transport_to), as [nobody of a name](RequestIdentity::Nameless).
+    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::Nameless).
     pub fn nameless_to(&self, endpoint: usize) -> Transport {
         self.transport_for(Asker::Ourselves, RequestIdentity::Nameless, Some(endpoint))
     }
 
-    /// A transport by which we ask in this name: one of these endpoints by its place, or any.
+    /// Transport with this identity, to one endpoint by its index, or to any.
     fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
@@ -400,33 +396,31 @@ impl ClusterClient {
 
     /// Sends a request and streams the response back.
     ///
-    /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what
-    /// is removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
-    /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
-    /// without one it is a short request.
+    /// Only path and query of the URI count. See [`crate::headers::prepare_request`] for removed headers; `identity` is
+    /// the identity at the cluster. Bodies are streamed. A [`RequestClass`](tributary_apimachinery::RequestClass) among
+    /// the extensions determines the time limit; the default is a short request.
     ///
-    /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
-    /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
-    /// bytes both ways. Any other answer to an upgrade is an ordinary response; of those one user may have 64 at once,
-    /// and four a second, except for what a kube-apiserver switches itself (exec, attach, port-forward and `proxy`).
+    /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into the extensions. After a
+    /// 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both ways.
+    /// Any other answer is an ordinary response; a user may have 64 of these at once, and four a second, except for
+    /// kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`).
     ///
-    /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body
-    /// whose connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that
-    /// does not last and that one endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of
-    /// a body 64 KiB may have been sent before; one of which more was is not sent again. Dropping the future or the
-    /// response body cancels the request at the member; a short one that is over HTTP/2 only where its answer does not
-    /// end soon ([`ClientTuning::given_up_patience`]), and until then it occupies the
-    /// [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
+    /// A request that the cluster has certainly not processed is sent again, and so is a GET or HEAD without a body
+    /// after a broken connection, at most twice, and within a fifth of the requests of the last 10 s. A short GET or
+    /// HEAD that one endpoint answers with 429 or 503 and Retry-After goes to a second endpoint. A body is sent again
+    /// if at most 64 KiB of it were sent. To drop the future or the response body cancels the request at the cluster; a
+    /// short one over HTTP/2 only if its answer does not end soon ([`ClientTuning::given_up_patience`]), and until then
+    /// it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
     ///
     /// # Errors
-    /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
-    /// credentials and redirects.
+    /// [`ForwardError`] by the step that failed. An error status of the cluster is no error, except a 401 to the
+    /// client's own credentials, and redirects.
     pub async fn forward(
         &self,
         request: Request<Body>,
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
-        // One user for the whole request, whoever takes its place meanwhile.
+        // One user for the whole request, even if it is replaced meanwhile.
         let (member, user) = match &identity {
             RequestIdentity::Own(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
@@ -445,7 +439,7 @@ impl ClusterClient {
         user: Arc<MemberUser>,
     ) -> Result<Response<Body>, ForwardError> {
         match forward::prepare(member, &mut request, &identity, &user)? {
-            // It dials, with all that a handshake holds: what most requests do shall decide how much each one takes.
+            // Boxed, because a handshake needs much memory and most requests do not upgrade.
             Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, (&identity, &user))).await,
             None => forward::forward(member, request, identity, user).await,
         }
@@ -456,12 +450,11 @@ impl ClusterClient {
         ForwardError::Credentials { cluster: self.member.name.clone(), message }
     }
 
-    /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it
-    /// finds a connection though clients have taken all that they may. Its answer is to be read at once, as those of
-    /// [`transport`](Self::transport) are.
+    /// Like [`forward`](Self::forward), for a question of this process, with any identity: it finds a connection
+    /// although clients use all of theirs. Read its answer at once, as those of [`transport`](Self::transport).
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Those of [`forward`](Self::forward).
     pub async fn send_question(
         &self,
         mut request: Request<Body>,
@@ -495,22 +488,21 @@ impl ClusterClient {
         Ok(Health { ready: status.is_success() || status == StatusCode::FORBIDDEN, status, detail })
     }
 
-    /// What the member's own traffic says about it. The channel changes with the state only, and the state's changes
-    /// are logged once each.
+    /// State of the cluster by its own traffic. The channel changes with the state only; each change is logged once.
     pub fn reachability(&self) -> watch::Receiver<Reachability> {
         self.member.observer.subscribe()
     }
 
-    /// The time since the member last said anything: an answer, or more of one that this process reads for itself.
-    /// `None` before its first answer.
+    /// Time since the cluster's last sign of life: an answer, or more bytes of one that this process reads. `None`
+    /// before its first answer.
     pub fn since_last_answer(&self) -> Option<Duration> {
         self.member.observer.heard_at().map(|heard| heard.elapsed())
     }
 
-    /// Asks `/readyz` of each endpoint, every 5 s and every second while it is out of reach, for as long as the future
-    /// is polled: [`reachability`](Self::reachability) tells of silence within 9 s then, and of the return at once.
-    /// What waits on a connection to an endpoint that is found silent breaks off. Cost: a small request on a connection
-    /// that is open; one more, without credentials, on those for users' own tokens.
+    /// Asks each endpoint for `/readyz`, every 5 s, and every second while it is out of reach, while the future is
+    /// polled. [`reachability`](Self::reachability) then shows silence within 9 s, and a recovery at once. Requests on
+    /// connections to a silent endpoint break off. Cost: a small request on an open connection; one more, without
+    /// credentials, on those for users' own tokens.
     pub async fn watch_over(&self) {
         let of_tokens = async {
             if let Some(member) = &self.without_credentials {
@@ -520,41 +512,38 @@ impl ClusterClient {
         tokio::join!(probing::run(Arc::clone(&self.member)), of_tokens);
     }
 
-    /// What the pools of all endpoints hold now.
+    /// Current content of the pools of all endpoints.
     pub fn pool_statistics(&self) -> PoolStatistics {
         let endpoints = self.member.endpoints.all();
         let statistics = endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
-    /// How many requests were sent again.
+    /// Numbers of repeated requests.
     pub fn retries(&self) -> RetryStatistics {
         self.member.retries.statistics()
     }
 
-    /// How many HTTP/2 connections to the member were made so far. As long as it is the same, whoever answers is who
-    /// answered before.
+    /// Number of HTTP/2 connections made so far. While it is unchanged, the same servers answer.
     pub fn connections_made(&self) -> u64 {
         self.member.endpoints.connections_made()
     }
 
-    /// How many long-running requests (logs that are followed, and watches where those have no connections of their
-    /// own) of all clients together the connections to the member carry at once, as far as is known: it depends on the
-    /// version of HTTP that the member speaks.
+    /// Long-running requests of all clients (followed logs, and watches without connections of their own) that the
+    /// connections to the cluster carry at once, as far as known: it depends on the cluster's version of HTTP.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::Opaque)
     }
 
-    /// As [`long_running_for_clients`](Self::long_running_for_clients), of watches; `None` where they take of the
-    /// places of what else lasts, over HTTP/1.1.
+    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for watches; `None` if they share the places
+    /// of other long-running requests, over HTTP/1.1.
     pub fn watches_for_clients(&self) -> Option<usize> {
         let have_their_own = self.member.endpoints.all().iter().all(|endpoint| !endpoint.pool.speaks_http1());
         have_their_own.then(|| self.for_clients(LaneKind::Watch))
     }
 
-    /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last; no more than may
-    /// be in flight ([`BreakerTuning`](crate::BreakerTuning)). It changes with the endpoints, and with what is known of
-    /// them.
+    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for short requests; at most the limit of
+    /// requests in flight ([`BreakerTuning`](crate::BreakerTuning)). Changes with the endpoints and their state.
     pub fn short_for_clients(&self) -> usize {
         let carried = self.for_clients(LaneKind::Short);
         self.member.endpoints.short_max().map_or(carried, |max| max.min(carried))
@@ -569,7 +558,7 @@ impl ClusterClient {
         self.member.endpoints.statuses()
     }
 
-    /// Those that are no longer the member's, and at which something is still under way.
+    /// Removed endpoints with open requests.
     pub fn leaving_endpoints(&self) -> Vec<EndpointStatus> {
         self.member.endpoints.leaving()
     }
@@ -590,7 +579,7 @@ mod tests {
     use super::*;
     use crate::ReachabilityState;
 
-    /// What a request takes until its answer begins, in bytes, beside what HTTP/2 holds of it.
+    /// Memory of a request until its answer begins, in bytes, without HTTP/2's part.
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]
@@ -602,7 +591,7 @@ mod tests {
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 
-    /// A loses its last endpoint between two looks of the task that tells of it.
+    /// The cluster loses its last endpoint between two checks of the observing task.
     #[tokio::test]
     async fn that_no_endpoint_is_left_is_known_however_fast_they_change() {
         let name = ClusterName::new("a").unwrap();
@@ -632,7 +621,7 @@ mod tests {
         assert!(!is_lost());
     }
 
-    /// Where one endpoint says that it is ready, the member is; the others come last.
+    /// If one endpoint is ready, the cluster is; the others come last.
     #[tokio::test(start_paused = true)]
     async fn a_member_is_as_ready_as_its_readiest_endpoint() {
         let name = ClusterName::new("a").unwrap();

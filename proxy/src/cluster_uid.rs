@@ -1,9 +1,9 @@
-//! Which cluster a member's addresses lead to, by the uid of the namespace kube-system.
+//! Identity of the cluster behind the addresses, by the uid of the namespace kube-system.
 //!
-//! An address can come to lead to another cluster: a standby takes over, or a cluster is made anew behind the same
-//! name. Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each new
-//! connection asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection that leads to
-//! another cluster is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)),
+//! An address can begin to lead to a different cluster: a standby takes over, or a cluster is created anew behind the
+//! same name. Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each
+//! new connection asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection to a
+//! different cluster is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)),
 //! forgets the earlier cluster, and then expects the successor
 //! ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
 
@@ -18,27 +18,27 @@ pub type ClusterUid = Arc<String>;
 /// The longest uid that is taken, in bytes. Kubernetes' own have 36 (RFC 4122).
 const UID_BYTES_MAX: usize = 128;
 
-/// Whether a text can be a uid. A cluster may say anything, and uids are logged and kept.
+/// Whether a text can be a uid. A cluster may report any text, and uids are logged and stored.
 pub fn is_uid(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
 }
 
-/// The time for which servers of a known cluster may refuse to tell the uid (403, 404). After it the cluster counts as
-/// another one. Two minutes: a kube-apiserver that has just started forbids everything until it has read its roles, and
-/// rights that were taken away by mistake are back by then.
+/// Time for which servers of a known cluster may refuse to report the uid (403, 404). Afterwards the cluster counts as
+/// a different one. Two minutes: a kube-apiserver that has just started forbids everything until it has read its roles,
+/// and rights that were removed by mistake are back by then.
 const WITHHELD_MAX: Duration = Duration::from_secs(120);
 
 /// A cluster that answers at the addresses of a client in the place of the known cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// The successor has told this uid.
+    /// The successor has reported this uid.
     Uid(ClusterUid),
-    /// The successor refuses to tell its uid. The known cluster may have lost the right to tell it.
+    /// The successor refuses to report its uid. The known cluster may have removed the right.
     Withheld,
 }
 
-/// How a connection's uid compares with the cluster that the client knows.
+/// Result of the comparison with the known cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UidMatch {
     /// The connection leads to the cluster that the client knows, or to the first cluster of the client.
@@ -58,10 +58,10 @@ struct UidState {
     /// Whether every connection is refused: the name is about to mean another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
-    /// Whether a connection has told the uid.
+    /// Whether a connection has reported the uid.
     is_confirmed: bool,
     successor: Option<Successor>,
-    /// The time since which servers have refused to tell the uid, although it is known.
+    /// Time since which servers have refused to report the known uid.
     withheld_since: Option<Instant>,
     /// Raised when the name begins to mean another cluster.
     generation: u64,
@@ -89,28 +89,28 @@ impl KnownCluster {
         self.0.borrow().is_asked
     }
 
-    /// How often the name has begun to mean another cluster.
+    /// Number of times that the name has changed its cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.0.borrow().generation
     }
 
-    /// Whether a cluster that does not tell its uid is taken for the expected one: no uid is known.
+    /// Whether a cluster without a uid counts as the expected one: no uid is known.
     pub(crate) fn is_open_to_any(&self) -> bool {
         let known = self.0.borrow();
         known.uid.is_none() && !known.is_closed
     }
 
-    /// The uid of the cluster; `None` until the cluster has told it.
+    /// uid of the cluster; `None` until it is reported.
     pub(crate) fn uid(&self) -> Option<ClusterUid> {
         self.0.borrow().uid.clone()
     }
 
-    /// Whether a connection has told that it leads to the expected cluster.
+    /// Whether a connection has proved that it leads to the expected cluster.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.0.borrow().is_confirmed
     }
 
-    /// Compares the uid that a server has told with the uid of the known cluster, and takes over the first.
+    /// Compares a reported uid with that of the known cluster, and takes over the first one.
     pub(crate) fn compare(&self, told: &ClusterUid) -> UidMatch {
         let mut compared = UidMatch::Same;
         self.0.send_if_modified(|known| {
@@ -139,7 +139,7 @@ impl KnownCluster {
         compared
     }
 
-    /// Notes that a server has refused to tell the uid.
+    /// Records that a server has refused to report the uid.
     pub(crate) fn note_withheld(&self) {
         self.0.send_if_modified(|known| {
             if known.uid.is_none() || known.is_closed || known.successor.is_some() {

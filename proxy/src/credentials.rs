@@ -34,14 +34,13 @@ use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
 
-/// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token
-/// and its expiry (with a margin of 10 s or more) itself.
+/// Time for which a header from one of kube's auth layers is used before the layer is asked again. The layer itself
+/// manages the token and its expiry (with a margin of 10 s or more).
 const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// kube's authentication layer, around a service that hands the finished header back.
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
-/// Where credentials come from.
 enum CredentialSource {
     /// A client certificate in the configuration, a static token, a user and password, or nothing.
     Static,
@@ -55,14 +54,13 @@ enum CredentialSource {
 pub(crate) struct Current {
     /// The `Authorization` header.
     pub(crate) authorization: Option<HeaderValue>,
-    /// What a connection shows.
     pub(crate) certificate: Certificate,
     /// Changes when the client certificate may have changed: connections of another version take no new requests.
     pub(crate) version: u64,
     renew_at: Option<Instant>,
     /// By the wall clock, which goes on while a laptop sleeps.
     expires: Option<SystemTime>,
-    /// Which run of the plugin gave them, if one did.
+    /// Number of the plugin run that gave them.
     run: Option<u64>,
 }
 
@@ -75,7 +73,7 @@ impl Current {
         };
     }
 
-    /// Whether a member sees the same in both.
+    /// Whether a cluster sees the same credentials.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.authorization == other.authorization && self.version == other.version
     }
@@ -92,9 +90,9 @@ impl Current {
 /// Why credentials are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// There are none yet, or they are about to expire.
+    /// There are no credentials, or they are about to expire.
     Due,
-    /// The member rejected those that there are.
+    /// The cluster rejected the current credentials.
     Rejected,
 }
 
@@ -103,11 +101,11 @@ enum Why {
 struct LastTry {
     at: Option<Instant>,
     error: Option<String>,
-    /// Of what a plugin gave, by this member.
+    /// Rejections of a plugin's credentials by this cluster.
     rejections: Rejections,
 }
 
-/// What the users of one client, one after the other, count together.
+/// Counters of all users of one client.
 #[derive(Default)]
 struct Counters {
     versions: AtomicU64,
@@ -123,11 +121,11 @@ impl Counters {
 /// The credentials of one configured user.
 pub(crate) struct UserCredentials {
     source: CredentialSource,
-    /// What mends them where a member rejects them, for people.
+    /// Remedy for rejected credentials, for people.
     remedy: &'static str,
     /// The certificate that the configuration has, and the version under which connections show it first.
     configured: (Certificate, u64),
-    /// What connections showed before this user.
+    /// Certificate of connections before this user.
     shown_before: Option<(Certificate, u64)>,
     counters: Arc<Counters>,
     current: ArcSwapOption<Current>,
@@ -146,8 +144,8 @@ pub(crate) struct CredentialTuning {
 }
 
 impl UserCredentials {
-    /// Reads what is static; runs no plugin. `before` are those of the user whose place this one takes: connections are
-    /// kept where they show the same certificate.
+    /// Reads static credentials; runs no plugin. `before` are those of the replaced user: connections stay if they show
+    /// the same certificate.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -184,7 +182,7 @@ impl UserCredentials {
         }))
     }
 
-    /// The same, with this header in the place of their own.
+    /// A copy with this `Authorization` header.
     pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
         let (certificate, version) = self.shown();
         let shown = certificate.clone();
@@ -210,7 +208,7 @@ impl UserCredentials {
         })
     }
 
-    /// What connections show now, and their version.
+    /// Current certificate and its version.
     fn shown(&self) -> (Certificate, u64) {
         match &*self.current.load() {
             Some(current) => (current.certificate.clone(), current.version),
@@ -223,8 +221,7 @@ impl UserCredentials {
         &self.configured.0
     }
 
-    /// How often members have come to see other credentials of this client's, by renewal or because the
-    /// user was replaced.
+    /// Number of times that the cluster has seen new credentials, by renewal or by a new user.
     pub(crate) fn renewals(&self) -> u64 {
         self.counters.renewals.load(Ordering::Relaxed)
     }
@@ -234,12 +231,12 @@ impl UserCredentials {
         self.counters.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What mends them where a member rejects them: which field of the configuration has them, for people.
+    /// Remedy for rejected credentials: the field of the configuration that has them, for people.
     pub(crate) fn remedy(&self) -> &'static str {
         self.remedy
     }
 
-    /// What is wrong with their renewal, though those that there are may still be valid; for people.
+    /// Fault of the renewal, for people; the current credentials may still be valid.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.source {
             CredentialSource::Exec(plugin) => plugin.problem(),
@@ -247,11 +244,11 @@ impl UserCredentials {
         }
     }
 
-    /// The credentials for a request. Usually one atomic load; a plugin that has to run first is waited for, and one
-    /// whose credentials are still valid runs beside.
+    /// Credentials for a request. Usually one atomic load. Waits for a plugin if there are no valid credentials;
+    /// otherwise the plugin runs in the background.
     ///
     /// # Errors
-    /// Why there are none, for people.
+    /// The reason for missing credentials, for people.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<Current>, String> {
         if let Some(current) = self.current.load_full() {
             if current.is_fresh() {
@@ -265,8 +262,8 @@ impl UserCredentials {
         self.renew(Why::Due, None).await
     }
 
-    /// After a 401: gets other credentials than `seen`, unless that was tried a moment ago. True if there are some, so
-    /// that trying again makes sense.
+    /// After a 401: gets credentials other than `seen`, unless that was tried a moment ago. Returns whether there are
+    /// some.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<Current>) -> bool {
         if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
@@ -281,16 +278,16 @@ impl UserCredentials {
         if !self.renewing_in_background.swap(true, Ordering::AcqRel) {
             let (credentials, seen) = (self.clone(), seen.clone());
             tokio::spawn(async move {
-                // The plugin says itself that it fails; the old ones are still valid.
+                // The plugin logs its failure; the old credentials are still valid.
                 let _ = credentials.renew(Why::Due, Some(&seen)).await;
                 credentials.renewing_in_background.store(false, Ordering::Release);
             });
         }
     }
 
-    /// Renews, one caller at a time. With `seen` set, only as long as those credentials are still the current ones.
+    /// Renews, one caller at a time. With `seen`, only while those credentials are the current ones.
     async fn renew(self: &Arc<Self>, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
-        // The work goes on when the request that started it is dropped: a plugin may be waiting for its user.
+        // In a task, because a plugin may wait for its user after the request was dropped.
         let (credentials, seen) = (self.clone(), seen.cloned());
         let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
         task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
@@ -309,7 +306,7 @@ impl UserCredentials {
             return Ok(current.clone());
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        // When a plugin may run again, it knows itself.
+        // A plugin has its own rule for the next run.
         if recent && !matches!(self.source, CredentialSource::Exec(_)) && (why == Why::Rejected || last.error.is_some())
         {
             return match (&last.error, current) {
@@ -371,7 +368,7 @@ impl UserCredentials {
         }
     }
 
-    /// What a plugin gave, on earlier connections if they show the same certificate.
+    /// Credentials of a plugin, for existing connections if they show the same certificate.
     fn apply_plugin_output(&self, given: &PluginCredentials) -> Current {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (shown, version) = self.shown();
@@ -387,8 +384,7 @@ impl UserCredentials {
     }
 }
 
-/// The source of the credentials that count, with the `Authorization` header where that stays the same (`Some(None)`:
-/// none is sent).
+/// Source of the credentials, with the `Authorization` header if it is constant (`Some(None)`: no header is sent).
 async fn source(
     config: &kube::Config,
     tuning: &CredentialTuning,
@@ -419,8 +415,8 @@ async fn source(
     })
 }
 
-/// kube's authentication for a user with an auth-provider. Making it may run a command (GCP),
-/// so it is made off the runtime's workers.
+/// kube's authentication for a user with an auth-provider. It may run a command (GCP), so it runs off the runtime's
+/// workers.
 async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || layer(&config))

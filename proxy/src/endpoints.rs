@@ -1,14 +1,14 @@
-//! The addresses of one member, and which of them a request goes to.
+//! Addresses of one cluster, and the choice among them for a request.
 //!
-//! Each endpoint has a state (`health/state.rs`): requests go to those that are ready, or on probation with a growing
-//! part; to endpoints that say that they are not ready, or answer our own questions with errors, only where no better
-//! one is left. Where none can be reached, all are tried at once, but for those whose circuit breakers are open. Of two
-//! endpoints of the same rank the one with less load gets the request (`load.rs`), watches and short requests apart.
-//! One that the configuration drains is probed, and is sent nothing else.
+//! Each endpoint has a state (`health/state.rs`). Requests go to ready endpoints, with a growing part to those on
+//! probation; endpoints that are not ready, or answer Tributary's own questions with errors, get requests only if no
+//! better one is left. If no endpoint can be reached, all are tried at once, except those with an open circuit breaker.
+//! Of two endpoints of the same rank the one with less load gets the request (`load.rs`), watches and short requests
+//! apart. A drained endpoint gets probes only.
 //!
-//! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
-//! are ready where ours open connections as they are needed, and forgets one that fails. Its `PeakEwma` takes the
-//! longest answer for the latency of all, where one client's list takes a thousand times as long as the rest.
+//! tower's `Balance` needs `&mut self`, so every request would pass through one task; it asks services whether they are
+//! ready, while connections here open on demand; and it forgets a failed service. Its `PeakEwma` takes the longest
+//! answer for the latency of all, while one client's list takes a thousand times as long as the rest.
 
 pub(crate) mod candidates;
 pub(crate) mod destination;
@@ -46,19 +46,19 @@ use crate::obstacle::Obstacle;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
-/// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
-/// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
+/// Time for which a request waits for a connection to one endpoint while a second one may have one. Longer than a
+/// handshake with a server on another continent. A client waits that long once; then the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So many times as long as the last connection took a request waits, where that is longer: handshakes that are known
-/// to take long are no fault. 2: they take longer at one time than at another.
+/// Factor on the duration of the last dial, if the product is longer: slow handshakes are no fault. 2: their duration
+/// varies.
 const TIMES_AS_LONG: u32 = 2;
 
-/// How long what is under way at an endpoint that is drained may go on. 1 h: the longest that a
-/// kube-apiserver lets a watch last, twice its `--min-request-timeout`.
+/// Time limit of open requests at a drained endpoint. 1 h: the longest that a kube-apiserver lets a watch last, twice
+/// its `--min-request-timeout`.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 
-/// How often it is looked whether anything is still under way there.
+/// Interval of checks for open requests there.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The endpoints in the order of the configuration; at least one.
@@ -68,25 +68,24 @@ type EndpointList = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
 pub(crate) struct Endpoints {
     cluster: ClusterName,
     all: EndpointList,
-    /// What is known of the member.
+    /// Observer of the whole cluster.
     member: Arc<Observer>,
-    /// Whether the configuration gave several at the beginning: what is known of each is not what is known of the
-    /// member then, and others may take their place.
+    /// Whether the configuration had several endpoints at the beginning. Then the state of one is not the state of the
+    /// cluster, and the list may change.
     are_of_a_list: bool,
-    /// Where the next choice begins to look, so that equals take turns.
+    /// Start index of the next choice, so that equal endpoints take turns.
     turn: AtomicUsize,
-    /// Tells that there are others.
+    /// Notifies about changes of the list.
     changes: watch::Sender<()>,
-    /// Those that the configuration drains, also of endpoints that are not there yet.
+    /// Drained endpoints, also of later lists.
     drained: Mutex<EndpointSubset>,
-    /// Those that were the member's.
     leaving: Mutex<Vec<Weak<Endpoint>>>,
-    /// How many connections were made to endpoints that are gone, and how often some went.
+    /// Connections to endpoints that are gone, plus the number of removals.
     made_before: AtomicU64,
 }
 
 impl Endpoints {
-    /// Takes the endpoints, and tends them for as long as they live if there are several. `observer` is the member's.
+    /// Takes the endpoints, and observes each of several while they live. `observer` is the cluster's.
     pub(crate) fn new(all: Vec<Arc<Endpoint>>, cluster: &ClusterName, observer: &Arc<Observer>) -> Self {
         let endpoints = Self {
             cluster: cluster.clone(),
@@ -105,7 +104,7 @@ impl Endpoints {
         endpoints
     }
 
-    /// Has a task tell of what becomes of an endpoint.
+    /// Starts a task that observes an endpoint.
     fn tend(&self, endpoint: &Arc<Endpoint>) {
         let tended = Tended {
             cluster: self.cluster.clone(),
@@ -117,23 +116,22 @@ impl Endpoints {
         tokio::spawn(tended.run(endpoint.observer.subscribe()));
     }
 
-    /// The endpoints that there are now.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Endpoint>>> {
         self.all.load_full()
     }
 
-    /// Tells of other endpoints from now on.
+    /// Notifies about changes of the list.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Whether others may take their place.
+    /// Whether the list may change.
     pub(crate) fn are_of_a_list(&self) -> bool {
         self.are_of_a_list
     }
 
-    /// These are the member's from now on. Those that are none of them are sent nothing more, and what is under way
-    /// there may end; those that are new get their share little by little.
+    /// Replaces the list. Removed endpoints get no new requests, and their open ones may end. New ones start on
+    /// probation.
     pub(crate) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let before = self.all();
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
@@ -161,8 +159,7 @@ impl Endpoints {
         self.changes.send_replace(());
     }
 
-    /// These are drained from now on, and no others: they are sent nothing new, are still asked whether they are well,
-    /// and what is under way there may end.
+    /// Sets the drained endpoints: they get no new requests but probes, and their open ones may end.
     pub(crate) fn set_drained(&self, drained: &EndpointSubset) {
         let mut before = self.drained.lock();
         if *before == *drained {
@@ -176,7 +173,7 @@ impl Endpoints {
         }
     }
 
-    /// Begins to drain those of these that are among the drained, and ends it for the others.
+    /// Drains these endpoints if they are in the set, and ends the drain of the others.
     fn drain(&self, endpoints: &[Arc<Endpoint>], drained: &EndpointSubset) {
         for endpoint in endpoints {
             let is_drained = drained.includes(&endpoint.target);
@@ -193,7 +190,7 @@ impl Endpoints {
                     tokio::select! {
                         () = emptied(cluster, endpoint) => {}
                         () = given_up.is_drained_no_longer() => {}
-                        // It is emptied as one that has left.
+                        // An endpoint that has left is emptied elsewhere.
                         () = given_up.gone.cancelled() => {}
                     }
                 });
@@ -203,7 +200,7 @@ impl Endpoints {
         }
     }
 
-    /// Says that the member is lost where others are the ones to be asked now, and none of them can be reached.
+    /// Marks the cluster as lost if none of the replaced endpoints can be reached.
     fn note_lost(&self, reason: &str) {
         let all = self.all();
         if are_lost(&all) && !self.member.is_unreachable() {
@@ -216,18 +213,18 @@ impl Endpoints {
         self.all.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Closes the connections to all endpoints, those that are leaving included, with what is open on them.
+    /// Closes the connections to all endpoints, also removed ones, with their streams.
     pub(crate) fn cut(&self) {
         self.all().iter().for_each(|endpoint| endpoint.pool.cut());
         self.leaving.lock().iter().filter_map(Weak::upgrade).for_each(|endpoint| endpoint.pool.cut());
     }
 
-    /// Those that were the member's, and at which something is under way.
+    /// Removed endpoints with open requests.
     pub(crate) fn leaving(&self) -> Vec<EndpointStatus> {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
     }
 
-    /// How many HTTP/2 connections were made so far; one more for each endpoint that has gone.
+    /// Number of HTTP/2 connections made so far, plus one for each removed endpoint.
     pub(crate) fn connections_made(&self) -> u64 {
         let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
         now + self.made_before.load(Ordering::Relaxed)
@@ -238,11 +235,11 @@ impl Endpoints {
         self.all.load().iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
-    /// Opens something at one of the endpoints that it may be opened at: the best first, and another if it cannot be
-    /// reached, or is no longer the member's once that is open.
+    /// Opens a connection or stream at the best endpoint, or at the next one if it cannot be reached or has left
+    /// meanwhile.
     ///
     /// # Errors
-    /// Of the only endpoint that there is; [`ForwardError::NoEndpoint`] where there are others, or a policy chooses.
+    /// That of the only endpoint; [`ForwardError::NoEndpoint`] if there are several, or if a policy chooses.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         (kind, asker): (LaneKind, Asker),
@@ -254,14 +251,14 @@ impl Endpoints {
         loop {
             let all = self.all();
             match self.open_among(&all, wanted, &open).await {
-                // Others have taken their place meanwhile.
+                // The list was replaced meanwhile.
                 Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
                 opened => return opened,
             }
         }
     }
 
-    /// As [`open`](Self::open), of these endpoints, which may leave meanwhile.
+    /// Like [`open`](Self::open), among these endpoints, which may leave meanwhile.
     async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         all: &Arc<Vec<Arc<Endpoint>>>,
@@ -282,7 +279,7 @@ impl Endpoints {
             (Destination::At(place), all) => {
                 let endpoint = &all[(*place).min(all.len() - 1)];
                 return begin(endpoint).await.map_err(|error| {
-                    // What is wrong with one of several is not wrong with the member.
+                    // A fault of one of several endpoints is no fault of the cluster.
                     let mut failures = Failures::new(&self.cluster);
                     failures.add_failure(endpoint, error);
                     failures.into_error(&self.all.load(), &self.member, false)
@@ -300,7 +297,7 @@ impl Endpoints {
                 None => candidates.postpone(endpoint),
             }
         }
-        // Where others have taken their place, those are better asked than what is left.
+        // After a change of the list, new endpoints are better than the remaining ones.
         let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.remaining() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
             rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
@@ -314,7 +311,7 @@ impl Endpoints {
         Err(failures.into_error(&self.all.load(), &self.member, is_chosen))
     }
 
-    /// Opens something at one of so many endpoints, if its breaker lets the request in.
+    /// Opens at one of several endpoints, if its breaker lets the request in.
     async fn begin<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -326,15 +323,14 @@ impl Endpoints {
             return Err(failures::open_breaker(&self.cluster, endpoint, count));
         }
         let held = endpoint.begin_request(wanted.kind);
-        // It is in flight already, so that one that leaves from now on is not cut before this has ended.
+        // The request counts as in flight already, so an endpoint that leaves now waits for it.
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         let opened = open(Arc::clone(endpoint)).await?;
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         Ok((held, opened))
     }
 
-    /// Whether it counts how this asker's requests are answered, and when: what we ask for ourselves is not what
-    /// clients ask for, and of one endpoint nobody chooses.
+    /// Whether answers to this asker change the load: requests of clients, at several endpoints.
     pub(crate) fn are_compared_by(&self, asker: Asker) -> bool {
         asker == Asker::Client && self.are_of_a_list
     }
@@ -344,7 +340,7 @@ impl Endpoints {
     pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
         debug_assert!(self.are_compared_by(claim.asker), "nobody compares them by what {claim:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // What else a watch is refused for, every endpoint would.
+        // Every endpoint would refuse a watch for other reasons.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(claim.lane).answers, Instant::now());
@@ -357,7 +353,7 @@ impl Endpoints {
             }
             LaneKind::Short => answers.lock().note_success(took, now),
             LaneKind::Watch if is_of_server => answers.lock().note_refused_watch(now),
-            // An error of what comes from a workload may be the workload's.
+            // A workload may cause these errors.
             LaneKind::Watch | LaneKind::Opaque => {}
         }
     }
@@ -370,7 +366,7 @@ impl Endpoints {
         (count > 0.0).then(|| (sum / count).exp())
     }
 
-    /// Whether there is another endpoint that such a request may be sent to now, and nothing is known against it.
+    /// Whether a second endpoint without known faults could take this request.
     pub(crate) fn has_another(
         &self,
         than: &Arc<Endpoint>,
@@ -392,9 +388,8 @@ impl Endpoints {
         })
     }
 
-    /// How many requests of clients that do not last may be in flight at all endpoints together, where the
-    /// configuration says so: at the member, or at each of those endpoints that can be sent something now. One whose
-    /// breaker is open is none of them.
+    /// Limit of short requests in flight at all endpoints, if the configuration has one: for the cluster, or for each
+    /// endpoint that takes requests. Endpoints with an open breaker do not count.
     pub(crate) fn short_max(&self) -> Option<usize> {
         let all = self.all.load();
         let tuning = &all.first()?.observer.tuning;
@@ -422,11 +417,11 @@ impl Endpoints {
         }
     }
 
-    /// Notes whether one of several is ready. Of an only one it is noted already.
+    /// Records whether one of several endpoints is ready. The observer of an only one has it already.
     pub(crate) fn note_ready(&self, member: &Observer) {
         if self.are_of_a_list {
             let all = self.all.load();
-            // Where all are drained nobody has said that he is not ready.
+            // Drained endpoints have not reported that they are not ready.
             let are_drained = all.iter().all(|endpoint| !endpoint.takes_requests());
             let is_ready = |endpoint: &Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.is_ready();
             member.ready(are_drained || all.iter().any(is_ready));
@@ -434,8 +429,8 @@ impl Endpoints {
     }
 }
 
-/// Waits for what is opened at an endpoint, and no longer than its patience where there is another. `None` where that
-/// is over: then it is known to be out of reach, unless something was heard of it meanwhile.
+/// Waits for an endpoint, no longer than its patience if there is a second one. `None` after that time: the endpoint
+/// counts as unreachable, unless it gave a sign of life meanwhile.
 async fn opened_in_time<T>(
     endpoint: &Endpoint,
     has_another: bool,
@@ -449,8 +444,8 @@ async fn opened_in_time<T>(
     if let Ok(opened) = timeout(patience, opening).await {
         return Some(opened);
     }
-    // Where many wait, connections are made one after the other; and the handshake of one that is to be switched, or
-    // speaks HTTP/1.1, may be slow while others carry answers.
+    // Many connections are made one after the other, and a handshake for an upgrade or HTTP/1.1 may be slow while other
+    // streams carry answers.
     let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
     if !was_heard && endpoint.pool.dialed() == dialed {
         let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
@@ -459,14 +454,14 @@ async fn opened_in_time<T>(
     None
 }
 
-/// How long a request waits for a connection to an endpoint, to which the last one took so long, while another may have
-/// one. No longer than a question of our own may take: what takes longer is known to be lost by that.
+/// Patience for an endpoint with this duration of the last dial, while a second one may have a connection. No longer
+/// than a probe may take, because a longer silence is detected by the probe.
 fn patience(last_dial_took: Duration) -> Duration {
     (last_dial_took * TIMES_AS_LONG).clamp(PATIENCE, ANSWER_WITHIN)
 }
 
-/// Waits until nothing is under way any longer at an endpoint that is sent nothing new, closes its connections then,
-/// and breaks what is still under way once its time is over.
+/// Waits for the open requests of an endpoint without new ones, then closes its connections. Breaks the rest off after
+/// the time limit.
 async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
@@ -477,22 +472,22 @@ async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     endpoint.pool.cut();
 }
 
-/// One endpoint of several, as its task sees it.
+/// State of the task that observes one of several endpoints.
 struct Tended {
     cluster: ClusterName,
     all: Weak<ArcSwap<Vec<Arc<Endpoint>>>>,
     address: Arc<str>,
-    /// Cancelled once it is none of them.
+    /// Cancelled when the endpoint leaves the list.
     gone: CancellationToken,
-    /// What is known of the member.
+    /// Observer of the whole cluster.
     member: Arc<Observer>,
 }
 
 impl Tended {
-    /// Says once that the endpoint is lost, and that it is back; and at each change, that the member is lost if nothing
-    /// is left. Ends with the endpoints.
+    /// Logs the loss and the return of the endpoint, and marks the cluster as lost if no endpoint is left. Ends with
+    /// the endpoints.
     ///
-    /// Changes that come fast are seen as one: whether something is left is asked of all of them as they are now.
+    /// Fast changes count as one: the check looks at the current state of all endpoints.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {
         let mut is_told = false;
         loop {

@@ -1,4 +1,4 @@
-//! What can go wrong between a request and a member's response, by the step that failed.
+//! Errors between a request and a cluster's response, by the step that failed.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::obstacle::Obstacle;
 /// A shared cause: several requests wait for one dial, and each of them reports its failure.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
 
-/// Why a client for a cluster cannot be made. All of these are faults of its configuration; none needs the member.
+/// Reason for which a client cannot be made: a fault of its configuration. The cluster is not asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server URL cannot be used.
@@ -22,11 +22,11 @@ pub enum ConnectError {
          https://HOST[:PORT][/PATH]"
     )]
     Server {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The URL as configured.
         server: String,
-        /// What is wrong with it.
+        /// Fault of the header.
         problem: &'static str,
     },
     /// The proxy URL cannot be used.
@@ -34,9 +34,9 @@ pub enum ConnectError {
         "cluster {cluster}: proxy-url cannot be used: {problem}; allowed are http://, https://, socks5:// and socks5h://"
     )]
     ProxyUrl {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What is wrong with it; never the URL itself, which may hold a password.
+        /// Fault of the URL. The URL itself may contain a password.
         problem: &'static str,
     },
     /// The certificate authority, the client certificate or its key cannot be used.
@@ -44,16 +44,16 @@ pub enum ConnectError {
         "cluster {cluster}: TLS cannot be set up: {source}; check certificate-authority, client-certificate and client-key"
     )]
     Tls {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The cause.
+        /// Cause of the failure, for people.
         #[source]
         source: SharedError,
     },
     /// The credentials of the configuration's user cannot be used.
     #[error("cluster {cluster}: its credentials cannot be used: {message}")]
     Credentials {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The cause and the remedy, without any secret.
         message: String,
@@ -61,11 +61,11 @@ pub enum ConnectError {
     /// A header that the configuration adds to requests, or the user that it impersonates, is not valid.
     #[error("cluster {cluster}: {field} cannot be sent as a header: {problem}")]
     Header {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The field of the configuration.
         field: &'static str,
-        /// What is wrong with it.
+        /// Fault of the credentials.
         problem: String,
     },
 }
@@ -79,28 +79,28 @@ pub enum Sent {
     Maybe,
 }
 
-/// Why a request got no response from its cluster.
+/// Reason for which a request got no response from its cluster.
 ///
-/// `Display` is meant for the `message` of a metav1.Status: it names the cluster, the cause and what to do, and holds
-/// no secret. [`ForwardError::status_code`] is the HTTP status to go with it.
+/// `Display` is meant for the `message` of a metav1.Status: it names the cluster, the cause and the remedy, and
+/// contains no secret. [`ForwardError::status_code`] is the HTTP status.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The request's target is not a path that may be forwarded.
     #[error("cluster {cluster}: {path:?} cannot be forwarded: {problem}")]
     Path {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The path as the client sent it.
+        /// Path of the client.
         path: String,
-        /// What is wrong with it.
+        /// Fault of the path.
         problem: &'static str,
     },
-    /// The client asked for a protocol other than websocket and SPDY/3.1, or asked for it in a way that cannot work.
+    /// The client requested a protocol other than websocket and SPDY/3.1, or made the request in an invalid way.
     #[error("cluster {cluster}: this upgrade cannot be forwarded: {problem}; websocket and SPDY/3.1 over HTTP/1.1 can")]
     UpgradeRefused {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What is wrong with it.
+        /// Fault of the request.
         problem: String,
     },
     /// Both the caller and the kubeconfig want to impersonate.
@@ -109,28 +109,28 @@ pub enum ForwardError {
          as-user-extra), so requests cannot be sent in another user's name; remove these fields"
     )]
     ImpersonationConflict {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
     /// The member's own credentials could not be had: a plugin failed, a token file cannot be read.
     #[error("cluster {cluster}: no credentials: {message}")]
     Credentials {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The cause and the remedy, without any secret.
         message: String,
     },
-    /// The member's own credentials could not be had, as this machine has no more of something that it takes to run a
-    /// plugin or to read a file: that says nothing of the cluster.
+    /// There are no credentials, because this machine lacks a resource for a plugin or a file. The cluster is not at
+    /// fault.
     #[error("cluster {cluster}: no credentials, because {what}: {message}; the cluster is not at fault: {remedy}")]
     CredentialsExhausted {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What is used up.
+        /// Name of the exhausted resource.
         what: &'static str,
         /// The cause, without any secret.
         message: String,
-        /// What to do about it.
+        /// Remedy, in the imperative.
         remedy: &'static str,
     },
     /// No connection could be made.
@@ -138,30 +138,30 @@ pub enum ForwardError {
         "cluster {cluster} cannot be reached at {address}: {source}; check that the address is right and the network allows it"
     )]
     Dial {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
-        /// The cause.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
     },
-    /// This machine has no more of something that a connection needs: that says nothing of the cluster.
+    /// This machine lacks a resource for a connection. The cluster is not at fault.
     #[error(
         "cluster {cluster}: no connection to {address} could be opened, because {what}: {source}; the cluster is not \
          at fault: {remedy}"
     )]
     Exhausted {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
-        /// What is used up.
+        /// Name of the exhausted resource.
         what: &'static str,
-        /// The cause.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
-        /// What to do about it.
+        /// Remedy, in the imperative.
         remedy: &'static str,
     },
     /// A connection was not ready in time.
@@ -169,50 +169,50 @@ pub enum ForwardError {
         "cluster {cluster} cannot be reached at {address}: no {step} within {after:?}; check the network, firewalls and proxy-url"
     )]
     DialTimeout {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
-        /// What was waited for: `TCP connection`, `TLS handshake`, `HTTP handshake`.
+        /// Step that took too long: `TCP connection`, `TLS handshake`, `HTTP handshake`.
         step: &'static str,
         /// The time limit of the whole dial.
         after: Duration,
     },
-    /// None of the endpoints that the request may be sent to can be sent it.
+    /// No endpoint that the request may use takes it.
     #[error("{}", no_endpoint(cluster, *is_chosen, left_out))]
     NoEndpoint {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Whether a policy says which endpoints those are.
+        /// Whether a policy chose the endpoints.
         is_chosen: bool,
         /// Their hosts and ports, and why each is left out; empty where a policy names none that the cluster has.
         left_out: Arc<[(Arc<str>, LeftOut)]>,
-        /// When one of them may be tried again.
+        /// Time until one of them may be tried again.
         retry_after: Duration,
     },
-    /// It could not be reached last time, and a new connection is not there yet.
+    /// The last connection failed, and a new one is not there yet.
     #[error("{reason}; unreachable for {} s", .age.as_secs())]
     Unreachable {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Why, as the last failed attempt told it; names the cluster.
+        /// Cause of the last failed attempt; names the cluster.
         reason: Arc<str>,
-        /// For how long.
+        /// Duration of the failure.
         age: Duration,
     },
-    /// As many of something are in use as there may be.
+    /// A limit is reached.
     #[error(
         "cluster {cluster}: all {limit} {what} are in use; the request was not sent: try again when some have ended"
     )]
     Full {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What is in use.
+        /// Subject of the limit.
         what: &'static str,
-        /// How many there may be.
+        /// Value of the limit.
         limit: usize,
     },
-    /// Too many upgrades that the user asked for were not taken up by the member: each took a connection of its own.
+    /// Too many upgrades of the user ended without 101: each took a connection.
     #[error(
         "cluster {cluster} did not switch protocols for too many of this user's last requests that asked for it \
          (Upgrade), and each of them took a connection of its own; the request was not sent: try again in {} s, or \
@@ -220,24 +220,24 @@ pub enum ForwardError {
         .retry_after.as_millis().div_ceil(1000)
     )]
     UpgradesInVain {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// When the user may ask for the next.
+        /// Time until the user's next token.
         retry_after: Duration,
     },
     /// The TLS handshake failed.
     #[error("cluster {cluster} at {address}: TLS failed for server name {server_name}: {source}; {remedy}")]
     Tls {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
         /// The name that the certificate was checked against.
         server_name: Arc<str>,
-        /// The cause.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
-        /// What to do about it.
+        /// Remedy, in the imperative.
         remedy: &'static str,
         /// The class of the failure, for `tributary status`.
         obstacle: Obstacle,
@@ -247,11 +247,11 @@ pub enum ForwardError {
         "cluster {cluster} at {address} does not speak HTTP: {source}; check that the server URL is kube-apiserver's"
     )]
     Handshake {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
-        /// The cause.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
     },
@@ -261,22 +261,22 @@ pub enum ForwardError {
          request was not sent: try again in some seconds"
     )]
     AnotherCluster {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// A new connection has not told which cluster it leads to.
+    /// A new connection has not reported which cluster it leads to.
     #[error(
         "cluster {cluster} at {address} has not told which cluster it is (the uid of its namespace kube-system): \
          {problem}; the request was not sent: try again"
     )]
     ClusterUnconfirmed {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// Host and port.
+        /// Host and port of the server.
         address: Arc<str>,
         /// The answer or error that came instead of the uid.
         problem: Arc<str>,
-        /// Whether the server has answered: it is there, though it does not tell.
+        /// Whether the server has answered.
         is_answered: bool,
     },
     /// The connection broke before a response head.
@@ -285,11 +285,11 @@ pub enum ForwardError {
         Sent::Maybe => "; the request may have been carried out: check before you try again",
     })]
     Send {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The cause with its own causes, as text.
+        /// Cause with its own causes, as text.
         cause: Arc<str>,
-        /// The cause.
+        /// Cause of the failure.
         #[source]
         source: SharedError,
         /// Whether the member may have acted on the request.
@@ -300,9 +300,9 @@ pub enum ForwardError {
         "cluster {cluster} did not answer within {after:?}; the request may have been carried out: check before you try again"
     )]
     HeadTimeout {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The limit.
+        /// Time limit of the step.
         after: Duration,
     },
     /// The member answered with a redirect.
@@ -310,51 +310,51 @@ pub enum ForwardError {
         "cluster {cluster} answered {status} with a Location; redirects of members are neither followed nor passed on"
     )]
     Redirect {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// The redirect's status.
+        /// Status of the redirect.
         status: StatusCode,
     },
     /// The member answered with a status that is none of an answer.
     #[error("cluster {cluster} answered {status}, though nothing was asked that such an answer could announce")]
     Informational {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
         /// The status: 101 above all.
         status: StatusCode,
     },
-    /// The member switched protocols to something that was not asked for.
+    /// The cluster switched to a protocol that was not requested.
     #[error("cluster {cluster} answered the upgrade wrongly: {problem}")]
     BadUpgrade {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What is wrong with it.
+        /// Fault of the answer.
         problem: String,
     },
     /// The member answered 401 to the configuration's own user.
     #[error("cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); {remedy}")]
     Unauthorized {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
-        /// What to do about it: it names the field of the configuration that has the credentials.
+        /// Remedy: the field of the configuration that has the credentials.
         remedy: &'static str,
     },
-    /// An API server did not know who asked, and said so before it carried out anything, though the member does not
-    /// reject our credentials: they were replaced meanwhile, or it knows them by now, or an API server behind it does
-    /// not trust it.
+    /// An API server did not know Tributary's account, and refused before it acted, although the cluster does not
+    /// reject the credentials: they were replaced meanwhile, the cluster knows them by now, or an API server behind it
+    /// does not trust it.
     #[error(
         "cluster {cluster}, or the API server behind it, did not know this endpoint's own credentials (401 \
          Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
          the request was not carried out: try again"
     )]
     UnknownSender {
-        /// The cluster.
+        /// Name of the cluster.
         cluster: ClusterName,
     },
 }
 
 impl ForwardError {
-    /// All places of those that wait for a connection to a cluster are taken.
+    /// Too many requests wait for a connection to a cluster.
     pub(crate) fn too_many_wait(cluster: &ClusterName, limit: usize) -> Self {
         let what = "places for requests that wait for a connection to it";
         Self::Full { cluster: cluster.clone(), what, limit }
@@ -389,9 +389,8 @@ impl ForwardError {
         }
     }
 
-    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be or
-    /// was asked for in vain, 503 where trying again may help, 504 for a silent member, 502 for one that answers
-    /// wrongly, 500 for a configuration that contradicts itself.
+    /// HTTP status for the client: 400 for the client's own faults, 429 for a limit, 503 if a retry may help, 504 for a
+    /// silent cluster, 502 for a wrong answer, 500 for a contradictory configuration.
     pub fn status_code(&self) -> StatusCode {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
@@ -430,7 +429,7 @@ impl ForwardError {
         }
     }
 
-    /// What is wrong at the one endpoint that it is about, in one line that names neither cluster nor endpoint.
+    /// Cause at the endpoint, in one line without the names of cluster and endpoint.
     pub(crate) fn at_endpoint(&self) -> String {
         match self {
             Self::Dial { source, .. } => source.to_string(),
@@ -449,7 +448,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether a connection could not be made, and not for want of what this machine has.
+    /// Whether a connection failed for a reason other than a resource of this machine.
     pub(crate) fn is_of_dial(&self) -> bool {
         matches!(
             self,
@@ -461,7 +460,7 @@ impl ForwardError {
         )
     }
 
-    /// When to come again, where something is known of it.
+    /// Time until a retry may succeed, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::NoEndpoint { retry_after, .. } | Self::UpgradesInVain { retry_after, .. } => Some(*retry_after),
@@ -469,8 +468,8 @@ impl ForwardError {
         }
     }
 
-    /// Whether another endpoint of the member may do better: no connection was made, or none had room. Local ports are
-    /// used up for each address alone.
+    /// Whether a second endpoint may succeed: no connection was made, or none had room. Local ports are exhausted for
+    /// each address alone.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! What this machine has no more of for another connection, or for the credentials that it is to show. It is no fault
-//! of the member's, and says nothing of it: whoever uses it up is not to have everybody cut off.
+//! Resources of this machine that a connection or credentials need. Their exhaustion is no fault of the cluster, and
+//! must not make clusters count as unreachable.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -11,18 +11,18 @@ use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
 
-/// How long a name may take to be resolved once more. 1 s: it was resolved a moment ago, and a request waits.
+/// Time limit for a second resolution of a name. 1 s: the name was resolved a moment ago, and a request waits.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The port to which it is asked for a source address. Nothing is sent there, and any is as good: the port of discard.
+/// Port for the search of a source address. Nothing is sent; this is the discard port.
 const ANY_PORT: u16 = 9;
 
 /// A shortage of this machine's. Both go into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhaustion {
-    /// What there is no more of, as a clause: `this machine has no memory for it`.
+    /// Exhausted resource, as a clause: `this machine has no memory for it`.
     pub(crate) what: &'static str,
-    /// What an operator may do about it, in the imperative: `raise fs.file-max`.
+    /// Remedy for an operator, in the imperative: `raise fs.file-max`.
     pub(crate) remedy: &'static str,
 }
 
@@ -45,11 +45,10 @@ const MEMORY: Exhaustion = Exhaustion {
 };
 
 impl Exhaustion {
-    /// What an error, or one of its causes, says that is used up here. Of local ports it is yet to be
-    /// [shown](Self::shown).
+    /// Exhausted resource in an error or its causes. A lack of local ports has to be [confirmed](Self::shown).
     ///
-    /// Where the system has said nothing, a socket is tried: the resolver of names needs descriptors of its own, and
-    /// does not keep what the system said of them; and connectors through a SOCKS proxy do not tell it.
+    /// Without an error number, a test socket is opened: the resolver needs descriptors and drops the system's error,
+    /// and connectors through a SOCKS proxy do not report it.
     pub(crate) fn from_error(
         error: &(dyn Error + 'static),
         try_socket: impl FnOnce() -> io::Result<()>,
@@ -69,16 +68,16 @@ impl Exhaustion {
         if is_told { None } else { Self::of_trial(try_socket()) }
     }
 
-    /// What the text of an error says that is used up here, where nothing else of it is left: `std` ends what the
-    /// system says with its number. A plugin that says so of itself lacks it on this machine, too.
+    /// Exhausted resource in the text of an error: `std` ends the system's message with its number. A plugin with such
+    /// a text lacks it on this machine, too.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
-        // What runs a plugin or reads a file needs no ports.
+        // Plugins and files need no ports.
         Self::of_io(&error).filter(|short| *short != PORTS)
     }
 
-    /// Why there are no credentials: for want of this, if it was for that.
+    /// Error for missing credentials, with the exhausted resource if there is one.
     pub(crate) fn without_credentials(found: Option<Self>, cluster: &ClusterName, message: String) -> ForwardError {
         let cluster = cluster.clone();
         match found {
@@ -87,19 +86,18 @@ impl Exhaustion {
         }
     }
 
-    /// What a socket lacks that was tried.
+    /// Resource that a test socket lacks.
     fn of_trial(tried: io::Result<()>) -> Option<Self> {
         // No TCP connection needs UDP's ports.
         tried.err().and_then(|error| Self::of_io(&error)).filter(|short| *short != PORTS)
     }
 
-    /// This, where it is so for a host that was dialed: an address, or a name. EADDRNOTAVAIL says that there is no
-    /// local port, and as well that this machine has no address from which to reach the other, as where IPv6 is off:
-    /// that is no shortage, and lasts. Of a name with addresses of both kinds the error may be that of either. So it
-    /// counts as a shortage of ports only where there is a source address for each.
+    /// Confirms the exhaustion for a dialed address or name. EADDRNOTAVAIL means that there is no free local port, or
+    /// that this machine has no source address (IPv6 is off), which is permanent. For a name with addresses of both
+    /// kinds the error may belong to either. So ports count as exhausted only if each address has a source address.
     ///
-    /// Resolves a name anew, within a second and no later than the deadline, and opens a UDP socket for each address.
-    /// Cancelling loses nothing.
+    /// Resolves a name again, within a second and before the deadline, and opens a UDP socket for each address.
+    /// Cancellation is safe.
     pub(crate) async fn shown(self, host: &str, deadline: Instant) -> Option<Self> {
         if self != PORTS {
             return Some(self);
@@ -107,13 +105,13 @@ impl Exhaustion {
         let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
         match timeout_at(until, lookup_host((host, ANY_PORT))).await {
             Ok(Ok(addresses)) => Self::by_sources(addresses.map(find_source)),
-            // It could be resolved a moment ago.
+            // The name could be resolved a moment ago.
             Ok(Err(_)) => Self::of_trial(try_socket()),
             Err(_) => None,
         }
     }
 
-    /// What is used up where a source address was sought so for each address.
+    /// Exhausted resource by the search of a source address for each address.
     fn by_sources(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
         let mut shown = None;
         for source in found {
@@ -126,12 +124,12 @@ impl Exhaustion {
         shown
     }
 
-    /// EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM: what `socket` and `connect` say of the machine that asks.
+    /// EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM: errors of `socket` and `connect` about this machine.
     fn of_io(error: &io::Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::AddrNotAvailable => Some(PORTS),
             ErrorKind::OutOfMemory => Some(MEMORY),
-            // The others have no kind.
+            // The other numbers have no kind.
             _ => match error.raw_os_error()? {
                 libc::EMFILE => Some(FILES_OF_PROCESS),
                 libc::ENFILE => Some(FILES_OF_MACHINE),
@@ -142,10 +140,10 @@ impl Exhaustion {
     }
 }
 
-/// Whether this process can have a socket: one of UDP, without a packet.
+/// Opens a UDP socket without sending a packet.
 ///
 /// # Errors
-/// What the system says of it.
+/// The system's error.
 pub(crate) fn try_socket() -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop)
 }
@@ -164,7 +162,7 @@ fn find_source(address: SocketAddr) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// As a connector wraps what the system says.
+    /// As a connector wraps the system's error.
     #[derive(Debug, thiserror::Error)]
     #[error("tcp connect error")]
     struct Wrapped(#[source] io::Error);
@@ -197,7 +195,7 @@ mod tests {
 
     #[test]
     fn where_the_system_has_said_nothing_a_socket_tells() {
-        /// As the connector of a SOCKS proxy says it, which has no cause.
+        /// As the connector of a SOCKS proxy reports it, without a cause.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
         struct Untold;

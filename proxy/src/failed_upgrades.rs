@@ -1,11 +1,11 @@
-//! Limits the upgrades of a user that a member does not take up.
+//! Limits upgrades of a user that end without 101.
 //!
-//! A request that asks for an upgrade has a connection dialed for it alone. If the member does not switch, a TLS
-//! handshake was for nothing, and two more headers cause that at any path. So each user has a token bucket for such
-//! requests; a token comes back when the member switches.
+//! An upgrade request has a connection of its own. If the cluster does not switch, a TLS handshake was in vain, and two
+//! more headers cause that at any path. So each user has a token bucket for such requests; a token is returned when the
+//! cluster switches.
 //!
-//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token: kubectl asks twice
-//! where they are forbidden, or where the server does not know WebSockets.
+//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token: kubectl retries a
+//! forbidden one, and one at a server without WebSockets.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,20 +24,20 @@ use tributary_apimachinery::{RequestInfo, ServiceAccount};
 
 use crate::credentials::identity::RequestIdentity;
 
-/// The tokens of a user. 64: a user who opens the consoles of as many virtual machines at once, all of which fail, gets
-/// the reason from the member.
+/// Tokens of a user. 64: a user who opens the consoles of as many virtual machines at once, all of which fail, gets the
+/// reason from the cluster.
 const BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
 /// The time after which a token comes back. 250 ms, so four a second: a handshake is about a millisecond of a
 /// kube-apiserver's core, and a user has less than a hundredth of one.
 const REFILL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The users with buckets of their own. 256, a few KiB: more have spent tokens in the last seconds only where somebody
-/// makes users, and those share one bucket.
+/// Users with buckets of their own. 256, a few KiB: more users have spent tokens in the last seconds only if someone
+/// creates users, and those share one bucket.
 const USERS_MAX: usize = 256;
 
-/// The same, while a user comes whom the member itself makes. Half: an account that can create ServiceAccounts makes
-/// any number, and leaves the rest to everybody else.
+/// Limit for users that the cluster itself creates. Half: an account that can create ServiceAccounts makes any number,
+/// and leaves the rest to other users.
 const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 
 /// The owner of a token bucket.
@@ -45,7 +45,7 @@ const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 enum BucketOwner {
     /// A user, by a hash.
     User(u64),
-    /// All users whom the member makes, once the bound of users is reached.
+    /// All users that the cluster creates, above the limit.
     MembersUsers,
     /// All other users, once the bound of users is reached.
     Others,
@@ -63,7 +63,7 @@ impl Clock for Elapsed {
     }
 }
 
-/// The buckets that are not full, each by the time at which it is full again.
+/// Buckets that are not full, by the time at which they are.
 #[derive(Clone, Debug, Default)]
 struct Buckets(Arc<Mutex<HashMap<BucketOwner, Nanos>>>);
 
@@ -97,8 +97,8 @@ impl UpgradeLimiter {
         Self { hasher: RandomState::new(), buckets, clock, limiter }
     }
 
-    /// Takes a token for an upgrade in this name; `None` where it needs none. In personal mode all requests are one
-    /// user's, whoever they ask to be.
+    /// Takes a token for an upgrade with this identity; `None` if it needs none. In personal mode all requests have one
+    /// user, also with impersonation.
     ///
     /// # Errors
     /// The time until the next token.
@@ -156,7 +156,7 @@ fn is_service_account(name: &[u8]) -> bool {
     std::str::from_utf8(name).ok().and_then(ServiceAccount::of_user).is_some()
 }
 
-/// Whether a kube-apiserver switches the connection itself, for a kubelet or a workload behind it.
+/// Whether a kube-apiserver switches the connection itself, for a kubelet or a workload.
 fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     let Some(request) = info.resource().filter(|request| request.resource.group.is_empty()) else { return false };
@@ -175,7 +175,7 @@ pub(crate) struct UpgradeToken<'a> {
 }
 
 impl UpgradeToken<'_> {
-    /// A connection was made for the upgrade: the token is spent, also where the client does not wait for the answer.
+    /// Spends the token after a connection was made, also if the client does not wait for the answer.
     pub(crate) fn spend(&mut self) {
         self.is_spent = true;
     }
@@ -239,7 +239,7 @@ mod tests {
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
         assert_eq!((others, limiter.buckets.0.lock().len()), (BURST, USERS_MAX + 1));
-        // Full buckets are forgotten when there is room to be made.
+        // Full buckets are dropped when room is needed.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
         assert_eq!(limiter.buckets.0.lock().len(), 1);

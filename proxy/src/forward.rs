@@ -1,5 +1,4 @@
-//! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were
-//! renewed or replaced, or were not known for a moment.
+//! Path of a request: headers, identity, transfer, and a repetition after a change of credentials.
 
 mod bodiless;
 pub(crate) mod exchange;
@@ -35,8 +34,8 @@ use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Cleans the request's head and makes it this member's: identity, everything but `Authorization` and what the endpoint
-/// is to say.
+/// Cleans the request's head and adds the identity and the headers of the cluster, except `Authorization` and the
+/// endpoint's.
 pub(crate) fn prepare(
     member: &ClientInner,
     request: &mut Request<Body>,
@@ -60,7 +59,7 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Which connections a request takes: by its class alone, as whoever bounds what clients have under way goes by it.
+/// Connections for a class of requests. Limits for clients use the same class.
 fn lane(class: RequestClass) -> LaneKind {
     match class {
         RequestClass::Short => LaneKind::Short,
@@ -69,8 +68,8 @@ fn lane(class: RequestClass) -> LaneKind {
     }
 }
 
-/// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are
-/// others.
+/// Sends a prepared request without an upgrade; repeats it if the cluster rejects the credentials and there are new
+/// ones.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
@@ -98,8 +97,8 @@ pub(crate) async fn forward(
             return member.finish(response);
         }
         let about = Box::pin(member.about_answer(&credentials, &mut response)).await;
-        // That the credentials were replaced meanwhile says nothing of who has refused: a workload that has acted may
-        // wait for it, to be asked once more.
+        // A change of credentials does not show who refused: a workload that has acted may wait for it, to get the
+        // request again.
         let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
         let is_worth_it = is_unknown_sender && may_repeat;
@@ -129,9 +128,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// Whether the member may know who asks if a request is sent once more. Credentials that it rejects are renewed for the
-/// next request in any case; `is_worth_it` says whether this one would be sent again for an API server that did not
-/// know them though the member does not reject them.
+/// Whether the cluster may accept a repeated request. Rejected credentials are renewed in any case; `is_worth_it` says
+/// whether the request would be repeated for an API server that did not know valid credentials.
 async fn may_be_known(
     member: &ClientInner,
     about: About,
@@ -142,7 +140,7 @@ async fn may_be_known(
     match about {
         About::Us => user.credentials.renew_after_unauthorized(used).await,
         About::Replaced => true,
-        // It may reject them for good, where it shares its address with one that does not.
+        // The credentials may be invalid at a second server behind the address.
         About::Others => is_worth_it && member.retries.withdraw(Cause::Busy),
     }
 }

@@ -1,14 +1,14 @@
-//! What is taken out of headers on the way to a member and back. Pure functions: the security of impersonation rests on
-//! them, so they are tested by table.
+//! Filters for headers on the way to a cluster and back. Pure functions, tested by tables, because impersonation
+//! depends on them.
 //!
-//! Order matters (CVE-2021-31999): first go the hop-by-hop headers and those that `Connection` names, then the client's
-//! credentials and claims of identity; only afterwards does the caller set ours, so nothing a client sends can remove
-//! or replace them.
+//! Order matters (CVE-2021-31999): first the hop-by-hop headers and those that `Connection` names, then the client's
+//! credentials and claims of identity are removed; only afterwards does the caller set its own, so nothing that a
+//! client sends can remove or replace them.
 
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, TE, UPGRADE};
 
-/// Browsers cannot set `Authorization` on a websocket; Kubernetes takes a bearer token in this subprotocol instead
-/// (apiserver `pkg/authentication/request/websocket/protocol.go`). It is a credential for us, not for the member.
+/// Subprotocol for a bearer token, because browsers cannot set `Authorization` on a websocket (apiserver
+/// `pkg/authentication/request/websocket/protocol.go`). It is a credential for Tributary, not for the cluster.
 pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Prefixes of headers that carry a claim of identity.
@@ -60,18 +60,18 @@ pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, 
     }
 }
 
-/// Who reads a request in the end. A mark on the request says it; without one it is the API.
+/// Final reader of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipient {
-    /// The member's API, or whatever stands before it.
+    /// The cluster's API, or a server in front of it.
     #[default]
     Api,
     /// A node or a workload, to which the member passes it on whole.
     Workload,
 }
 
-/// The headers that an API takes; none of them is one that [`never_passes`]. What stands before members trusts headers
-/// of its own (`X-SSL-Client-…`, `X-Teleport-…`), which no list of what is forbidden has all of.
+/// Headers that an API accepts; none of them is one that [`never_passes`]. An allow-list, because servers in front of
+/// clusters trust headers of their own (`X-SSL-Client-…`, `X-Teleport-…`).
 const OF_THE_API: [&str; 17] = [
     "accept",
     "accept-charset",
@@ -92,21 +92,20 @@ const OF_THE_API: [&str; 17] = [
     "user-agent",
 ];
 
-/// Those by which kubectl says what command it runs (KEP-859), and those of upgrades: of websockets, and of SPDY's
-/// streams (`k8s.io/apimachinery/pkg/util/httpstream`).
+/// Prefixes of kubectl's headers about its command (KEP-859), and of upgrades: websockets, and SPDY streams
+/// (`k8s.io/apimachinery/pkg/util/httpstream`).
 const PREFIXES_OF_THE_API: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
 
-/// Those by which what stands before a member is told by another of its kind who a client is. A workload may want any
-/// other header, so on the way to one these alone are kept from whatever is passed.
+/// Prefixes of headers by which servers in front of a cluster pass on a client's identity. A workload may need any
+/// other header, so only these are removed for one.
 const PREFIXES_OF_FRONTS: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
-/// Headers whose value is of one message alone: its ID, and its place in a trace. HTTP/2 keeps what was sent, to send
-/// it again by a number (RFC 7541). One of these comes once: kept, it would be compared with all of its kind, and push
-/// out what comes again. h2 keeps no value that is called sensitive.
+/// Headers with a value of one message: its ID, and its place in a trace. HTTP/2 stores header values to send them
+/// again by a number (RFC 7541). These values would fill the table; h2 does not store a value that is marked sensitive.
 const OF_ONE_MESSAGE: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
 
-/// Whether a header may pass to whoever reads the request.
+/// Whether a header may pass to this reader.
 fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
         Recipient::Api => is_of_the_api(name),
@@ -120,18 +119,19 @@ fn is_of_the_api(name: &str) -> bool {
     OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Removes from a client's request what must not reach a member:
-/// - on its way to the API whatever is not known to be of it, on its way to a workload what fronts of members trust;
+/// Removes headers from a client's request:
+///
+/// - for the API all unknown headers, for a workload those that servers in front of clusters trust;
 /// - hop-by-hop headers (RFC 9110 §7.6.1): `Connection` and those it names, `Keep-Alive`, `Proxy-*`, `TE` unless it is
 ///   `trailers`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `HTTP2-Settings`;
-/// - `Host`, `Content-Length` and `Expect`, which the connection to the member sets anew (the length from the body
-///   itself, so that a rewritten body cannot disagree with it; the client's `100 Continue` comes from our own server);
+/// - `Host`, `Content-Length` and `Expect`, which the connection to the cluster sets (the length from the body itself,
+///   so that a rewritten body cannot disagree with it; `100 Continue` comes from Tributary's own server);
 /// - the client's credentials: `Authorization`, `Cookie`, bearer subprotocols of websockets;
-/// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, underscores for dashes included;
-/// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`; kube-apiserver would write them into its audit log.
+/// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, also with underscores for dashes;
+/// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`, which kube-apiserver would write into its audit log.
 ///
-/// For an upgrade, `Connection` and `Upgrade` are then set anew. Values that come once (`Audit-Id`, `Traceparent`) are
-/// called sensitive, so that HTTP/2 does not keep them.
+/// For an upgrade, `Connection` and `Upgrade` are then set. Values of one message (`Audit-Id`, `Traceparent`) are
+/// marked sensitive, so that HTTP/2 does not store them.
 pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
@@ -146,11 +146,10 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
     }
 }
 
-/// Headers by which an answer says something of the whole origin, which here is all members' and their workloads', not
-/// the one's that answers: it must not plant state in a client (`Set-Cookie`), send it elsewhere (`Alt-Svc`), turn http
-/// off on all ports of localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take
-/// their pages over (`Service-Worker-Allowed`), have all later requests reported to somebody (`NEL`, `Report-To`,
-/// `Reporting-Endpoints`), or ask for a password, which would be ours (`WWW-Authenticate`).
+/// Response headers about the whole origin, which all clusters and workloads share: they must not plant state in a
+/// client (`Set-Cookie`), redirect it (`Alt-Svc`), turn http off on all ports of localhost
+/// (`Strict-Transport-Security`), delete stored data (`Clear-Site-Data`), take over pages (`Service-Worker-Allowed`),
+/// report later requests (`NEL`, `Report-To`, `Reporting-Endpoints`), or ask for a password (`WWW-Authenticate`).
 const OF_THE_ORIGIN: [&str; 9] = [
     "alt-svc",
     "clear-site-data",
@@ -163,10 +162,9 @@ const OF_THE_ORIGIN: [&str; 9] = [
     "www-authenticate",
 ];
 
-/// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the
-/// shared endpoint as a whole: `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`,
-/// `Service-Worker-Allowed`, `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes; the latter is
-/// called sensitive, so that HTTP/2 does not keep it.
+/// Removes headers from a cluster's response: hop-by-hop headers, and those about the whole origin: `Set-Cookie`,
+/// `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`, `Service-Worker-Allowed`, `WWW-Authenticate`. All other
+/// headers pass, also `Warning` and `Audit-Id`; the latter is marked sensitive, so that HTTP/2 does not store it.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
     keep_where(headers, |name| !is_hop_by_hop(name) && !OF_THE_ORIGIN.contains(&name));
@@ -176,12 +174,12 @@ pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol
     }
 }
 
-/// Whether a header is a client's claim of whom it acts as: `Impersonate-*`.
+/// Whether a header is a client's impersonation: `Impersonate-*`.
 pub fn is_impersonation(name: &HeaderName) -> bool {
     has_prefix_with_dashes(name.as_str(), IDENTITY_PREFIXES[0])
 }
 
-/// Whether a request's header is kept from the member, whoever reads the request there.
+/// Whether a request's header is removed for every reader.
 fn never_passes(name: &str) -> bool {
     is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
 }
@@ -201,8 +199,8 @@ fn is_credential_or_claim(name: &str) -> bool {
         || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
 }
 
-/// `starts_with`, reading underscores as dashes: some servers turn both into the same variable. Header names are lower
-/// case already.
+/// `starts_with`, with underscores as dashes, because some servers turn both into the same variable. Header names are
+/// in lower case.
 fn has_prefix_with_dashes(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len()
         && name
@@ -232,8 +230,7 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers that are not wanted, and has HTTP/2 keep none of the others that come once. Of most messages
-/// none is removed, and no name is copied for them.
+/// Removes unwanted headers, and marks values of one message. Copies no name if nothing is removed.
 fn keep_where(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
     let mut unwanted: Vec<HeaderName> = Vec::new();
     for (name, value) in headers.iter_mut() {
@@ -255,7 +252,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;
     }
-    // What cannot be read as text is dropped: a token might hide in it.
+    // Unreadable values are dropped: a token might hide in them.
     let kept: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -274,7 +271,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    /// Headers as a client writes them.
+    /// Headers of a client.
     type Lines = &'static [(&'static str, &'static str)];
 
     fn map(lines: &[(&str, &str)]) -> HeaderMap {
@@ -318,7 +315,7 @@ mod tests {
                 &["impersonation: kept: another word", "x-remote: kept"],
             ),
             (&[("X-Remote-User", "a"), ("X-Remote-Group", "b"), ("X-REMOTE-EXTRA-s", "c"), ("x_remote_uid", "d")], &[]),
-            // CVE-2021-31999: the headers that Connection names go, and that cannot touch what is set later.
+            // CVE-2021-31999: headers that Connection names are removed, and cannot affect those that are set later.
             (
                 &[("Connection", "close, X-Secret, Impersonate-User"), ("X-Secret", "1"), ("X-Other", "2")],
                 &["x-other: 2"],
@@ -360,7 +357,7 @@ mod tests {
             let mut headers = map(given);
             prepare_request(&mut headers, None, Recipient::Workload);
             assert_eq!(lines(&headers), *expected, "{given:?}");
-            // Whatever is kept from a workload is kept from the API, which takes fewer.
+            // Each header that is removed for a workload is removed for the API, too.
             let mut headers = map(given);
             prepare_request(&mut headers, None, Recipient::Api);
             let words_of_the_api = ["accept", "sec-websocket-", "te: ", "user-agent"];
@@ -408,7 +405,7 @@ mod tests {
         );
     }
 
-    /// What the API takes is looked up in one list alone.
+    /// The API's headers are in one list only.
     #[test]
     fn the_api_takes_nothing_that_never_passes() {
         for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
@@ -441,7 +438,7 @@ mod tests {
         }
     }
 
-    /// Which headers HTTP/2 is to keep none of, by name.
+    /// Names of headers that HTTP/2 does not store.
     fn not_kept(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();

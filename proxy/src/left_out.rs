@@ -1,4 +1,4 @@
-//! Why an endpoint is given no requests, or only those for which no other is left.
+//! Reasons for which an endpoint gets no requests, or only those without a better endpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 /// Why an endpoint is left out: one word for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
-    /// It is no longer one of the member's, or the configuration drains it: what is under way there may end.
+    /// The endpoint has left the list, or is drained: open requests may end.
     Drain,
-    /// It failed so often in a row that nothing is sent to it for a while.
+    /// The circuit breaker is open.
     Breaker,
-    /// It cannot be reached.
+    /// The endpoint cannot be reached.
     Unreachable,
-    /// As many requests are under way there as may be.
+    /// The limit of requests in flight is reached.
     Full,
-    /// It says that it is not ready.
+    /// The endpoint says that it is not ready.
     Probe,
-    /// It answers questions of our own with errors, late, or not to the end.
+    /// The endpoint answers Tributary's own questions with errors, late, or not to the end.
     Outlier,
 }
 
 impl LeftOutReason {
-    /// All of them.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Drain, Self::Breaker, Self::Unreachable, Self::Full, Self::Probe, Self::Outlier];
 
-    /// The word, as metrics and messages have it.
+    /// Word in metrics and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Drain => "drain",
@@ -40,14 +40,14 @@ impl LeftOutReason {
 /// That an endpoint is left out, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Why, for programs.
+    /// Reason as an enum, for programs.
     pub reason: LeftOutReason,
     /// Why, for people, in one line without secrets; it does not name the endpoint.
     pub cause: Arc<str>,
 }
 
 impl LeftOut {
-    /// For this reason.
+    /// Makes the value for a reason.
     pub(crate) fn new(reason: LeftOutReason, cause: impl Into<Arc<str>>) -> Self {
         Self { reason, cause: cause.into() }
     }

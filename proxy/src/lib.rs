@@ -1,23 +1,23 @@
-//! Sends one request to one cluster: connections, credentials, upgrades and streaming.
+//! Sends a request to a cluster: connections, credentials, upgrades and streaming.
 //!
-//! A [`ClusterClient`] stands for one member. It keeps a pool of HTTP/2 connections to each of the member's endpoints,
-//! attaches the credentials of the kubeconfig user, replaces whatever identity the client claimed by the one that the
-//! caller decided on ([`RequestIdentity`]), and streams bodies both ways without holding them.
+//! A [`ClusterClient`] stands for one cluster. It keeps a pool of HTTP/2 connections to each endpoint, adds the
+//! credentials of the kubeconfig user, replaces the client's claimed identity by the caller's ([`RequestIdentity`]),
+//! and streams bodies both ways.
 //!
-//! What a request meets, in order:
+//! Steps of a request:
 //! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
-//! 2. the caller's [`RequestIdentity`] and the member's credentials are set;
-//! 3. the member's best endpoint is chosen, and the path joined to its base path;
-//! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
-//!    pool: one lane of connections for short requests, one for watches, one for what else lasts, where each client has
-//!    its own;
-//! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
-//!    else is streamed back.
+//! 2. the caller's [`RequestIdentity`] and the cluster's credentials are set;
+//! 3. the best endpoint is chosen, and the path is joined to its base path;
+//! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; other requests get a stream of the
+//! pool: one lane of connections for short requests, one for watches, one for other long-running requests, where each
+//! client has its own;
+//! 5. redirects, unexpected 1xx answers, and a 401 to the client's own credentials become errors; other answers are
+//! streamed back.
 //!
-//! Invariants: a request body is sent again only where the member has certainly not processed the request; an identity
-//! header of a client never reaches a member; credentials reach no other address than the member's; a user's own token
-//! ([`OwnToken`]) goes to no member but by connections that show nothing of ours; nothing here knows a cache or a
-//! second cluster.
+//! Invariants: a request body is sent again only if the cluster has certainly not processed the request; an identity
+//! header of a client never reaches a cluster; credentials reach the cluster's addresses only; a user's own token
+//! ([`OwnToken`]) uses only connections without Tributary's credentials; this crate knows no cache and no second
+//! cluster.
 
 mod client;
 mod cluster_uid;

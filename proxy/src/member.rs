@@ -1,4 +1,4 @@
-//! What is known of one member and shared by all that send to it: its endpoints, its user, its name.
+//! State of one cluster that all its senders share: endpoints, user, name.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::retry_budget::RetryBudget;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
 
-/// One member, as all clones of its client share it.
+/// A cluster, shared by all clones of its client.
 pub(crate) struct ClientInner {
     pub(crate) name: ClusterName,
     pub(crate) endpoints: Endpoints,
@@ -31,25 +31,24 @@ pub(crate) struct ClientInner {
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
-    /// How many requests are sent again.
+    /// Budget of repeated requests.
     pub(crate) retries: RetryBudget,
-    /// Which servers its addresses lead to.
+    /// Proofs of the servers behind the addresses.
     pub(crate) proofs: Arc<ServerProofs>,
-    /// Whether it is for users' own tokens: what it asks for itself is asked as nobody.
+    /// Whether the client is for users' own tokens, so that it asks its own questions without credentials.
     pub(crate) passes_tokens: bool,
     /// For requests of clients that wait for a connection, to whichever endpoint.
     pub(crate) waiting: Places,
     /// Limits upgrades that the member does not take up.
     pub(crate) upgrades: UpgradeLimiter,
-    /// What makes byte streams to its addresses, in the place of TCP.
+    /// Byte streams to the addresses in place of TCP.
     pub(crate) connector: Option<Connector>,
     /// The cluster that its addresses lead to; `None` where users' own tokens are passed on, which the cluster judges.
     pub(crate) known: Option<Arc<KnownCluster>>,
 }
 
 impl ClientInner {
-    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every
-    /// claim.
+    /// Sets the identity of a request after [`crate::headers::prepare_request`] has removed the client's claims.
     pub(crate) fn set_identity(
         &self,
         headers: &mut HeaderMap,
@@ -76,7 +75,7 @@ impl ClientInner {
         Ok(())
     }
 
-    /// How often the name has begun to mean another cluster.
+    /// Number of times that the name has changed its cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.known.as_ref().map_or(0, |known| known.generation())
     }
@@ -92,7 +91,7 @@ impl ClientInner {
         }
     }
 
-    /// Takes out what [`set_identity`](Self::set_identity) has set, for another user to be set.
+    /// Removes the headers of [`set_identity`](Self::set_identity), to set a different user.
     pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
         let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
         let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
@@ -137,13 +136,13 @@ impl ClientInner {
         Ok(true)
     }
 
-    /// The user's credentials. Cancelling loses nothing: a plugin that runs goes on.
+    /// Credentials of the user. Cancellation is safe: a running plugin goes on.
     ///
     /// # Errors
     /// `Credentials`, or `CredentialsExhausted`.
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {
         user.credentials.get().await.map_err(|message| {
-            // Of what failed there is the text alone; a plugin's stands until it runs again.
+            // Only the text of the failure is left; a plugin's text stays until its next run.
             Exhaustion::without_credentials(Exhaustion::of_text(&message), &self.name, message)
         })
     }

@@ -8,16 +8,15 @@ use http::HeaderValue;
 /// The longest address as text, in bytes: eight groups of IPv6, and the colons between them.
 const ADDRESS_BYTES_MAX: usize = 39;
 
-/// A request extension: the far end of the connection that a client's request came by.
+/// Remote address of the client's connection.
 ///
-/// Its address is sent as `X-Forwarded-For`, which kube-apiserver writes into the `sourceIPs` of its audit events; what
-/// the client itself claims there is dropped. And what clients share is shared fairly between connections: requests
-/// without it count as those of one.
+/// It is sent as `X-Forwarded-For`, which kube-apiserver writes into the `sourceIPs` of its audit events; the client's
+/// own claims are dropped. Connections share limits fairly by it; requests without it count as one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    /// Its address as the value of a header. Cost: one allocation, as it is made for each request.
+    /// Address as the value of a header. Cost: one allocation.
     pub(crate) fn address(self) -> Option<HeaderValue> {
         let mut text = [0; ADDRESS_BYTES_MAX];
         let mut rest = &mut text[..];

@@ -113,7 +113,6 @@ fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
     all: usize,
-    /// By asker.
     taken: Arc<Mutex<[usize; 3]>>,
 }
 

@@ -1,23 +1,21 @@
-//! The connections to one endpoint of a member.
+//! Connections to one endpoint of a cluster.
 //!
-//! HTTP/2 connections form lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
-//! requests, one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process
-//! asks have connections of their own; of clients' long-running requests, watches have some, and what comes from
-//! workloads has others. The next connection is opened when all that there are for an asker are at 80 % of their
-//! streams; for clients' watches, which fill one after the other, when there is room for a fifth of what one carries. A
-//! stream counts until its response body has ended or is dropped. hyper's own pooling client holds exactly one HTTP/2
-//! connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197, hyper#3623).
+//! HTTP/2 connections form lanes, so that a thousand watches cannot delay a GET: one lane for short requests, one for
+//! long-running ones. In each, clients, the cachers of single namespaces, and Tributary's other questions have
+//! connections of their own; of clients' long-running requests, watches have some, and streams from workloads have
+//! others. The next connection is opened when all connections of an asker use 80 % of their streams; for clients'
+//! watches, which fill one after the other, when a fifth of a connection is left. A stream counts until its response
+//! body has ended or is dropped. hyper's own pooling client has exactly one HTTP/2 connection and queues requests above
+//! its streams, so that long watches block each other (hyper#2197, hyper#3623).
 //!
 //! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers.
-//! So a connection for clients carries no more streams than have room in its window with all that each of them may
-//! leave unread: whoever reads goes on. What is for cachers, and what else this process asks, it reads at once,
-//! whatever clients do.
+//! So a connection for clients carries no more streams than fit into its window with their whole unread data. Tributary
+//! reads answers to cachers and to its own questions at once.
 //!
-//! A connection is driven in the tokio runtime in which it was dialed. A process may have several, so that clients and
-//! its own questions do not stand in one line; a request that crosses from one to the other wakes a sleeping thread of
-//! the other for each step of its way. So a request takes a connection of its own runtime. Where there is none yet it
-//! takes another's for this once, and one is dialed meanwhile for those who come later. How many there may be is
-//! counted over all runtimes together.
+//! A connection is driven in the tokio runtime in which it was dialed. A process may have several runtimes, so that
+//! clients and Tributary's own questions do not wait for each other. A request that crosses runtimes wakes a sleeping
+//! thread at each step. So a request takes a connection of its own runtime; if there is none yet, it takes one of a
+//! second runtime, and a new one is dialed meanwhile. The limit of connections is counted over all runtimes.
 
 pub(crate) mod connection_task;
 pub(crate) mod connections;
@@ -65,29 +63,29 @@ use crate::tuning::{ClientTuning, Windows};
 /// servers take it for an attack when too many are reset at once.
 const MAX_STREAMS: usize = 500;
 
-/// Streams on one connection of a member that has not said how many it allows: what kube-apiserver allows
-/// (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
+/// Streams on a connection before the cluster has sent its limit: kube-apiserver's (`MaxConcurrentStreams` in
+/// apiserver's `secure_serving.go`).
 const USUAL_STREAMS: usize = 100;
 
-/// How long a request waits for a connection to a member that could not be reached last time, counted from the start of
-/// the dial. The dial itself goes on to its own limit and is found by those who come later; people at a terminal, whose
-/// client asks several things one after the other, get an error instead of a hanging command.
+/// Time for which a request waits for a connection to an unreachable cluster, from the start of the dial. The dial goes
+/// on to its own limit; people at a terminal, whose client sends several requests, get an error instead of a hanging
+/// command.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time that an upgrade waits for a connection to an unreachable member. 100 ms: no other request waits for the
-/// same dial, kubectl tries two protocols one after the other, and Tributary notices within a second that a member
+/// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: no other request waits for the
+/// same dial, kubectl tries two protocols one after the other, and Tributary notices within a second that a cluster
 /// answers again.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many connections are dialed, one after the other, where the member closes each after its first answer. 3: a
-/// load balancer may be draining the servers behind it.
+/// Connections that are dialed one after the other if the cluster closes each after its first answer. 3: a load
+/// balancer may be draining its servers.
 const ASKED_CONNECTIONS_MAX: usize = 3;
 
-/// How long a client waits for a connection of its own to be dialed while it could share another's. 1 s, as for one
-/// endpoint while there is another.
+/// Time for which a client waits for a connection of its own while it could share one. 1 s, as for one endpoint while
+/// there is a second one.
 const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a member's pool holds at a moment.
+/// Content of a cluster's pool at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
     /// HTTP/2 connections for short requests.
@@ -98,12 +96,11 @@ pub struct PoolStatistics {
     pub long_connections: usize,
     /// Requests in flight on them.
     pub long_streams: usize,
-    /// Idle HTTP/1.1 connections.
+    /// Number of idle HTTP/1.1 connections.
     pub idle_http1_connections: usize,
 }
 
 impl PoolStatistics {
-    /// Both together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             short_connections: self.short_connections + other.short_connections,
@@ -121,27 +118,27 @@ pub(crate) enum Connection {
     Http1(Checkout),
 }
 
-/// Which connections a request uses.
+/// Connections of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Short,
-    /// Watches: of clients on connections that they share.
+    /// Watches: clients share the connections.
     Watch,
-    /// What else lasts: its bytes are no object's, and it comes from workloads.
+    /// Other long-running requests: streams from workloads.
     Opaque,
 }
 
-/// Which part of a pool a request may take its connection from.
+/// Part of a pool from which a request may take its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) lane: LaneKind,
     pub(crate) asker: Asker,
-    /// The client's connection, if it is for one.
+    /// Connection of the client, for a client's request.
     pub(crate) peer: Option<Peer>,
 }
 
 impl Claim {
-    /// Who reads the answer, where that decides with whom its connection may be shared.
+    /// Reader of the answer, if the connection must not be shared with other readers.
     fn reader(self) -> Option<Reader> {
         (self.lane == LaneKind::Opaque && self.asker == Asker::Client).then_some(self.peer)
     }
@@ -152,8 +149,7 @@ impl Claim {
     }
 }
 
-/// The connections for one kind of request, but for those of clients: [`Pool::clients`], [`Pool::watches`] and
-/// [`Pool::readers`].
+/// Connections for one kind of request, except clients': [`Pool::clients`], [`Pool::watches`] and [`Pool::readers`].
 struct Lane {
     namespaces: Connections,
     ours: Connections,
@@ -161,13 +157,13 @@ struct Lane {
     http1_places: SharedPlaces,
 }
 
-/// What a request does that finds no room.
+/// Next step of a request without room.
 enum WithoutRoom {
-    /// It waits for a connection.
+    /// Wait for a connection.
     Wait(Dial),
-    /// It takes room on a connection that is idle, or another's.
+    /// Take room on an idle connection, or on a different reader's.
     Borrow(StreamPermit),
-    /// It looks again: there is room by now.
+    /// Look again: there is room by now.
     Again,
     Full,
 }
@@ -188,7 +184,7 @@ impl Lane {
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
-    /// Asks each new connection which cluster it leads to. `None` for users' own tokens, which the cluster judges.
+    /// Asks each new connection for the uid of its cluster. `None` for users' own tokens, which the cluster checks.
     question: Option<UidQuestion>,
     observer: Arc<Observer>,
     tuning: ClientTuning,
@@ -196,17 +192,17 @@ pub(crate) struct Pool {
     long: Lane,
     /// For short requests of clients.
     clients: Connections,
-    /// For their watches.
+    /// For watches of clients.
     watches: Connections,
-    /// For what else of theirs lasts.
+    /// For other long-running requests of clients.
     readers: Readers,
     http1: Arc<IdleConnections>,
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
-    /// Connections that were opened, those over HTTP/1.1 among them.
+    /// Opened connections, with those over HTTP/1.1.
     dialed: AtomicU64,
-    /// How long it took to open the last, in milliseconds; 0 before the first.
+    /// Duration of the last dial, in milliseconds; 0 before the first.
     dial_took: AtomicU64,
 }
 
@@ -255,14 +251,13 @@ impl Pool {
         pool
     }
 
-    /// A place for one request, on a connection made with these credentials, whether or not they were
-    /// renewed meanwhile.
+    /// Reserves a stream for a request, on a connection made with these credentials, renewed or not.
     ///
-    /// Waits for a dial only where no connection has room, and in `waiting`, which may be taken already. Cancelling
-    /// leaves the dial running for others.
+    /// Waits for a dial only if no connection has room, and counts in `waiting`. Cancellation leaves the dial running
+    /// for other requests.
     ///
     /// # Errors
-    /// Of the dial; `Full` where every allowed connection is, or as many wait as may.
+    /// Of the dial; `Full` if every allowed connection is full, or too many requests wait.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: Claim,
@@ -271,7 +266,8 @@ impl Pool {
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
         let here = Handle::current().id();
-        // Each round, others may take what a dial has brought; so many rounds fill every connection.
+        // In each round, other requests may take the room of a new connection; this number of rounds fills every
+        // connection.
         for _ in 0..=self.connections_for(claim) {
             match self.pick(claim, credentials.version, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
@@ -309,7 +305,7 @@ impl Pool {
         Err(self.full(claim))
     }
 
-    /// What a request does that finds no room on the connections that are for it.
+    /// Next step of a request without room on its connections.
     fn without_room(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>, here: runtime::Id) -> WithoutRoom {
         let version = credentials.version;
         let Some(reader) = claim.reader() else {
@@ -332,7 +328,7 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
         }
-        // Before another dial that may fail, too.
+        // Before a second dial that may fail, too.
         if let Some(permit) = self.readers.borrow(version) {
             return WithoutRoom::Borrow(permit);
         }
@@ -342,7 +338,8 @@ impl Pool {
         }
     }
 
-    /// Waits for a dial. A reader does not wait for long where others have room, and takes that where the dial fails.
+    /// Waits for a dial. A reader waits a short time if other readers' connections have room, and takes that room if
+    /// the dial fails.
     ///
     /// # Errors
     /// Of the dial.
@@ -370,8 +367,8 @@ impl Pool {
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Dials a connection for one upgrade: HTTP/1.1, outside the pool, so that no HTTP/2 windows apply. The time is
-    /// short for an unreachable member.
+    /// Dials a connection for an upgrade: HTTP/1.1, outside the pool, without HTTP/2 windows. The time is short for an
+    /// unreachable cluster.
     pub(crate) async fn dial_http1(&self, credentials: &Arc<Current>) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
@@ -379,7 +376,7 @@ impl Pool {
         timeout(UNREACHABLE_UPGRADE_PATIENCE, dial).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
-    /// Opens a connection to the known cluster and counts it, or tells that none could be opened.
+    /// Opens a connection to the known cluster and counts it, or reports the failure.
     async fn dial(
         &self,
         protocols: Protocols,
@@ -424,7 +421,7 @@ impl Pool {
         Ok(dialed)
     }
 
-    /// A connection could not be made.
+    /// Reports a failed connection.
     fn not_dialed(&self, error: &ForwardError) {
         self.observer.failed(error);
         if error.is_of_dial() {
@@ -464,7 +461,7 @@ impl Pool {
         }
     }
 
-    /// The connections that a request may take, where they are not by who reads.
+    /// Connections that a request may take, if they are not by reader.
     fn shared(&self, claim: Claim) -> &Connections {
         match claim.asker {
             Asker::Client if claim.lane == LaneKind::Watch => &self.watches,
@@ -515,7 +512,7 @@ impl Pool {
         }
     }
 
-    /// How many streams the connection that a request needs may carry, of those that the member allows.
+    /// Streams on a connection for this request, of those that the cluster allows.
     fn streams_for(&self, claim: Claim) -> usize {
         match claim.asker {
             Asker::Client => self.windows(claim).independent_streams().min(MAX_STREAMS),
@@ -523,8 +520,7 @@ impl Pool {
         }
     }
 
-    /// How many HTTP/2 connections there may be of the kind that a request needs. They are its asker's own: nobody is
-    /// kept any.
+    /// Limit of HTTP/2 connections for this request. They belong to its asker.
     fn connections_for(&self, claim: Claim) -> usize {
         let most = self.tuning.max_connections;
         match (claim.asker, claim.reader()) {
@@ -534,7 +530,7 @@ impl Pool {
         }
     }
 
-    /// Forgets a connection that takes no more requests, and tells why.
+    /// Forgets a connection that takes no more requests, and logs the reason.
     fn ended(&self, claim: Claim, id: u64, broken: Option<Broken>) {
         self.remove(claim, id);
         let Some(Broken { cause, is_silence }) = broken else { return };
@@ -544,17 +540,17 @@ impl Pool {
         tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
     }
 
-    /// How many HTTP/2 connections were made so far.
+    /// Number of HTTP/2 connections made so far.
     pub(crate) fn connections_made(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed)
     }
 
-    /// How many connections were opened so far, over HTTP/1.1 or HTTP/2, tunnels' among them.
+    /// Number of connections opened so far, over HTTP/1.1 or HTTP/2, with tunnels.
     pub(crate) fn dialed(&self) -> u64 {
         self.dialed.load(Ordering::Relaxed)
     }
 
-    /// How long it took to open the last of them; zero before the first.
+    /// Duration of the last dial; zero before the first.
     pub(crate) fn last_dial_took(&self) -> Duration {
         Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
     }
@@ -564,7 +560,7 @@ impl Pool {
         self.speaks_http1.load(Ordering::Relaxed)
     }
 
-    /// How many requests of clients there may be at once in a lane.
+    /// Limit of concurrent requests of clients in a lane.
     pub(crate) fn for_clients(&self, lane: LaneKind) -> usize {
         if self.speaks_http1() {
             return self.lane(lane).http1_places.room(Asker::Client);
@@ -615,7 +611,7 @@ impl Pool {
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.lane(lane).http1_places.room(asker) }
     }
 
-    /// Starts a dial, or joins the one under way with the same credentials. `None` where none is needed any more.
+    /// Starts a dial, or joins the current one with the same credentials. `None` if none is needed any more.
     fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Option<Dial> {
         let begin = || self.begin_dial(claim, credentials);
         match claim.reader() {
@@ -625,11 +621,11 @@ impl Pool {
         }
     }
 
-    /// Begins a dial, whether or not anybody waits for it.
+    /// Starts a dial, whether or not a request waits for it.
     fn begin_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            // Whoever waits takes an HTTP/1.1 connection from the idle ones.
+            // A waiting request takes an HTTP/1.1 connection from the idle ones.
             pool.open(claim, &credentials).await.map(drop)
         });
         let interrupted = self.full(claim);
@@ -695,11 +691,11 @@ impl Pool {
 /// Why a connection broke.
 struct Broken {
     cause: String,
-    /// Nothing came of a ping.
+    /// Whether a ping had no answer.
     is_silence: bool,
 }
 
-/// How many streams the member allows on a connection; none once that takes no more.
+/// Streams that the cluster allows on a connection; none after it takes no more.
 fn streams_allowed<C: Streams>(connection: &ConnectionTask<C>) -> usize {
     connection.connection().map_or(0, Streams::max_send_streams)
 }
@@ -724,6 +720,6 @@ async fn drive<C: Streams>(
         let broken = |error: C::Error| Broken { cause: explain(&error), is_silence: C::is_silence(&error) };
         pool.ended(claim, id, ended.err().map(broken));
     }
-    // What it still carries goes on.
+    // Open streams go on.
     connection.finish().await;
 }

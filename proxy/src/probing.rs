@@ -1,26 +1,24 @@
-//! Whether each endpoint of a member is well: its `/readyz` is asked all the time, so that a member that goes silent is
-//! known before any client meets it, and one that comes back as well. The path, the times and how many answers in a row
-//! count are the member's (`health/settings.rs`); what follows tells of the defaults.
+//! Probes of each endpoint of a cluster: `/readyz` at intervals, so that silence and recovery are known before a client
+//! meets them. Path, times and thresholds are settings of the cluster (`health/settings.rs`); the following describes
+//! the defaults.
 //!
-//! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
-//! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
-//! dead. One that answers and is not ready is asked only where no other endpoint is, and what it does not bring by
-//! itself meanwhile is not known to be fresh. `/readyz` waits for etcd, for seconds where that is in trouble: whoever
-//! does not answer it soon is asked `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and
-//! connections that can be made, do not count: a load balancer gives them for a server that is gone. Nor do answers
-//! that may be its own ([`Speaker`]).
+//! A question without an answer means silence only if nothing else came from the endpoint meanwhile: a different
+//! answer, or bytes of a stream. So a slow network or a busy server does not count as dead. An endpoint that answers
+//! and is not ready gets requests only if no better one is left, and its collections count as fresh only after events.
+//! `/readyz` waits for etcd, for seconds in trouble: after some time `/livez/ping` is asked as well, which waits for
+//! nothing. HTTP/2 pings and new connections do not count, because a load balancer answers them for a server that is
+//! gone. Nor do answers that may be its own ([`Speaker`]).
 //!
-//! An error that a client gets need not be the endpoint's fault: one webhook, or one aggregated server, makes a sound
-//! kube-apiserver answer 500 as often as a client asks. So errors, answers that break off and answers that do not come
-//! have a cluster's endpoint asked for an object that every cluster has, which goes through authentication,
-//! authorization and storage as clients' requests do. An endpoint that answers this by an error, or breaks off, is
-//! ejected. A 403 is an answer; without an answer the probes decide.
+//! A client's error need not be the endpoint's fault: one webhook, or one aggregated server, makes a sound
+//! kube-apiserver answer 500. So after errors, broken or missing answers, one of several endpoints is asked for an
+//! object that every cluster has, through authentication, authorization and storage. An error, or a broken answer,
+//! ejects the endpoint. A 403 is an answer; without an answer the probes decide.
 //!
-//! What is for users' own tokens has endpoints of its own, which are asked as nobody: that we may not ask is an answer.
+//! Endpoints for users' own tokens are asked without credentials: a refusal is an answer.
 //!
 //! ```text
 //! frozen            next question        no answer: silent
-//!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
+//!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its streams are cut, its collections are stale
 //! ```
 
 use std::fmt;
@@ -47,7 +45,7 @@ use crate::health::state::Input;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
 
-/// What waits for nothing at the endpoint.
+/// Path that waits for nothing at the endpoint.
 const PING: &str = "/livez/ping";
 
 /// The object of our own question.
@@ -57,32 +55,32 @@ const OBJECT: &str = "/api/v1/namespaces/default";
 /// 1 s: a client that causes errors costs the endpoint one small request a second.
 const OBJECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// From one answer, or none, to the next question while an endpoint is out of reach or not ready. 1 s: what it holds is
-/// to be fresh 5 s after it is well, and a refused connection costs nothing.
+/// Interval while an endpoint is out of reach or not ready. 1 s: its objects are fresh 5 s after its recovery, and a
+/// refused connection costs little.
 const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
-/// What an endpoint said of itself.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeVerdict {
-    /// It answered, and says whether it is ready. One that forbids the question answers requests.
+    /// The endpoint answered. A refusal of the question counts as ready.
     Answered { ready: bool },
-    /// It answered that our credentials are not accepted, which discovery tells of.
+    /// The endpoint does not accept the credentials, which discovery reports.
     Rejects,
-    /// What stands before it answered with this status, and it said nothing itself.
+    /// A server in front of the endpoint answered with this status, and the endpoint gave no sign of life.
     Absent(StatusCode),
-    /// It did not answer this question, but others.
+    /// The endpoint did not answer this question, but other ones.
     Slow,
-    /// It did not say anything.
+    /// The endpoint gave no sign of life.
     Silent,
 }
 
 impl ProbeVerdict {
-    /// Whether the endpoint is as good as gone.
+    /// Whether the endpoint counts as silent.
     fn is_silent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
 
-    /// Whether it counts among those that are to come in a row, and as what.
+    /// Success or failure for the thresholds; `None` if the result does not count.
     fn is_success(self) -> Option<bool> {
         match self {
             Self::Answered { ready } => Some(ready),
@@ -92,8 +90,7 @@ impl ProbeVerdict {
     }
 }
 
-/// Asks each endpoint, for as long as this is polled; others as soon as they are there, and those that have gone no
-/// more.
+/// Probes each endpoint while this is polled; new ones at once, and removed ones no more.
 pub(crate) async fn run(member: Arc<ClientInner>) {
     let mut changes = member.endpoints.changes();
     let mut asked: Vec<Weak<Endpoint>> = Vec::new();
@@ -113,7 +110,7 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
     }
 }
 
-/// Asks one endpoint for as long as it is the member's.
+/// Probes one endpoint while it is in the list.
 async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let gone = endpoint.gone.clone();
     let are_several = member.endpoints.are_of_a_list();
@@ -132,13 +129,13 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let mut last = None;
     let mut streak = Streak::default();
     let mut was_lost = false;
-    // Members, and replicas, are not to be asked all at once.
+    // At a random time, so that clusters and replicas are not probed all at once.
     let first = INTERVAL.min(probe.interval).mul_f64(rand::rng().random());
     sleep_until(nearest_tick(Instant::now() + first)).await;
     loop {
         let is_lost = endpoint.observer.is_unreachable();
         if is_lost && !was_lost {
-            // What it answered before that counts no longer.
+            // Earlier answers do not count any longer.
             streak.end();
         }
         was_lost = is_lost;
@@ -152,7 +149,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             }
             None => streak.end(),
         }
-        // Requests may find out meanwhile that it is lost.
+        // A request may notice the loss meanwhile.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = !endpoint.observer.is_ready();
         if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
@@ -161,7 +158,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Asks one of several endpoints for the object while it is suspected, and until it is well again.
+/// Asks one of several endpoints for the object while it is suspected, until it is healthy again.
 async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     loop {
         if !endpoint.observer.machine().is_faulty() {
@@ -206,12 +203,12 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     let asked = Instant::now();
     match timeout(probe.answer_within, ask_both(member, endpoint, &credentials, &user)).await {
         Ok(Ok(ProbeVerdict::Absent(status))) => {
-            // Whoever is known to be gone need not be given time to say something.
+            // An unreachable endpoint needs no further time.
             if !endpoint.observer.is_unreachable() {
                 sleep_until(asked + probe.answer_within).await;
             }
             match unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
-                // It is there, and what it was to answer is not 200.
+                // The endpoint is alive, and its answer to the configured path is not 200.
                 ProbeVerdict::Slow if probe.is_strict() => Some(ProbeVerdict::Answered { ready: false }),
                 verdict => Some(verdict),
             }
@@ -225,8 +222,7 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     }
 }
 
-/// What a status says of the endpoint; `is_nobody` is whether it was asked without any credentials because there are to
-/// be none.
+/// Result by a status; `is_nobody` for a question without credentials, by design.
 fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return ProbeVerdict::Answered { ready: true };
@@ -238,7 +234,7 @@ fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict
     }
 }
 
-/// What no answer says of it: this verdict, if nothing else was heard since the question.
+/// Result of a missing answer: this one, if there was no sign of life since the question.
 fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
     if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
 }
@@ -246,7 +242,7 @@ fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -
 /// Notes it, and cuts the connections of an endpoint that has just fallen silent.
 fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
-        // Who answers this question without regard to credentials does not say that they are accepted.
+        // A question that needs no credentials does not show that they are accepted.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
@@ -271,16 +267,16 @@ fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict
 /// Notes that the endpoint is silent.
 fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
-    // Before the cut: those who lose a connection find this reason.
+    // Before the cut, so that broken requests find this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
     endpoint.observer.apply(Input::Failure);
-    // Once: connections that are made after the cut are to see whether it is back.
+    // Only once, because new connections have to show whether the endpoint is back.
     if !last.is_some_and(ProbeVerdict::is_silent) {
         endpoint.pool.cut();
     }
 }
 
-/// What the endpoint says of itself: whether it is ready, or where it does not say so soon, that it is there.
+/// Asks the endpoint whether it is ready, and after some time whether it is alive.
 async fn ask_both(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
@@ -299,7 +295,7 @@ async fn ask_both(
         match answered.map(|answered| of_status(answered.status, member.passes_tokens, probe)) {
             Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
-            // What is wrong is for the other question to say.
+            // The second question reports the fault.
             Err(_) => std::future::pending().await,
         }
     };

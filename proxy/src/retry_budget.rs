@@ -1,11 +1,11 @@
-//! The budget of requests that one member is sent again.
+//! Budget of repeated requests to a cluster.
 //!
-//! A member in trouble refuses many requests at once. Were each sent again, it would get two and three times the load
-//! that it could not bear. So the requests that are sent again stay a part of those that come anyhow ([`TpsBudget`], as
-//! in Finagle and Linkerd). A floor allows some at a member with little traffic.
+//! A cluster in trouble refuses many requests at once. If each were repeated, the cluster would get two and three times
+//! the load. So repeated requests stay a fraction of the others ([`TpsBudget`], as in Finagle and Linkerd). A floor
+//! allows some at a cluster with little traffic.
 //!
-//! Half of the budget at most is for [`Cause::Busy`]: a client gets such answers as often as it asks (from priority and
-//! fairness, for example), and its requests must leave something to those whose connection ends.
+//! At most half of the budget is for [`Cause::Busy`]: a client can cause such answers at will (by priority and
+//! fairness, for example), and has to leave some to requests of broken connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,9 +25,8 @@ const FLOOR: u32 = 2;
 /// The reason for which a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The request failed.
     Failed,
-    /// The member answered that it is busy, or an API server did not know the sender.
+    /// The cluster answered that it is busy, or an API server did not know the sender.
     Busy,
 }
 

@@ -1,4 +1,4 @@
-//! Where a member listens, and how a request's path is joined to it.
+//! Address of a cluster, and the join of a request's path to it.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::error::ConnectError;
 
-/// One address of a member, and how it is reached.
+/// Address of a cluster, with the proxy on the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The server's URL.
+    /// URL of the server.
     pub url: Uri,
     /// The proxy on the way, if there is one.
     pub proxy: Option<Uri>,
@@ -24,7 +24,7 @@ impl From<Uri> for Address {
     }
 }
 
-/// An address whose URL is taken apart.
+/// Parsed URL of an address.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) server: ServerUrl,
@@ -57,7 +57,7 @@ pub(crate) fn targets(
 pub(crate) struct ServerUrl {
     scheme: Scheme,
     authority: Authority,
-    /// Without a trailing slash; empty for most members, `/k8s/clusters/c-1` behind Rancher.
+    /// Without a trailing slash; empty for most clusters, `/k8s/clusters/c-1` behind Rancher.
     base_path: Box<str>,
     /// Host and port, for people.
     pub(crate) address: Arc<str>,
@@ -66,10 +66,10 @@ pub(crate) struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// Takes a server URL apart.
+    /// Parses a server URL.
     ///
     /// # Errors
-    /// What is wrong with the URL.
+    /// The fault of the URL.
     pub(crate) fn parse(url: &Uri) -> Result<Self, &'static str> {
         let scheme = url.scheme().ok_or("it has no scheme")?.clone();
         if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
@@ -91,8 +91,8 @@ impl ServerUrl {
         Ok(Self { scheme, authority, base_path, address, comparable })
     }
 
-    /// A server's URL, with its port and its host in lower case: two are one server's if these are equal. `None` for
-    /// what names no server. Query and user are left out.
+    /// URL of a server in a comparable form, with its port and its host in lower case. `None` for a URL without a
+    /// server. Without query and user.
     pub(crate) fn comparable_text(url: &Uri) -> Option<Box<str>> {
         let (scheme, authority) = (url.scheme()?, url.authority()?);
         let address = address(scheme, authority).to_ascii_lowercase();
@@ -122,12 +122,12 @@ impl ServerUrl {
         self.absolute(PathAndQuery::from_static("/"))
     }
 
-    /// The absolute URI of a request for this member. Scheme and authority of the request's own URI are ignored, the
-    /// path and query are kept byte for byte.
+    /// Absolute URI of a request for this address. Ignores scheme and authority of the request's own URI, and keeps
+    /// path and query byte for byte.
     ///
     /// # Errors
-    /// What is wrong with the path: it is not one (`*`), or its dot segments could leave the base path, behind which
-    /// other clusters may lie.
+    /// The fault of the path: it is none (`*`), or its dot segments could leave the base path, behind which other
+    /// clusters may lie.
     pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
         self.check(uri)?;
         let path_and_query = uri.path_and_query().ok_or("it has no path")?;
@@ -157,12 +157,11 @@ impl ServerUrl {
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(path_and_query);
-        // All three parts are there, which is all that `from_parts` asks for.
+        // All three parts are set, as `from_parts` requires.
         Uri::from_parts(parts).unwrap_or_default()
     }
 }
 
-/// Host and port.
 fn address(scheme: &Scheme, authority: &Authority) -> String {
     let default_port = if *scheme == Scheme::HTTPS { 443 } else { 80 };
     format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port))
@@ -177,10 +176,10 @@ fn has_dot_segment(path: &str) -> bool {
     lower.split('/').any(|segment| segment == "." || segment == "..")
 }
 
-/// A URL for people, without what may be a password; also of a text that is no URL.
+/// URL for people, without a possible password; also for a text that is no URL.
 pub fn without_user_info(url: &str) -> String {
     let begin = url.find("://").map_or(0, |scheme| scheme + 3);
-    // A password that is not encoded may hold whatever it likes.
+    // An unescaped password may contain any character.
     match url[begin..].rfind('@') {
         Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
         None => url.to_owned(),

@@ -1,15 +1,14 @@
-//! What is asked all the time of many members is asked together, a few times a second: whoever sleeps until a moment of
-//! its own wakes a thread of its own, which costs as much as the question.
+//! Common ticks for periodic questions to many clusters: a task that sleeps until its own moment wakes a thread, which
+//! costs as much as the question.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From one tick to the next. 250 ms: short beside the 5 s of the most frequent question, and for a hundred members
-/// seven questions fall on each. With that, and with what hardly ever changes asked each minute alone
-/// (`router/fleet/src/topology/cluster.rs`), 100 idle clusters take 0.42 % of a core and 60 switches of threads a
-/// second; before it was 1.28 % and 270.
+/// Time between two ticks. 250 ms: short against the 5 s of the most frequent question; with a hundred clusters seven
+/// questions fall on each. With ticks, and with rare questions each minute (`router/fleet/src/topology/cluster.rs`),
+/// 100 idle clusters take 0.42 % of a core and 60 thread switches a second; 1.28 % and 270 without.
 const TICK: Duration = Duration::from_millis(250);
 
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -32,7 +31,7 @@ mod tests {
         for (moment, tick) in [(0, 0), (124, 0), (125, 250), (249, 250), (250, 250), (5_010, 5_000), (5_249, 5_250)] {
             assert_eq!(nearest_tick(at(moment)), at(tick), "{moment}");
         }
-        // What is asked on a tick, at an interval of ticks, stays on its ticks.
+        // A question on a tick, with an interval of whole ticks, stays on ticks.
         let asked = nearest_tick(at(1_000)) + Duration::from_millis(3);
         assert_eq!(nearest_tick(asked + Duration::from_secs(5)), at(6_000));
     }

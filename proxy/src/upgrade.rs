@@ -1,9 +1,9 @@
 //! Upgraded requests: exec, attach, port-forward and the `proxy` subresource.
 //!
-//! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
-//! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
-//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). How many of those a user may have is
-//! bounded, where it is not a kube-apiserver itself that switches (`failed_upgrades.rs`).
+//! Each gets an HTTP/1.1 connection of its own. Bytes are joined only after both sides have switched: any answer but a
+//! matching 101 is an ordinary response, and no byte of the client after its request reaches the cluster
+//! (CVE-2018-1002105, CVE-2020-8559). The number of such answers for a user is bounded, unless kube-apiserver itself
+//! switches (`failed_upgrades.rs`).
 
 pub(crate) mod tunnel;
 pub(crate) mod tunnel_end;
@@ -37,7 +37,7 @@ use crate::pool::dial::Dialed;
 use crate::upgrade::tunnel::joined;
 use crate::upgrade::tunnel_end::TunnelEnd;
 
-/// Forwards a prepared request that asks for an upgrade, as this user of the member, in whose name `identity` says.
+/// Forwards a prepared upgrade request, with the identity and the user of the cluster.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
@@ -102,7 +102,7 @@ pub(crate) async fn forward(
     }
 }
 
-/// An answer that is none to an upgrade, as an ordinary response.
+/// Makes an ordinary response of an answer without an upgrade.
 fn not_switched(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
@@ -111,7 +111,7 @@ fn not_switched(
 ) -> Result<Response<Body>, ForwardError> {
     let (speaker, shutdown) = (Speaker::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
-        // hyper sees to it over HTTP/1.1 that it ends where it should.
+        // hyper marks the end over HTTP/1.1.
         let source = BodySource { endpoint, speaker, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
@@ -119,7 +119,7 @@ fn not_switched(
     member.finish(response)
 }
 
-/// Opens a connection that nobody else will use, and drives it.
+/// Opens and drives a connection for one request.
 async fn connect(
     member: &ClientInner,
     credentials: &Arc<Current>,
@@ -144,8 +144,8 @@ async fn connect(
     Ok((held, sender))
 }
 
-/// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it
-/// keeps for as long as they last: until either side parts, or `end` has come.
+/// Returns the 101 for the client, and starts a task that joins both connections after it has been sent. The
+/// connections keep the request's permits until either side closes, or `end` comes.
 fn join(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
@@ -160,7 +160,7 @@ fn join(
     headers::prepare_response(&mut head.headers, Some(protocol));
     let (shutdown, cluster) = (member.tuning.shutdown.clone(), member.name.clone());
     member.tuning.tunnels.spawn(async move {
-        // In flight for as long as it lasts.
+        // The permit is held to the end.
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
@@ -177,10 +177,10 @@ fn join(
 }
 
 impl ClientInner {
-    /// The client's end of what may become a tunnel, taken out of its request.
+    /// Takes the client's end of the connection out of its request.
     ///
     /// # Errors
-    /// `UpgradeRefused` where there can be none.
+    /// `UpgradeRefused` for a connection that cannot switch.
     fn client_side(&self, request: &mut Request<Body>) -> Result<OnUpgrade, ForwardError> {
         let refused =
             |problem: &str| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem: problem.to_owned() };

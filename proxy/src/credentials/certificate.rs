@@ -1,4 +1,4 @@
-//! What a connection shows a member to say who we are.
+//! Client certificate of a connection.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use secrecy::ExposeSecret;
 /// The client certificate of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Certificate {
-    /// The one that the configuration holds or names, if it does.
+    /// Certificate in the configuration, or in files that it names.
     Configured(Arc<ConfiguredCertificate>),
-    /// One that a credential plugin gave.
+    /// Certificate from a credential plugin.
     Plugin(Arc<PluginCertificate>),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct PluginCertificate {
 }
 
 impl Certificate {
-    /// What a configuration says of its user's certificate.
+    /// Certificate of a configuration's user.
     pub(crate) fn configured(user: &AuthInfo) -> Self {
         Self::Configured(Arc::new(ConfiguredCertificate {
             chain_base64: user.client_certificate_data.clone(),
@@ -41,12 +41,12 @@ impl Certificate {
         }))
     }
 
-    /// Whether it stands in files, which may hold another one the next time.
+    /// Whether it is in files, which may change.
     pub(crate) fn is_in_files(&self) -> bool {
         matches!(self, Self::Configured(fields) if fields.chain_file.is_some() || fields.key_file.is_some())
     }
 
-    /// The user of a configuration that has this certificate and nothing else.
+    /// A user with this certificate and nothing more.
     pub(crate) fn as_user(&self) -> AuthInfo {
         match self {
             Self::Configured(fields) => AuthInfo {

@@ -1,4 +1,4 @@
-//! Which of the credentials that a configuration has of its user count.
+//! Choice among several credentials of a user in a configuration.
 
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::SecretString;
@@ -9,22 +9,19 @@ pub(super) enum Chosen<'a> {
     Provider,
     /// A user's name and password. A name without a password is none.
     Password,
-    /// A token.
     Token(&'a SecretString),
     /// The file that has the token.
     TokenFile(&'a str),
-    /// A credential plugin.
     Exec(&'a ExecConfig),
     /// A client certificate alone, which stands in the configuration.
     Certificate,
     /// A client certificate alone, of which the configuration names the file.
     CertificateFile,
-    /// There are none.
     Nothing,
 }
 
 impl<'a> Chosen<'a> {
-    /// Of this user.
+    /// Credentials of this user.
     pub(super) fn from_user(user: &'a AuthInfo) -> Self {
         if user.auth_provider.is_some() {
             Self::Provider

@@ -1,9 +1,8 @@
-//! Runs a kubeconfig's credential plugin (`users[].user.exec`), as client-go's `plugin/pkg/client/auth/exec` does.
+//! Credential plugins of a kubeconfig (`users[].user.exec`), as in client-go's `plugin/pkg/client/auth/exec`.
 //!
-//! kube's own implementation runs a plugin once more per use of its certificate, blocks a thread without a time limit,
-//! prints the plugin's output (its token) in its errors and never runs it again after a 401; hence this one. A plugin
-//! gets no terminal: this is a server. What it writes to standard error is shown,
-//! with anything that looks like a secret left out.
+//! kube's own implementation runs a plugin once more for each use of its certificate, blocks a thread without a time
+//! limit, prints the plugin's output (its token) in its errors, and never runs it again after a 401. A plugin gets no
+//! terminal here, because this is a server. Its standard error is shown, without anything that looks like a secret.
 
 use std::process::Stdio;
 use std::time::SystemTime;
@@ -26,7 +25,7 @@ const SECRET_LENGTH: usize = 32;
 /// The version of the protocol that is spoken where the configuration names none.
 const DEFAULT_API_VERSION: &str = "client.authentication.k8s.io/v1";
 
-/// What a plugin gave.
+/// Output of a plugin.
 pub(crate) struct PluginCredential {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<PluginCertificate>,
@@ -65,10 +64,10 @@ struct ExecStatus {
     client_key_data: Option<String>,
 }
 
-/// Checks what can be checked without running the plugin.
+/// Checks a configuration without running the plugin.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     if config.command.as_deref().is_none_or(str::is_empty) {
         return Err("exec has no command".to_owned());
@@ -89,7 +88,7 @@ pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
 /// Runs the plugin once.
 ///
 /// # Errors
-/// What went wrong, for people and without secrets. Cancelling kills the plugin.
+/// The fault, for people and without secrets. Cancellation kills the plugin.
 pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCredential, String> {
     check(config)?;
     let name = config.command.as_deref().unwrap_or_default();
@@ -124,7 +123,7 @@ struct PluginOutput {
     stderr: Vec<u8>,
 }
 
-/// The version of the protocol that the plugin is asked in, and has to answer in.
+/// Version of the protocol for question and answer.
 fn api_version(config: &ExecConfig) -> &str {
     config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }
@@ -162,8 +161,8 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
     Ok(bytes)
 }
 
-/// Reads an ExecCredential of the version that was asked for: JSON, or YAML as client-go's decoder also takes it.
-/// Errors never quote it.
+/// Parses an ExecCredential of the requested version: JSON, or YAML, as client-go's decoder accepts. Errors never quote
+/// it.
 fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,
@@ -195,7 +194,7 @@ fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     Ok(PluginCredential { authorization, certificate, expires: expires.map(SystemTime::from) })
 }
 
-/// `Bearer TOKEN`, marked so that neither Debug nor the HTTP/2 header table shows it.
+/// `Bearer TOKEN`, marked so that neither Debug nor the HTTP/2 header table contains it.
 pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);

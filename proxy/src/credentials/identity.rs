@@ -1,4 +1,4 @@
-//! In whose name a request is sent.
+//! Identity of a request at a cluster.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,38 +10,37 @@ use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTH
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
-/// The uid that is asked for without a name. It is nobody's.
+/// uid in the question without a name. No user has it.
 pub(crate) const NAMELESS_UID: &str = NOBODY;
 
-/// What begins the name of a header of an extra; its key follows.
+/// Prefix of the header of an extra; its key follows.
 const EXTRA: &str = "impersonate-extra-";
 
-/// In whose name a member sees a request.
+/// Identity of a request at a cluster.
 #[derive(Clone, Debug, Default)]
 pub enum RequestIdentity {
-    /// The kubeconfig's own user, and whom that user's `as` fields name.
+    /// The kubeconfig's own user, with the user of its `as` fields.
     #[default]
     Member,
-    /// The kubeconfig's own user, with the identity that the client itself asked for passed on for the member to judge
-    /// (personal mode). The kubeconfig's own `as` fields are not sent then, as kubectl's flags replace them too.
+    /// The kubeconfig's own user, with the client's own impersonation for the cluster to check (personal mode). The
+    /// kubeconfig's `as` fields are not sent, as kubectl's flags replace them, too.
     AsGiven(GivenIdentity),
-    /// Somebody else, whom the caller has authenticated and authorized (shared mode).
+    /// A different user, whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
     /// The user, by a token of their own, which the caller knows to be the member's to judge.
     Own(OwnToken),
-    /// The kubeconfig's own user, who asks to have a uid and says not whose: nobody acts so. A kube-apiserver refuses
-    /// it before it looks who may do what, in words that tell which impersonation it has. Our own `as` fields are not
-    /// sent.
+    /// The kubeconfig's own user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses it before it
+    /// checks rights, with a text that shows its impersonation filter. The `as` fields are not sent.
     Nameless,
 }
 
-/// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at
-/// most one `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. As long as there is one, a member
-/// acts as somebody else; so it may take the place of the kubeconfig's `as`.
+/// A client's own impersonation, in headers that every kube-apiserver reads alike: one `Impersonate-User`, at most one
+/// `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. It may replace the kubeconfig's `as`, because
+/// a cluster always acts as the other user.
 #[derive(Clone, Debug)]
 pub struct GivenIdentity(HeaderMap);
 
-/// A client's `Impersonate-*` headers are not such that a member would act as somebody else.
+/// A client's `Impersonate-*` headers do not make a cluster act as a different user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGivenIdentity {
     /// No user, several, or an empty one: a kube-apiserver would act as the kubeconfig's user, or choose among them.
@@ -50,20 +49,19 @@ pub enum InvalidGivenIdentity {
     /// A uid is given more than once.
     #[error("Impersonate-Uid is given more than once")]
     Uid,
-    /// A kube-apiserver would not know it, and what stands before one might.
+    /// An unknown header. A server in front of kube-apiserver might know it.
     #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
-    /// What it says is no text.
+    /// The value is not text.
     #[error("{0} is not UTF-8")]
     NotText(HeaderName),
 }
 
 impl GivenIdentity {
-    /// Whom the headers of a request ask to be; `None` where none of them begins with `Impersonate-`,
-    /// underscores for dashes included.
+    /// Parses the headers of a request; `None` if no name begins with `Impersonate-`, also with underscores for dashes.
     ///
     /// # Errors
-    /// [`InvalidGivenIdentity`] where a member could take it for another, or for nothing.
+    /// [`InvalidGivenIdentity`] if a cluster could read them differently, or ignore them.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
         // Most requests have none; nothing is copied for them.
         if !headers.keys().any(is_impersonation) {
@@ -92,12 +90,12 @@ impl GivenIdentity {
         Ok(Some(Self(given)))
     }
 
-    /// The headers.
+    /// Headers as the client sent them.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
     }
 
-    /// What each header says, as a kube-apiserver reads it, with the header's name.
+    /// Meaning of each header for a kube-apiserver, with the header's name.
     pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, GivenPart<'_>)> {
         self.0.iter().map(|(name, value)| {
             let value = value.as_bytes();
@@ -112,22 +110,21 @@ impl GivenIdentity {
     }
 }
 
-/// A part of whom a client asks to be. It may be no UTF-8.
+/// A part of the impersonated user. It may not be UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GivenPart<'a> {
-    /// The user's name.
+    /// Name of the user.
     User(&'a [u8]),
-    /// The user's uid.
+    /// uid of the user.
     Uid(&'a [u8]),
-    /// A group.
+    /// Name of a group.
     Group(&'a [u8]),
     /// The key of an extra, and one of its values.
     Extra(Cow<'a, [u8]>, &'a [u8]),
 }
 
-/// What the name of a header says as the key of an extra. The name is in lower case; what its escapes say is not, and a
-/// name with an escape that is none is the key as it is (apiserver `unescapeExtraKey` in
-/// `pkg/endpoints/filters/impersonation/impersonation.go`).
+/// Key of an extra in a header's name. The name is in lower case, its escapes are not, and a name with an invalid
+/// escape is the key as it is (apiserver `unescapeExtraKey` in `pkg/endpoints/filters/impersonation/impersonation.go`).
 fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     let bytes = encoded.as_bytes();
     let is_escape =
@@ -139,8 +136,8 @@ fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// A user's own bearer token, and whom the user asks to be with it. The member judges both; nothing of ours goes along.
-/// `Debug` does not show the token.
+/// A user's own bearer token, with the user's impersonation. The cluster checks both; no credentials of Tributary are
+/// sent. `Debug` does not show the token.
 #[derive(Clone, Debug)]
 pub struct OwnToken {
     pub(crate) authorization: HeaderValue,
@@ -161,7 +158,7 @@ pub struct Impersonation {
     headers: Arc<HeaderMap>,
 }
 
-/// The user cannot be expressed in headers, or would arrive as somebody else.
+/// The user cannot be expressed in headers, or would arrive as a different user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} cannot be impersonated: {problem}")]
 pub struct InvalidImpersonation {
@@ -169,19 +166,19 @@ pub struct InvalidImpersonation {
     pub field: &'static str,
     /// The value, or the key of an extra.
     pub value: String,
-    /// What is wrong with it.
+    /// Fault of the value.
     pub problem: &'static str,
 }
 
 impl Impersonation {
-    /// Turns a user into headers: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY` with the key
-    /// percent-escaped as client-go does it (`transport.NewImpersonatingRoundTripper`), capital letters too. The group
-    /// `system:authenticated` is left out where kube-apiserver adds it anyway, and nothing else instead
-    /// (`pkg/endpoints/filters/impersonation` in k8s.io/apiserver).
+    /// Makes the headers of a user: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY` with the key
+    /// percent-escaped as in client-go (`transport.NewImpersonatingRoundTripper`), capital letters too. Leaves out only
+    /// the group `system:authenticated`, if kube-apiserver adds it anyway (`pkg/endpoints/filters/impersonation` in
+    /// k8s.io/apiserver).
     ///
     /// # Errors
-    /// [`InvalidImpersonation`] for empty values, for control characters and for spaces at either end, which a header
-    /// would lose on the way: ` admin` must not arrive as `admin`.
+    /// [`InvalidImpersonation`] for empty values, control characters, and spaces at either end, which a header would
+    /// lose: ` admin` must not arrive as `admin`.
     pub fn new<'a>(
         user: &str,
         groups: impl IntoIterator<Item = &'a str>,
@@ -191,7 +188,7 @@ impl Impersonation {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("impersonate-user"), value("user", user)?);
         let groups: Vec<&str> = groups.into_iter().collect();
-        // Of a ServiceAccount for which no group is sent kube-apiserver adds those of its namespace.
+        // kube-apiserver adds the groups of its namespace to a ServiceAccount without groups.
         let is_bare_account =
             ServiceAccount::of_user(user).is_some() && groups.iter().all(|group| *group == AUTHENTICATED_GROUP);
         let implied = !groups.contains(&UNAUTHENTICATED_GROUP) && !is_bare_account;
@@ -209,13 +206,13 @@ impl Impersonation {
         Ok(Self { headers: Arc::new(headers) })
     }
 
-    /// The headers.
+    /// Headers of the identity.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 }
 
-/// A header value that arrives as it was sent.
+/// A header value that arrives unchanged.
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {
@@ -230,8 +227,8 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
     Ok(value)
 }
 
-/// `Impersonate-Extra-KEY`, with what may not stand in a header name, `%` and capital letters percent-escaped: HTTP/2
-/// and kube-apiserver read names in lower case.
+/// `Impersonate-Extra-KEY`, with percent escapes for characters that a header name may not have, `%` and capital
+/// letters: HTTP/2 and kube-apiserver read names in lower case.
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {
@@ -308,7 +305,7 @@ mod tests {
             (&[("impersonate-user", "a"), ("impersonate_group", "b")], unknown("impersonate_group")),
             (&[("impersonate-user", "a"), ("impersonate-extra-", "b")], unknown("impersonate-extra-")),
             (&[("impersonate-", "a")], unknown("impersonate-")),
-            // The first of these counts for a kube-apiserver, the last for others.
+            // kube-apiserver uses the first value, some servers use the last.
             (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidGivenIdentity::User)),
             (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
             (
@@ -326,8 +323,7 @@ mod tests {
         }
     }
 
-    /// (user, groups) → the groups that are sent. kube-apiserver gives a ServiceAccount those of its namespace where
-    /// none is sent.
+    /// (user, groups) → sent groups. kube-apiserver gives a ServiceAccount without groups those of its namespace.
     #[test]
     fn nobody_is_sent_as_more_than_they_are() {
         let cases: [(&str, &[&str], &[&str]); 4] = [

@@ -1,4 +1,4 @@
-//! What an endpoint of a member last said of our own credentials.
+//! Last answer of an endpoint about the client's own credentials.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::credentials::Current;
 
-/// The last question to one endpoint, and what it said. Locked while it is asked, so that one request at a time asks
-/// that endpoint; each has its own, so that none waits for another's.
+/// Last question to one endpoint, and its answer. Locked during a question, so that one request at a time asks the
+/// endpoint. Each endpoint has its own.
 #[derive(Default)]
 pub(crate) struct LastQuestion(pub(crate) Mutex<Option<LastAnswer>>);
 
-/// What it said: when it was asked, with which credentials, and whether it rejected them.
+/// Last answer: the time of the question, the credentials, and whether they were rejected.
 pub(crate) struct LastAnswer {
     pub(crate) at: Instant,
     pub(crate) with: Arc<Current>,

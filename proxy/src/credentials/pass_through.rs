@@ -1,21 +1,21 @@
-//! How users' own tokens are sent to a member: by connections on which nothing says who we are.
+//! Connections for users' own tokens: without any credentials of the client.
 
 use http::Uri;
 use kube::config::AuthInfo;
 
 use crate::target::ServerUrl;
 
-/// The configuration by which users' own tokens are sent: without anything by which the member would know us.
-/// kube-apiserver believes a connection's client certificate before any token (`pkg/kubeapiserver/authenticator`), so
-/// that with ours each of them would be us. `further` are addresses beside the configuration's.
+/// Configuration for users' own tokens, without any credentials of the client. kube-apiserver trusts a connection's
+/// client certificate before any token (`pkg/kubeapiserver/authenticator`), so each user would become the client's own.
+/// `further` are addresses beside the configuration's.
 ///
 /// # Errors
-/// The address, and why somebody on the way to it, or in the server's place, could read a token.
+/// The address at which a third party could read a token, and the reason.
 pub(crate) fn without_credentials<'a>(
     config: &'a kube::Config,
     further: impl IntoIterator<Item = &'a Uri>,
 ) -> Result<kube::Config, (&'a Uri, &'static str)> {
-    // What is no URL is said of the member itself.
+    // The member's own check reports invalid URLs.
     let is_open = |url: &&Uri| ServerUrl::parse(url).is_ok_and(|target| !target.is_https());
     if let Some(open) = std::iter::once(&config.cluster_url).chain(further).find(is_open) {
         return Err((open, "users' tokens are passed on over https alone"));

@@ -1,9 +1,8 @@
-//! When credential plugins run: a few at a time in the whole process, one run for all users that ask for the same, and
-//! ever more rarely while they fail, unless it is for want of something here.
+//! Schedule of credential plugins: a few at a time in the whole process, one run for all users with the same
+//! configuration, and longer pauses after each failure, unless this machine lacks a resource.
 //!
-//! A plugin is somebody's program: `aws` takes 100 MB for a second, another one opens a browser or counts wrong
-//! passwords. With two hundred contexts that use one, all of them would start at once,
-//! and again when their tokens expire together.
+//! A plugin is a foreign program: `aws` takes 100 MB for a second, some open a browser or count wrong passwords. With
+//! two hundred contexts, all of them would start at once, and again when their tokens expire together.
 //!
 //! Source: client-go `plugin/pkg/client/auth/exec` keeps one authenticator for equal configurations, too.
 
@@ -23,16 +22,16 @@ use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
 use crate::exhaustion::Exhaustion;
 
-/// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second,
-/// and the largest plugins known take 100 MB each.
+/// Concurrent plugins. Six: 200 users have credentials after half a minute if a run takes a second, and the largest
+/// known plugins take 100 MB each.
 const RUNNING_MAX: usize = 6;
 /// The longest pause between two runs of a plugin that fails. Ten minutes: a login page or a locked account is looked
 /// at by people, and until then more tries do harm.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
-/// The part of the time to the renewal that is left to chance: ten percent about nine tenths of it, so that what was
-/// made together is renewed apart, and nothing later than its margin allows.
+/// Random part of the time until the renewal: ten percent around nine tenths, so that credentials of the same age are
+/// renewed at different times, within their margin.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
 /// The credential plugins of a process. Clones share them.
@@ -42,7 +41,7 @@ pub struct Plugins {
     shared: Arc<Mutex<HashMap<PluginRunKey, Weak<Plugin>>>>,
 }
 
-/// How long a plugin may run, and how long it pauses after that: see [`ClientTuning`](crate::ClientTuning).
+/// Time limit of a plugin, and its pause after a failure: see [`ClientTuning`](crate::ClientTuning).
 #[derive(Clone, Copy)]
 pub(crate) struct PluginTimes {
     /// The limit of one run.
@@ -51,7 +50,7 @@ pub(crate) struct PluginTimes {
     pub(crate) pause: Duration,
 }
 
-/// What makes two configurations one run: the program, and all that it is told.
+/// Key of a plugin run: the program with all of its input.
 #[derive(PartialEq, Eq, Hash)]
 struct PluginRunKey {
     api_version: Option<String>,
@@ -62,7 +61,7 @@ struct PluginRunKey {
 }
 
 impl PluginRunKey {
-    /// `None` where the plugin is told for which cluster it runs: then no two runs are alike.
+    /// `None` if the plugin gets the cluster as input: then no two runs are alike.
     fn from_config(config: &ExecConfig) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
         (!config.provide_cluster_info).then(|| Self {
@@ -76,7 +75,7 @@ impl PluginRunKey {
 }
 
 impl Plugins {
-    /// The plugin of a configuration: the one that an equal configuration has already, if there is one.
+    /// Plugin of a configuration: an existing one for an equal configuration, or a new one.
     pub(crate) fn plugin(&self, config: &ExecConfig, times: PluginTimes) -> Arc<Plugin> {
         let make = || {
             Arc::new(Plugin {
@@ -112,15 +111,15 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// One plugin, with what it gave last.
+/// A plugin with its last output.
 pub(crate) struct Plugin {
     config: ExecConfig,
     timeout: Duration,
     retry_interval: Duration,
     running: Arc<Semaphore>,
-    /// Held while it runs: whoever comes meanwhile takes what the run brings.
+    /// Locked during a run; concurrent callers share its result.
     state: tokio::sync::Mutex<PluginState>,
-    /// What readers of the state see, without waiting for a run.
+    /// Copy for readers that do not wait for a run.
     trouble: Mutex<Option<PluginTrouble>>,
 }
 
@@ -129,7 +128,7 @@ struct PluginState {
     given: Option<Arc<PluginCredentials>>,
     /// Runs that gave credentials.
     runs: u64,
-    /// Runs in a row that failed, but for those for which this machine lacked something.
+    /// Failed runs in a row, without those that lacked a resource of this machine.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -154,13 +153,13 @@ impl fmt::Display for PluginTrouble {
     }
 }
 
-/// What one run gave.
+/// Credentials of one run.
 pub(crate) struct PluginCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
     pub(crate) expires: Option<SystemTime>,
     pub(crate) renew_at: Option<Instant>,
-    /// The number of the run, for who comes to get something else.
+    /// Number of the run, for callers that need different credentials.
     pub(crate) run: u64,
 }
 
@@ -171,13 +170,13 @@ impl PluginCredentials {
 }
 
 impl Plugin {
-    /// Credentials of another run than `seen`, if one may be made now;
-    /// else those of the last run, as long as they are valid.
+    /// Credentials of a run other than `seen`, if a new run is allowed now; otherwise those of the last run while they
+    /// are valid.
     ///
-    /// Cost: a run of the program, after a turn among all plugins of the process. Cancelling kills the run.
+    /// Cost: a run of the program, after a turn among all plugins of the process. Cancellation kills the run.
     ///
     /// # Errors
-    /// Why there are none, for people and without secrets.
+    /// The reason for missing credentials, for people and without secrets.
     pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let mut state = self.state.lock().await;
         let valid = state.given.clone().filter(|given| given.is_valid());
@@ -188,11 +187,11 @@ impl Plugin {
             match (self.problem(), valid) {
                 (None, Some(given)) => return Ok(given),
                 (Some(problem), _) => return Err(problem),
-                // It is well, and what it gave was valid then and has expired since: it is time to run.
+                // The last run succeeded, and its credentials have expired: run again.
                 (None, None) => {}
             }
         }
-        // Closed by nobody.
+        // The semaphore is never closed.
         let turn = self.running.acquire().await;
         let ran = exec_plugin::run(&self.config, self.timeout).await;
         drop(turn);
@@ -218,8 +217,8 @@ impl Plugin {
                 Ok(given)
             }
             Err(error) => {
-                // What this machine lacks is no reason to run it more rarely: it may be there again in a moment, and
-                // whoever used it up would have members cut off for as long as the longest pause.
+                // A lack of a resource on this machine does not lengthen the pause, because the resource may be free
+                // again in a moment.
                 if Exhaustion::of_text(&error).is_none() {
                     state.failures = state.failures.saturating_add(1);
                 }
@@ -231,8 +230,8 @@ impl Plugin {
         }
     }
 
-    /// What it gave, unless that has expired already: nobody accepts it, and a plugin with a wrong clock must not run
-    /// for each request either.
+    /// Credentials of a run, unless they have already expired: a plugin with a wrong clock must not run for each
+    /// request.
     fn unless_expired(&self, credential: PluginCredential) -> Result<PluginCredential, String> {
         let late = credential.expires.and_then(|at| SystemTime::now().duration_since(at).ok());
         let Some(late) = late else { return Ok(credential) };
@@ -243,12 +242,12 @@ impl Plugin {
         ))
     }
 
-    /// What is wrong with it, if it fails: why, how often, and when it runs next.
+    /// Fault of a failing plugin: the cause, the number of failures and the next run.
     pub(crate) fn problem(&self) -> Option<String> {
         self.trouble.lock().as_ref().map(ToString::to_string)
     }
 
-    /// Notes a failure; it is logged when it begins.
+    /// Records a failure; the first one is logged.
     fn failed(&self, error: String, failures: u32, next: Instant) -> String {
         let mut trouble = self.trouble.lock();
         if trouble.is_none() {
@@ -269,23 +268,23 @@ impl Plugin {
     }
 }
 
-/// How often, and how lately, a member has rejected what one user's plugin gave. It is counted where the credentials
-/// are used: a plugin may be shared, and what one member rejects the next may accept.
+/// Rejections of a user's plugin credentials by one cluster. Counted at the cluster, because a shared plugin's
+/// credentials may be valid at a second one.
 #[derive(Default)]
 pub(crate) struct Rejections {
     count: u32,
-    /// Before this nothing new is asked for because of another one.
+    /// No new run for rejected credentials before this time.
     not_before: Option<Instant>,
 }
 
 impl Rejections {
-    /// Whether it is too early to ask the plugin for something else again.
+    /// Whether it is too early to run the plugin for different credentials.
     pub(crate) fn pauses(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Notes that the plugin gave something else in place of what was rejected. A member that was content for as long
-    /// as the longest pause is not taken for one that rejects everything.
+    /// Records new credentials after a rejection. A cluster that accepted credentials for as long as the longest pause
+    /// starts again with short pauses.
     pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
@@ -330,7 +329,7 @@ mod tests {
     async fn what_this_machine_lacks_makes_no_pause_longer() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
-        // It may run again at once.
+        // The plugin may run again at once.
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::ZERO };
         let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
         for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {

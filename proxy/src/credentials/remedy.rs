@@ -1,12 +1,11 @@
-//! Which field of a configuration has the credentials that a member rejects.
+//! Name of the field that has the rejected credentials.
 
 use kube::config::AuthInfo;
 
 use crate::credentials::chosen::Chosen;
 
-/// What mends a user whose credentials a member rejects: it names the field that has them, as a kubeconfig calls it
-/// and, where there is such a one, as an `UpstreamCluster` does, for the description of a user tells nobody where it
-/// was read.
+/// Remedy for a user with rejected credentials: the field's name in a kubeconfig and, if there is one, in an
+/// `UpstreamCluster`, because the user's description does not show its source.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
     match Chosen::from_user(user) {
         Chosen::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",

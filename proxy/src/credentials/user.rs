@@ -1,4 +1,4 @@
-//! As whom a member sees us: the configuration's user, whole.
+//! User of the configuration, as a cluster sees it.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::credentials::identity::{Impersonation, OwnToken};
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
 
-/// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
-/// a new user's token is never sent without the `as` that limits it.
+/// User of the configuration: credentials and `as` fields together. A request keeps one user, so a new user's token is
+/// never sent without the `as` that limits it.
 pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<UserCredentials>,
     /// The user's own `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
-    /// Whose they are: a 401 to a user's own is the user's to know.
+    /// Whether the credentials are a client's own. The client then gets a 401 as it is.
     pub(crate) is_a_clients: bool,
 }
 
-/// The user of a client now; shared by all that dial for it.
+/// Current user of a client; shared with all dials.
 pub(crate) type CurrentUser = Arc<ArcSwap<MemberUser>>;
 
 impl MemberUser {
-    /// Takes the user of a configuration; runs no plugin. `before` is whom the client was used as until now.
+    /// Makes the user of a configuration; runs no plugin. `before` is the replaced user.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`], [`ConnectError::Header`].
@@ -40,7 +40,7 @@ impl MemberUser {
         Ok(Self { credentials, impersonation, is_a_clients: false })
     }
 
-    /// A user who comes with a token of their own, on the connections that this one, who has no credentials, has.
+    /// A user with a token of its own, on the connections without credentials.
     pub(crate) fn with_token(&self, token: &OwnToken) -> Self {
         let credentials = self.credentials.with_authorization(token.authorization.clone());
         Self { credentials, impersonation: None, is_a_clients: true }

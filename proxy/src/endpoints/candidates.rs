@@ -1,5 +1,5 @@
-//! Which of a member's endpoints a request is sent to, one after the other, and which are left for the end: a decision
-//! by what is known of each at that moment, apart from whoever sends (`endpoints.rs`).
+//! Order of endpoints for a request: a decision by the state of each at that moment, without I/O (`endpoints.rs`
+//! sends).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use crate::endpoints::wanted::Wanted;
 /// The endpoints that are left for a request.
 pub(crate) struct Candidates<'a> {
     wanted: Wanted<'a>,
-    /// To be tried one after the other.
+    /// Endpoints to be tried.
     left: Vec<&'a Arc<Endpoint>>,
-    /// To be tried at the end: those at which it failed before, and those that gave no connection in time.
+    /// Endpoints to be tried at the end: those that failed the request before, and those that gave no connection in
+    /// time.
     last: Vec<&'a Arc<Endpoint>>,
 }
 
 impl<'a> Candidates<'a> {
-    /// Those of a member's endpoints that it may be sent to. Why it may not be sent to others is noted.
+    /// Endpoints of the cluster that may get the request. Records reasons for the others.
     pub(crate) fn among(
         all: &'a [Arc<Endpoint>],
         wanted: Wanted<'a>,
@@ -44,17 +45,17 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Takes the best of those that may be asked, and says whether there is another one; `None` where none of them is
-    /// left. The choice between equals goes by the `turn`.
+    /// Takes the best remaining endpoint, and returns whether there is a second one; `None` at the end. `turn` decides
+    /// between equal ones.
     pub(crate) fn next(&mut self, turn: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
         let endpoint = self.left.swap_remove(self.best(turn)?);
         let mut others = self.left.iter().chain(&self.last);
         Some((endpoint, others.any(|other| self.wanted.may_be_asked_of(other))))
     }
 
-    /// The place of the best endpoint: of those with the best rank, each turn compares two.
+    /// Index of the best endpoint: each turn compares two of the best rank.
     fn best(&self, turn: usize) -> Option<usize> {
-        // Most clusters have one, which is neither compared nor held back.
+        // Most clusters have one endpoint, which is never held back.
         if let [only] = self.left[..] {
             return self.wanted.may_be_asked_of(only).then_some(0);
         }
@@ -73,7 +74,7 @@ impl<'a> Candidates<'a> {
         Some(if load(other).compare(load(one)) == Ordering::Less { other } else { one })
     }
 
-    /// This one gave no connection in time: it is tried again at the end.
+    /// Puts an endpoint that gave no connection in time to the end.
     pub(crate) fn postpone(&mut self, endpoint: &'a Arc<Endpoint>) {
         self.last.push(endpoint);
     }
@@ -104,7 +105,7 @@ mod tests {
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 
-    /// Three endpoints of which nothing is known.
+    /// Three endpoints without known state.
     async fn endpoints(cluster: &ClusterName) -> Vec<Arc<Endpoint>> {
         let [first, second, third] = [1, 2, 3].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);
@@ -126,7 +127,7 @@ mod tests {
         all
     }
 
-    /// The places in which a request is tried, and those that are left for the end.
+    /// Order of the tries, and the endpoints that are left for the end.
     fn order(all: &[Arc<Endpoint>], asker: Asker, tried: &Tried, turn: usize) -> (Vec<usize>, Vec<usize>) {
         let cluster = &ClusterName::new("a").unwrap();
         let wanted = Wanted { kind: LaneKind::Short, asker, destination: &Destination::Any, tried };
@@ -190,7 +191,7 @@ mod tests {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
         let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;
-        // It was lost, and answers.
+        // The endpoint was lost and answers again.
         all[0].observer.unreachable("refused".to_owned());
         all[0].note_answer();
         assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
@@ -202,7 +203,7 @@ mod tests {
         all[1].note_answer();
         all[2].ready(true);
         assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
-        // Those of which nothing was known are new with the process.
+        // Endpoints without known state are new with the process.
         let all = endpoints(&cluster).await;
         all.iter().for_each(|endpoint| endpoint.note_answer());
         assert!(all.iter().all(|endpoint| endpoint.state() == State::Ready));

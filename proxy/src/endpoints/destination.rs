@@ -1,4 +1,4 @@
-//! Which of a member's endpoints a request may be sent to.
+//! Endpoints that a request may use.
 
 use std::sync::Arc;
 
@@ -6,14 +6,13 @@ use http::{Extensions, Uri};
 
 use crate::target::ServerUrl;
 
-/// Some of a cluster's endpoints: those that a request may be sent to, or those that are drained. Among a request's
-/// extensions it is the former; one that has none may be sent to all of them. It is made once for many requests: taking
-/// the URLs apart costs some allocations for each. Cheap to clone.
+/// A set of endpoints of a cluster, for a request or for a drain. A request without one may use all. Make it once for
+/// many requests, because parsing URLs allocates. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 
 impl EndpointSubset {
-    /// Those at these URLs, however host and port are written. What is no URL is none of them.
+    /// Set of the endpoints at these URLs, in any spelling of host and port. Invalid URLs are ignored.
     pub fn new(urls: &[String]) -> Self {
         let parsed = urls.iter().filter_map(|url| url.parse::<Uri>().ok());
         Self(parsed.filter_map(|url| ServerUrl::comparable_text(&url)).collect())
@@ -24,15 +23,15 @@ impl EndpointSubset {
     }
 }
 
-/// Which of a member's endpoints a request may be sent to.
+/// Endpoints that a request may use.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Destination {
-    /// All of them.
+    /// All endpoints of the cluster.
     #[default]
     Any,
-    /// Those that a policy names, and no others.
+    /// Only the endpoints that a policy names.
     Chosen(EndpointSubset),
-    /// The one at this place in the configuration; the last one where there are fewer.
+    /// The endpoint with this index in the configuration, or the last one.
     At(usize),
 }
 
@@ -41,7 +40,7 @@ pub(crate) enum Destination {
 pub(crate) struct AtEndpoint(pub(crate) usize);
 
 impl Destination {
-    /// What a request's extensions say.
+    /// Destination in a request's extensions.
     pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
         match (extensions.get::<AtEndpoint>(), extensions.get::<EndpointSubset>()) {
             (Some(AtEndpoint(place)), _) => Self::At(*place),
@@ -50,7 +49,7 @@ impl Destination {
         }
     }
 
-    /// Whether it may be sent to this server, as far as its address decides that.
+    /// Whether the address allows this server.
     pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         match self {
             Self::Any | Self::At(_) => true,

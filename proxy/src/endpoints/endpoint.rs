@@ -1,4 +1,4 @@
-//! One address of a member: its connections, its load, and what is known of it.
+//! One address of a cluster, with its connections, load and state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,14 +24,13 @@ use crate::target::{ServerUrl, Target};
 /// Why an endpoint is sent nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainCause {
-    /// It is no longer one of the member's.
+    /// The endpoint has left the list.
     Left,
     /// The configuration drains it.
     Configured,
 }
 
 impl DrainCause {
-    /// What is said of it.
     fn as_str(self) -> &'static str {
         match self {
             Self::Left => "it is no longer one of the cluster's endpoints",
@@ -45,38 +44,38 @@ pub(crate) struct Endpoint {
     pub(crate) target: Arc<ServerUrl>,
     /// The proxy on the way.
     proxy: Option<Uri>,
-    /// Cancelled once it is no longer one of the member's.
+    /// Cancelled when the endpoint leaves the list.
     pub(crate) gone: CancellationToken,
     /// Whether the configuration drains it.
     drain: watch::Sender<bool>,
     /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
-    /// What it last said of our own credentials.
+    /// Last answer about the client's own credentials.
     pub(crate) last_question: LastQuestion,
-    /// What is known of this address. Of a member's only one it is what is known of the member.
+    /// Observer of this address. The cluster's own observer for an only endpoint.
     pub(crate) observer: Arc<Observer>,
-    /// What is known of the member, if it has further ones: what one answers is noted of both then.
+    /// Observer of the cluster, if there are several endpoints: an answer counts for both.
     member: Option<Arc<Observer>>,
     /// Long-running answers and tunnels of clients that broke.
     broken: AtomicU64,
     short: Traffic,
     lasting: Traffic,
     requests: AtomicU64,
-    /// How long its last answer to our own question took, in microseconds, plus one; 0 before the first.
+    /// Duration of the last answer to a probe in microseconds, plus one; 0 before the first.
     latency: AtomicU64,
     /// Wakes the task that asks it our own question.
     suspicion: Notify,
 }
 
-/// An endpoint as it is now.
+/// State of an endpoint at a moment.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
-    /// Host and port.
+    /// Host and port of the server.
     pub address: Arc<str>,
     /// Whether it can be reached.
     pub reachability: Reachability,
-    /// Whether it has not said that it is not ready.
+    /// Whether its last word is not that it is unready.
     pub is_ready: bool,
     /// Requests in flight, watches and tunnels included.
     pub outstanding: usize,
@@ -84,16 +83,16 @@ pub struct EndpointStatus {
     pub requests: u64,
     /// Answers that clients followed (logs, watches of the member's own view) and tunnels that broke since the start.
     pub broken: u64,
-    /// How long its last answer to our own `/readyz` took once there was a connection; `None` before the first.
+    /// Duration of its last answer to a probe, without the dial; `None` before the first.
     pub latency: Option<Duration>,
-    /// Whether it answers our own questions with errors, so that it is asked only where no other is left. Of a member's
-    /// only endpoint never.
+    /// Whether it answers Tributary's own questions with errors, so that it gets requests only if no better endpoint is
+    /// left. Never for an only endpoint.
     pub is_ejected: bool,
-    /// How often that has begun since the start.
+    /// Number of ejections since the start.
     pub ejections: u64,
-    /// Why it is given no requests, or only those for which no other is left; `None` where nothing is known against it.
+    /// Reason for which it gets no requests, or only those without a better endpoint; `None` without a known fault.
     pub left_out: Option<LeftOut>,
-    /// How often its breaker has opened since the start.
+    /// Number of times that its breaker has opened since the start.
     pub breaker_openings: u64,
 }
 
@@ -124,12 +123,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is the one at this address.
+    /// Whether this is the endpoint of an address.
     pub(crate) fn is_at(&self, address: &Target) -> bool {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// Why it is sent nothing new, where it is not.
+    /// Reason for which it gets no new requests, if there is one.
     fn drain_cause(&self) -> Option<DrainCause> {
         match self.gone.is_cancelled() {
             true => Some(DrainCause::Left),
@@ -137,13 +136,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether it may be sent something new, as far as that is not for what is known of it to say: it is the member's,
-    /// and is not drained.
+    /// Whether it may get new requests, apart from its health: it is in the list, and is not drained.
     pub(crate) fn takes_requests(&self) -> bool {
         self.drain_cause().is_none()
     }
 
-    /// Whether the configuration drains it: it is asked whether it is well, and is sent nothing else.
+    /// Whether the configuration drains it, so that it gets probes only.
     pub(crate) fn is_drained(&self) -> bool {
         *self.drain.borrow()
     }
@@ -158,17 +156,17 @@ impl Endpoint {
 
     /// Waits until the configuration no longer drains it. Cancelling loses nothing.
     pub(crate) async fn is_drained_no_longer(&self) {
-        // The sender is the endpoint's own, so that it cannot be gone meanwhile.
+        // The sender belongs to this endpoint.
         let mut drain = self.drain.subscribe();
         let _ended = drain.wait_for(|is_drained| !is_drained).await;
     }
 
-    /// Whether it may be sent something new; a question of our own to it alone (`is_to_it`) may be sent to one that is
-    /// drained. A request that is in flight by now (`hold`) and finds that it may, is seen by whoever drains it and
-    /// waits for what is under way: the locks bring both in an order.
+    /// Checks whether it may get a new request; a question to exactly this endpoint (`is_to_it`) may go to a drained
+    /// one. The request counts as in flight already (`hold`), so a drain that starts now waits for it: the locks give
+    /// both an order.
     ///
     /// # Errors
-    /// That it may not.
+    /// The endpoint takes no new requests.
     pub(crate) fn check_drain(&self, cluster: &ClusterName, is_to_it: bool) -> Result<(), ForwardError> {
         match self.drain_cause() {
             Some(DrainCause::Configured) if is_to_it => Ok(()),
@@ -182,7 +180,7 @@ impl Endpoint {
         }
     }
 
-    /// How many requests are in flight, whatever their kind.
+    /// Requests in flight, of all kinds.
     pub(crate) fn in_flight(&self) -> usize {
         self.short.in_flight() + self.lasting.in_flight()
     }
@@ -211,7 +209,7 @@ impl Endpoint {
         EndpointRequest { endpoint: self.clone(), kind }
     }
 
-    /// Why it is given no requests, or only those for which no other is left.
+    /// Reason for which it gets no requests, or only those without a better endpoint.
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
         if let Some(cause) = self.drain_cause() {
@@ -232,7 +230,7 @@ impl Endpoint {
         }
     }
 
-    /// That it is drained, and whether it could take requests again.
+    /// Reason of a drained endpoint, with its reachability.
     fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = match unreachable {
             Some(reason) => format!("{cause}; it cannot be reached: {}", self.without_address(&reason)),
@@ -242,13 +240,13 @@ impl Endpoint {
         LeftOut::new(LeftOutReason::Drain, cause)
     }
 
-    /// That its breaker is open, and why, if it cannot be reached.
+    /// Reason of an open breaker, with the cause of unreachability.
     pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = unreachable.map(|reason| self.without_address(&reason));
         LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "it failed several times in a row".into()))
     }
 
-    /// Why it cannot be reached, in a line of which the address is told already.
+    /// Cause of unreachability in one line, without the address.
     fn without_address(&self, reason: &str) -> Arc<str> {
         let known = format!(" cannot be reached at {}: ", self.target.address);
         reason.split_once(&known).map_or(reason, |(_, cause)| cause).into()
@@ -275,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// Has the endpoint asked our own question: a client got an error, or an answer that did not come or broke off.
+    /// Starts a question about an object, because a client got an error, or an answer that did not come or broke off.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
     }
@@ -302,7 +300,7 @@ impl Endpoint {
         self.observer.apply(Input::Start);
     }
 
-    /// It answers: so it can be reached, and the member by it.
+    /// Records an answer: the endpoint, and so the cluster, can be reached.
     pub(crate) fn note_answer(&self) {
         self.observers().for_each(Observer::note_answer);
     }
@@ -312,22 +310,22 @@ impl Endpoint {
         self.observers().for_each(Observer::heard);
     }
 
-    /// It says whether it is ready; where it has become so, whoever waits out a failure of the member is to try again.
+    /// Records whether it is ready; if it has become ready, requests that wait for the cluster try again.
     pub(crate) fn ready(&self, is_ready: bool) {
         if self.observer.ready(is_ready) {
             self.observers().for_each(Observer::recovered);
         }
     }
 
-    /// What is known of it, and of the member where that is not the same. What is still under way at one that is sent
-    /// nothing new does not say that anything new can be asked of a member that is lost.
+    /// Observers of the endpoint and of the cluster. An endpoint without new requests says nothing about a lost
+    /// cluster.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
         let member = member.filter(|member| !member.is_unreachable() || self.takes_requests());
         std::iter::once(&*self.observer).chain(member)
     }
 
-    /// What a client followed broke off: a log, a watch of the member's own view, a tunnel.
+    /// Records a broken stream of a client: a log, a watch of the cluster's own view, a tunnel.
     pub(crate) fn broke_off(&self, cluster: &ClusterName, error: &str) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         let endpoint = &self.target.address;
@@ -354,12 +352,12 @@ impl Endpoint {
         }
     }
 
-    /// How long its last answer to our own question took.
+    /// Duration of its last answer to a probe.
     pub(crate) fn latency(&self) -> Option<Duration> {
         self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 
-    /// It answered our own question after so long.
+    /// Records the duration of an answer to a probe.
     pub(crate) fn answered_within(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);
@@ -384,8 +382,8 @@ impl Drop for EndpointRequest {
     }
 }
 
-/// Whether an answer of this status is an error by which the endpoint may be at fault: 501 and 505 are about the
-/// request, and a 429 says that the endpoint is busy.
+/// Whether an answer with this status may be the endpoint's fault: 501 and 505 concern the request, and a 429 says that
+/// the endpoint is busy.
 pub(crate) fn is_suspicious(status: StatusCode) -> bool {
     status.is_server_error() && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }

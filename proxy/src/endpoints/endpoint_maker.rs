@@ -1,4 +1,4 @@
-//! Makes a member's endpoints from the addresses that the configuration has for it.
+//! Makes a cluster's endpoints from the addresses in its configuration.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::pool::uid_question::UidQuestion;
 use crate::target::Target;
 use crate::tuning::ClientTuning;
 
-/// What all endpoints of a member are made with.
+/// Common parts of all endpoints of a cluster.
 pub(crate) struct EndpointMaker<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) config: &'a kube::Config,
@@ -30,17 +30,17 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) uid: Option<(&'a Arc<KnownCluster>, &'a CurrentUser)>,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
-    /// What is known of the member.
+    /// Observer of the cluster.
     pub(crate) member: &'a Arc<Observer>,
-    /// Whether there may be others: what is known of the endpoint is not what is known of the member then.
+    /// Whether there may be several endpoints, so that each has an observer of its own.
     pub(crate) is_one_of_several: bool,
 }
 
 impl EndpointMaker<'_> {
-    /// Makes the endpoint of an address. Nothing is sent.
+    /// Makes the endpoint of an address. Sends nothing.
     ///
     /// # Errors
-    /// What of the configuration cannot be used.
+    /// The part of the configuration that cannot be used.
     pub(crate) async fn make(&self, Target { server, proxy }: Target) -> Result<Arc<Endpoint>, ConnectError> {
         let cluster = self.cluster;
         let host = HeaderValue::from_str(server.authority().as_str()).map_err(|error| ConnectError::Header {

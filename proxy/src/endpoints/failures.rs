@@ -9,17 +9,16 @@ use crate::error::ForwardError;
 use crate::health::observer::Observer;
 use crate::left_out::{LeftOut, LeftOutReason};
 
-/// What has gone wrong so far.
+/// Failures of a request so far.
 pub(crate) struct Failures {
     cluster: ClusterName,
-    /// What would have gone wrong at any endpoint.
+    /// Failure that every endpoint would have.
     of_request: Option<ForwardError>,
-    /// What went wrong at each.
+    /// Failure of each endpoint.
     of_endpoints: Vec<(Arc<str>, ForwardError)>,
 }
 
 impl Failures {
-    /// Nothing yet.
     pub(crate) fn new(cluster: &ClusterName) -> Self {
         Self { cluster: cluster.clone(), of_request: None, of_endpoints: Vec::new() }
     }
@@ -31,7 +30,7 @@ impl Failures {
         }
     }
 
-    /// What to say where nothing is left to try, of all endpoints of a member or of those that a policy has chosen.
+    /// Error when no endpoint is left, of all endpoints of the cluster or of those that a policy has chosen.
     pub(crate) fn into_error(self, all: &[Arc<Endpoint>], member: &Observer, is_chosen: bool) -> ForwardError {
         let Self { cluster, of_request, of_endpoints } = self;
         if let Some(error) = of_request {
@@ -45,8 +44,7 @@ impl Failures {
             {
                 return error.clone();
             }
-            // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile
-            // that the member is well.
+            // The observing tasks notice it a moment later; the client must not see a healthy cluster meanwhile.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.lost(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.obstacle());
             }
@@ -74,12 +72,12 @@ fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut
     (address, LeftOut::new(reason, error.at_endpoint()))
 }
 
-/// What to say of an endpoint whose breaker is open, of so many.
+/// Error for an endpoint with an open breaker, of this number of endpoints.
 pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: usize) -> ForwardError {
     let cluster = cluster.clone();
     let retry_after = endpoint.observer.retry_after().unwrap_or_default();
     match endpoint.observer.unreachable_for() {
-        // As it is said of it while it is tried.
+        // Same text as during a try.
         Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
         unreachable => {
             let why = endpoint.left_out_by_breaker(unreachable.map(|(_, reason)| reason));
@@ -89,20 +87,20 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
     }
 }
 
-/// What to say of an endpoint that has as many requests in flight as it may.
+/// Error for an endpoint with as many requests in flight as allowed.
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     let limit = endpoint.observer.tuning.max_in_flight_per_endpoint.unwrap_or_default();
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
 }
 
-/// Whether none of those that may be sent requests can be reached. Not where there are none: what is drained is not
+/// Whether none of the endpoints that take requests can be reached. False without such endpoints: drained ones are not
 /// lost.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
     let mut asked = all.iter().filter(|endpoint| endpoint.takes_requests()).peekable();
     asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
 }
 
-/// What to say of a member of whose endpoints none can be reached.
+/// Reason of a cluster without reachable endpoints.
 pub(crate) fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
     format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
 }

@@ -1,9 +1,9 @@
-//! The load of an endpoint, by which the balancer compares two of them: requests in flight, weighted by latency.
+//! Load of an endpoint, by which the balancer compares two of them: requests in flight, weighted by latency.
 //!
-//! An endpoint that answers with errors at once has few requests in flight, and would attract nearly all. So an error
-//! that comes sooner than an answer usually does counts as in flight for a while, but only up to the load of the other
-//! endpoint: the two take turns then. A client that causes errors on purpose, as fast as it can, gets no endpoint less
-//! than its part by that, and moves nobody to a slow one (decision 71).
+//! An endpoint that fails fast has few requests in flight, and would attract nearly all. So an error that comes sooner
+//! than a usual answer counts as in flight for a while, but only up to the load of the other endpoint: the two take
+//! turns then. A client that causes errors on purpose cannot take an endpoint's share away, or move other clients to a
+//! slow one (decision 71).
 
 use std::cmp::Ordering;
 use std::sync::atomic::{self, AtomicUsize};
@@ -12,8 +12,8 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-/// The weight of the newest answer in the mean latency, as a part of it. 16: a client would have to send one endpoint
-/// four lists in a row that take a thousand times as long as the rest to make its mean four times as long.
+/// Weight of the newest answer in the mean latency, as a fraction. 16: a client would have to send one endpoint four
+/// lists in a row that take a thousand times as long as the rest to make its mean four times as long.
 const PARTS_OF_MEAN: u32 = 16;
 
 /// The answers after which the mean latency weights the load. 4: the first one on a connection may take longer.
@@ -29,15 +29,15 @@ const TIMES_AS_SLOW: f64 = 4.0;
 /// takes some milliseconds longer.
 const SLOWER_BY: f64 = 0.02;
 
-/// The time that an error counts as in flight, as a multiple of the time by which it came too soon. 2: counted once, an
-/// endpoint that answers all with errors would be as loaded as the others on the average, and less half of the time.
+/// Time for which an error counts as in flight, as a multiple of the time by which it came too soon. 2: counted once,
+/// an endpoint with errors only would be as loaded as the others on average, and less half of the time.
 const TIMES_AS_LONG: f64 = 2.0;
 
 /// The time after a refused watch in which the endpoint counts as loaded as the other one. 10 s: a watch lives for
 /// minutes, so the endpoint with fewer watches would otherwise get, and refuse, each watch that ends elsewhere.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Whether an error is an answer about the object that is asked for, which any endpoint would give as quickly.
+/// Whether an error concerns the requested object, so that any endpoint would answer as quickly.
 pub(crate) fn is_about_object(status: StatusCode) -> bool {
     matches!(
         status,
@@ -49,7 +49,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
     )
 }
 
-/// The requests of one kind at one endpoint.
+/// Requests of one kind at one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) in_flight: AtomicUsize,
@@ -67,7 +67,7 @@ impl Traffic {
     }
 }
 
-/// The latest answers.
+/// Latest answers of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     latency: Option<Latency>,
@@ -75,8 +75,8 @@ pub(crate) struct Answers {
     refused_watch: Option<Instant>,
 }
 
-/// The mean latency: one of logarithms, so that one list of 10 s among answers of 10 ms makes it half as long again. A
-/// peak, or a mean of times, would be many times as long.
+/// Mean latency, of logarithms: one list of 10 s among answers of 10 ms makes it half as long again. A peak, or an
+/// arithmetic mean, would be many times as long.
 #[derive(Clone, Copy, Debug)]
 struct Latency {
     /// The logarithm of the mean in seconds.
@@ -91,7 +91,7 @@ struct Latency {
 struct Errors {
     count: f64,
     since: Instant,
-    /// In seconds.
+    /// Time in which the number falls to 37 %, in seconds.
     fade_in: f64,
 }
 
@@ -138,7 +138,7 @@ impl Answers {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) in_flight: f64,
-    /// The errors that may count as in flight.
+    /// Number of errors that count as in flight.
     pub(crate) errors: f64,
     /// The mean latency in seconds.
     pub(crate) latency: Option<f64>,
@@ -212,7 +212,7 @@ mod tests {
             ((6.0, 1e9, quick), (5.0, 0.0, quick), Ordering::Greater),
             // Errors of both count for neither.
             ((2.0, 9.0, quick), (5.0, 9.0, quick), Ordering::Less),
-            // Errors move nobody to a slow endpoint, or to one that may be.
+            // Errors move no client to an endpoint that is slow, or may be.
             ((2.0, 1e9, quick), (1.0, 0.0, slow), Ordering::Less),
             ((2.0, 1e9, quick), (5.0, 0.0, unknown), Ordering::Less),
         ] {

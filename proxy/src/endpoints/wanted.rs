@@ -1,4 +1,4 @@
-//! The endpoints that a request may be sent to, by its kind, its sender, and where it was sent before.
+//! Endpoints that a request may use, by its kind, its sender, and its earlier tries.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::endpoints::endpoint::Endpoint;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 
-/// Where a request was sent before.
+/// Earlier tries of a request.
 #[derive(Clone, Default)]
 pub(crate) enum Tried {
     #[default]
     Nowhere,
     /// The request failed at this endpoint, and goes there again only where no other is left.
     Failed(Arc<Endpoint>),
-    /// This endpoint answered the request, which goes to other endpoints alone.
+    /// This endpoint answered the request, which goes to other endpoints only.
     Answered(Arc<Endpoint>),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether bounds and breakers count. What this process asks for itself is asked in any case.
+    /// Whether limits and breakers count. They do not for Tributary's own questions.
     pub(crate) fn is_gated(self) -> bool {
         self.asker != Asker::Ourselves
     }
@@ -53,7 +53,7 @@ impl Wanted<'_> {
         !self.is_gated() || endpoint.has_room(self.kind)
     }
 
-    /// Whether an endpoint may be asked before the end: it can be reached, as far as is known, and lets it in.
+    /// Whether an endpoint may be tried before the end: it is reachable, as far as known, and lets the request in.
     pub(crate) fn may_be_asked_of(self, endpoint: &Endpoint) -> bool {
         !endpoint.observer.is_unreachable() && (!self.is_gated() || endpoint.observer.retry_after().is_none())
     }

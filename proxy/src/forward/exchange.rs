@@ -31,8 +31,8 @@ use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
 
-/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
-/// meeting the same on the next connection while a load balancer drains an apiserver.
+/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the second for the
+/// same on the next connection while a load balancer drains an apiserver.
 const MAX_RETRIES: usize = 2;
 
 /// A failed try, and the request if it came back unsent.
@@ -47,21 +47,20 @@ impl From<ForwardError> for Failed {
     }
 }
 
-/// What a request is sent again with. Its headers are its own: HTTP/2 takes those apart that it sends.
+/// Parts of a request for a repetition. It has its own headers, because HTTP/2 consumes them.
 pub(crate) struct Replay {
     method: Method,
-    /// The request's own path and query, of which each endpoint's URI is made.
+    /// Path and query of the request, from which each endpoint's URI is made.
     uri: Uri,
     headers: HeaderMap,
-    /// `None` where there is nothing of it.
+    /// `None` if no part of the body is kept.
     body: Option<KeptBody>,
     /// The cluster that the request is meant for, as [`ClientInner::generation`] counts.
     generation: u64,
 }
 
 impl Replay {
-    /// Of this request, whose body is kept as it is sent from now on, and whose URI is taken: it is given one where it
-    /// is sent.
+    /// Parts of this request. Keeps its body as it is sent, and takes its URI.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
@@ -77,12 +76,12 @@ impl Replay {
         self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether a 401 to the request says that an API server did not know who asked.
+    /// Whether a 401 to the request means that an API server did not know Tributary's account.
     pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
         is_of_api_server(&self.method, &self.uri, response).await
     }
 
-    /// The request once more; `None` where its body cannot be had again.
+    /// The request once more; `None` if its body is not available.
     pub(crate) fn request(&mut self) -> Option<Request<Body>> {
         let body = match &mut self.body {
             None => body::empty(),
@@ -101,8 +100,8 @@ impl Replay {
 }
 
 impl ClientInner {
-    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent
-    /// with. It occupies `place` until the member has done with it.
+    /// Sends a prepared request, repeats it if that is safe, and returns the answer with its credentials. The request
+    /// occupies `place` until the cluster has finished it.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
@@ -114,8 +113,7 @@ impl ClientInner {
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
-        // An answer that there is too much to do, while another endpoint is asked: the client's where that has no
-        // better one.
+        // A busy answer while a second endpoint is asked: the client gets it if there is no better one.
         let mut busy = None;
         self.retries.note_request();
         loop {
@@ -130,7 +128,7 @@ impl ClientInner {
             };
             self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
-            // Of one endpoint nobody looks at the clock.
+            // Without a comparison the clock is not read.
             let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
             let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
             self.note_conduct(&endpoint, claim, &sent, asked);
@@ -145,7 +143,7 @@ impl ClientInner {
                     tried = Tried::Answered(endpoint);
                     again
                 }
-                // What has not left costs the member nothing.
+                // A request that has not left costs the cluster nothing.
                 Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
                     tracing::debug!(cluster = %self.name, %error, "sending again");
@@ -158,7 +156,7 @@ impl ClientInner {
         }
     }
 
-    /// A connection to an endpoint that the request may be sent to, for all that is known of those where it was tried.
+    /// A connection to an endpoint that the request may use, after its earlier tries.
     async fn connection(
         &self,
         credentials: &Arc<Current>,
@@ -171,13 +169,12 @@ impl ClientInner {
             async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
         };
         let opened = self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await;
-        // Whatever is wrong with some endpoints, there was no room to wait for the others.
+        // Without room to wait, the faults of some endpoints do not matter.
         let too_many_wait = |limit| ForwardError::too_many_wait(&self.name, limit);
         opened.map_err(|error| waiting.refused().map_or(error, too_many_wait))
     }
 
-    /// Notes what the answer to a request, or that there was none, says of its endpoint, and how long it took since it
-    /// was asked, where that counts.
+    /// Records an answer, or its absence, for the load of its endpoint, with its duration if that counts.
     fn note_conduct(
         &self,
         endpoint: &Endpoint,
@@ -197,7 +194,7 @@ impl ClientInner {
                 note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
-                // Who is to blame for it is found out by questions of our own.
+                // Tributary's own question finds the cause.
                 endpoint.suspect();
                 note(None);
             }
@@ -205,8 +202,7 @@ impl ClientInner {
         }
     }
 
-    /// Whether another endpoint is asked in the place of one that has answered so; if it is, that is taken off what may
-    /// be sent again.
+    /// Whether a second endpoint is asked after this answer. Takes a token of the retry budget if so.
     fn take_another(
         &self,
         response: &Response<Body>,
@@ -220,8 +216,8 @@ impl ClientInner {
             && self.retries.withdraw(Cause::Busy)
     }
 
-    /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are
-    /// sent again.
+    /// The request once more, if the cluster has certainly not processed it or may do so twice, within the retry
+    /// budget.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
         let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.withdraw(Cause::Failed);
@@ -277,16 +273,15 @@ impl ClientInner {
         };
         let mut response = response;
         note_endpoint(&mut response, &endpoint);
-        // What has a time limit ends by itself.
+        // A request with a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));
         let source = BodySource { endpoint, speaker, reader, has_marked_end };
         Ok(response.map(|answer| MemberBody::boxed(answer, (permit, shared), self.name.clone(), source, until)))
     }
 
-    /// How long an answer over HTTP/2 is read for nobody. What comes from workloads has few streams beside it, all of
-    /// the same client, and watches are given up in their own way; what this process asks for itself it does not give
-    /// up at anybody's wish.
+    /// Time for which an abandoned answer over HTTP/2 is read. Not for streams from workloads, which share connections
+    /// with streams of the same client only, nor for watches, nor for Tributary's own questions.
     fn patience(&self, claim: Claim) -> Option<Duration> {
         let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
         is_shared.then_some(self.tuning.given_up_patience)
@@ -350,8 +345,7 @@ impl ClientInner {
         Ok(request)
     }
 
-    /// Refuses redirects, and 1xx that promise another answer or another protocol than was asked for; cleans a
-    /// response's head.
+    /// Refuses redirects, and 1xx answers that promise a different answer or protocol; cleans the response's head.
     pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
         if response.status().is_informational() {
             return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });
@@ -365,10 +359,9 @@ impl ClientInner {
     }
 }
 
-/// Whether an answer says that the endpoint has enough to do, or is shutting down, and when to come again: "there is a
-/// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Of what
-/// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by
-/// itself.
+/// Whether an answer says that the endpoint is busy or shutting down, with Retry-After: "there is a good chance the
+/// client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Not for long-running
+/// requests: a workload may have given it, and watches retry by themselves.
 fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
     if claim.lane == LaneKind::Opaque {
         return false;
@@ -377,9 +370,8 @@ fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
     is_temporary && response.headers().contains_key(RETRY_AFTER)
 }
 
-/// Whether the member says that it did not process the request: it refused the stream, or went away and named a stream
-/// before it as the last (RFC 9113 §6.8 and §8.7). h2 gives the latter to such streams alone; those that were processed
-/// go on until they end, or break with the connection.
+/// Whether the cluster has certainly not processed the request: it refused the stream, or its GOAWAY named an earlier
+/// stream as the last (RFC 9113 §6.8 and §8.7). h2 reports the latter for such streams only.
 pub(crate) fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,12 +1,10 @@
-//! What was asked for a client that no longer waits for it.
+//! Answers that clients have abandoned.
 //!
-//! Clients share the connections for short requests, and a stream that is reset counts against all of them: Go's server
-//! closes a connection with ENHANCE_YOUR_CALM once more than four times as many requests as it carries out at once wait
-//! behind handlers whose streams were reset (`scheduleHandler` in `golang.org/x/net/http2/server.go`), and proxies
-//! count resets that come early. Most answers come soon. So a stream is not reset because its client has gone; its
-//! answer is read and dropped, and only one that does not end soon is reset. Until then the request occupies what it
-//! did, its client's place among those under way at the cluster included: whoever asks and goes away without end is out
-//! of places.
+//! Clients share the connections for short requests, and each reset stream counts against all: Go's server closes a
+//! connection with ENHANCE_YOUR_CALM when more than four times its concurrent requests wait behind handlers of reset
+//! streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`), and proxies count early resets. Most answers come
+//! soon. So an abandoned answer is read and dropped, and reset only if it does not end soon. Until then the request
+//! keeps its permits: a client that abandons requests without end runs out of them.
 
 use std::pin::Pin;
 
@@ -22,17 +20,17 @@ use tributary_apimachinery::{Permit, or_never};
 
 use crate::pool::stream_counts::SentStream;
 
-/// How much of an answer that nobody wants is read, in bytes. 64 KiB: most answers are shorter, and of those that are
-/// not, the rest would cost more than a reset.
+/// Bytes that are read of an abandoned answer. 64 KiB: most answers are shorter, and the rest of a longer one would
+/// cost more than a reset.
 const BYTES_MAX: usize = 64 << 10;
 
-/// What a request over HTTP/2 occupies until its answer has ended, or nobody waits for it any more.
+/// Resources that a request over HTTP/2 occupies until its answer has ended, or is abandoned and reset.
 pub(crate) struct Occupied {
     #[expect(dead_code, reason = "it is dropped, never read")]
     pub(crate) permit: Permit,
-    /// Its stream.
+    /// Stream of the request.
     pub(crate) stream: SentStream,
-    /// How long its answer is read for nobody; `None` where its stream is reset at once.
+    /// Time for which an abandoned answer is read; `None` to reset the stream at once.
     pub(crate) patience: Option<Duration>,
 }
 
@@ -42,10 +40,10 @@ impl Occupied {
         self.stream.ended_well();
     }
 
-    /// Reads an answer for nobody, in a task of its own; then its stream ends, by a reset if it has not ended.
+    /// Reads an abandoned answer in a task of its own; then the stream ends, by a reset if necessary.
     pub(crate) fn give_up(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(patience), Ok(runtime)) = (self.patience, Handle::try_current()) else {
-            // hyper resets the stream before it is counted as free.
+            // hyper resets the stream before it counts as free.
             drop(answer);
             return drop(self);
         };
@@ -64,7 +62,7 @@ impl Occupied {
     }
 }
 
-/// Reads a body, and says whether that was all of it.
+/// Reads a body, and returns whether it was complete.
 async fn is_read(mut body: Incoming) -> bool {
     let mut length = 0;
     while !body.is_end_stream() {
@@ -80,22 +78,22 @@ async fn is_read(mut body: Incoming) -> bool {
     true
 }
 
-/// What comes of a request that was sent.
+/// Result of a sent request.
 type ForwardAnswer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
-/// A request over HTTP/2 whose answer has not begun. Dropping it gives up the request.
+/// A request over HTTP/2 without an answer yet. To drop it abandons the request.
 pub(crate) struct PendingAnswer<F: Future<Output = ForwardAnswer> + Send + 'static> {
     waiting: Option<Pin<Box<F>>>,
     occupied: Option<Occupied>,
 }
 
 impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
-    /// A request that `waiting` sends, and what it occupies.
+    /// A request in `waiting`, with its resources.
     pub(crate) fn new(waiting: F, occupied: Occupied) -> Self {
         Self { waiting: Some(Box::pin(waiting)), occupied: Some(occupied) }
     }
 
-    /// Waits for the answer to begin; to be called until it has. Cancel: safe, the next call waits on.
+    /// Waits for the head of the answer; call it until it has come. Cancel: safe, the next call waits on.
     pub(crate) async fn wait_for_answer(&mut self) -> ForwardAnswer {
         let answer = or_never(self.waiting.as_mut()).await;
         self.waiting = None;
@@ -107,7 +105,7 @@ impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
         answer
     }
 
-    /// What the answer occupies that has begun.
+    /// Resources of the answer, for its body.
     pub(crate) fn into_occupied(mut self) -> Option<Occupied> {
         self.occupied.take()
     }

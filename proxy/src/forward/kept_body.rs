@@ -1,8 +1,7 @@
-//! A request's body that can be had once more: what of it was sent is kept, as far as it is short, and the rest is
-//! still there.
+//! A request's body that can be sent again: the sent part, if it is short, and the rest.
 //!
-//! It is for a request of which the member says that it was not processed (RFC 9113 §8.7). Frames are shared, not
-//! copied, and a body of which more was sent than is kept is not sent again.
+//! It serves requests that the cluster has not processed (RFC 9113 §8.7). Frames are shared, not copied. After more
+//! than the limit, the body is not sent again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,14 +14,12 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tributary_apimachinery::body::{self, Body, BoxError};
 
-/// How many bytes are kept of what was sent. 64 KiB: nearly all objects are shorter, and a thousand writes at once keep
-/// 64 MiB alive at most, for as long as the member has not answered.
+/// Bytes of the sent part that are kept. 64 KiB: nearly all objects are shorter, and a thousand concurrent writes keep
+/// at most 64 MiB until the cluster answers.
 const KEPT: usize = 64 << 10;
 
-/// As so many bytes a frame counts at least, however short it is. 1 KiB: a frame takes its handle (32 bytes, and twice
-/// that while the list of them grows), and keeps alive the buffer that it was read into, which it may share with frames
-/// that are none of the request's. So no more than 64 frames are kept, and of those that are not tiny all that [`KEPT`]
-/// says.
+/// Smallest counted size of a frame. 1 KiB: a frame takes its handle (32 bytes, twice that while the list grows), and
+/// keeps its read buffer alive, which it may share with frames of other requests. So at most 64 frames are kept.
 const FRAME_MIN: usize = 1 << 10;
 
 /// A way to a request's body. Cheap to clone.
@@ -30,19 +27,19 @@ const FRAME_MIN: usize = 1 << 10;
 pub(crate) struct KeptBody(Arc<Mutex<KeptFrames>>);
 
 struct KeptFrames {
-    /// What is sent before the rest: what was sent the last time.
+    /// Frames that were sent the last time, and come first.
     ahead: VecDeque<Bytes>,
-    /// `None` once it is sent in another request.
+    /// `None` while a request sends it.
     rest: Option<Body>,
-    /// What of it was sent; `None` where that is too much, or more than bytes, or where it has broken off: what comes
-    /// after that would be taken for its end.
+    /// Sent frames; `None` above the limit, for frames other than data, and after a failure: the rest would count as
+    /// the end.
     sent: Option<Vec<Bytes>>,
-    /// How much that takes, as it is counted against [`KEPT`].
+    /// Counted size of the sent frames, against [`KEPT`].
     taken: usize,
 }
 
 impl KeptBody {
-    /// Keeps this body; gives it as it is to be sent.
+    /// Keeps this body; returns the body for the request.
     pub(crate) fn new(body: Body) -> (Self, Body) {
         Self::with_sender(VecDeque::new(), body)
     }
@@ -53,7 +50,7 @@ impl KeptBody {
         (kept.clone(), SentBody(kept).boxed_unsync())
     }
 
-    /// The body once more, from its beginning, and a way to that one. What still sends the last one gets no more of it.
+    /// The body once more, from its beginning. The earlier request gets no more of it.
     pub(crate) fn again(&self) -> Option<(Self, Body)> {
         let mut kept = self.0.lock();
         let sent = kept.sent.take()?;
@@ -63,7 +60,7 @@ impl KeptBody {
     }
 }
 
-/// The body as it is sent.
+/// Body of a request.
 struct SentBody(KeptBody);
 
 /// A body that is sent by another request now.
@@ -98,7 +95,7 @@ impl HttpBody for SentBody {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
-            // It need not bear being asked once more, and is when it is sent again.
+            // It may not be polled again after its end, so it is replaced.
             Poll::Ready(None) => *rest = body::empty(),
             Poll::Pending => {}
         }

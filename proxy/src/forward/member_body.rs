@@ -1,4 +1,4 @@
-//! A member's answer on its way to the client, and what it occupies until it has ended.
+//! A cluster's answer on its way to the client, with its resources.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::places::Asker;
 use crate::pool::watch_stream::WatchBody;
 use crate::pool::{Claim, LaneKind};
 
-/// Up to which length a piece is given together with what is there behind it, in bytes. 16 KiB, a frame of HTTP/2:
-/// nearly all objects are shorter, and what is longer is not worth a copy.
+/// Length of a piece up to which it is joined with the next one, in bytes. 16 KiB, a frame of HTTP/2: nearly all
+/// objects are shorter.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// How many pieces are given as one at most. 8: a member that sends many that are tiny costs no more than it did.
+/// Pieces that are joined. 8: bounds the copies for a cluster that sends many tiny ones.
 const TOGETHER_MAX: usize = 8;
 
-/// What comes next of a body; `None` at its end.
+/// Next part of a body; `None` at its end.
 type Next = Option<Result<Frame<Bytes>, SharedError>>;
 
 /// A response body that broke off.
@@ -36,19 +36,19 @@ type Next = Option<Result<Frame<Bytes>, SharedError>>;
 pub struct ResponseBodyError {
     /// The cluster that was answering.
     pub cluster: ClusterName,
-    /// The cause with its own causes, as text.
+    /// Cause with its own causes, as text.
     pub cause: Arc<str>,
-    /// The cause.
+    /// Cause of the failure.
     #[source]
     pub source: SharedError,
 }
 
-/// Who reads a response body.
+/// Reader of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyReader {
-    /// Whoever wants a short answer, or this process.
+    /// The reader of a short answer, or this process.
     Any,
-    /// A client that follows it for long: that it breaks off is told.
+    /// A client with a long-running request: its failure is logged.
     Follower,
 }
 
@@ -62,19 +62,18 @@ impl BodyReader {
     }
 }
 
-/// Where a response body comes from, and who reads it.
+/// Origin and reader of a response body.
 pub(crate) struct BodySource {
     pub(crate) endpoint: Arc<Endpoint>,
-    /// Who speaks in it.
+    /// Speaker of the answer.
     pub(crate) speaker: Speaker,
     pub(crate) reader: BodyReader,
-    /// Whether its end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a
-    /// body: a server that wants no more of a request may reset it so, but only after the whole answer (RFC 9113 §8.1),
-    /// whose end is known then.
+    /// Whether the end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a
+    /// body: a server may reset after the whole answer if it wants no more of a request (RFC 9113 §8.1).
     pub(crate) has_marked_end: bool,
 }
 
-/// A member's response body as it comes from the connection.
+/// Body of a cluster's response, as it comes from the connection.
 pub(crate) enum MemberAnswer {
     Usual(Incoming),
     /// On a connection that clients share for their watches.
@@ -107,21 +106,19 @@ impl HttpBody for MemberAnswer {
     }
 }
 
-/// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
-/// among requests.
+/// Body of a cluster's response, with its resources until it ends or is dropped: a stream of a connection, and permits.
 pub(crate) struct MemberBody {
     // Dropped first: hyper resets the stream before the capacity is counted as free. Gone when this is dropped.
     answer: Option<MemberAnswer>,
     permit: Option<Permit>,
-    /// What it occupies over HTTP/2.
     shared: Option<Occupied>,
     cluster: ClusterName,
-    /// Whatever comes of a member's own answer shows that its endpoint is alive.
+    /// Each new part shows that the endpoint is alive.
     source: BodySource,
-    /// Whether something is waited for: only what was not there yet says that it comes now. What a slow client takes
-    /// of the rest may have come long ago.
+    /// Whether the body is pending. Only then a new part has just come; a slow client may take parts that came long
+    /// ago.
     is_waiting: bool,
-    /// What came behind a piece and is no piece itself: the end, trailers, or why the body broke off.
+    /// Part after a piece that is no piece itself: the end, trailers, or a failure.
     behind: Option<Next>,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
@@ -156,7 +153,7 @@ impl MemberBody {
         body.boxed_unsync()
     }
 
-    /// It has been read to its end.
+    /// The body was read to its end.
     fn ended(&mut self) {
         if let Some(shared) = self.shared.take() {
             shared.ended_well();
@@ -164,13 +161,13 @@ impl MemberBody {
         self.permit = None;
     }
 
-    /// It has broken off, or is cut off.
+    /// The body broke off, or is cut off.
     fn failed(&mut self) {
         (self.shared, self.permit) = (None, None);
     }
 
-    /// A short piece, with what is there behind it. A Go server ends an answer by an empty frame of its own, which
-    /// comes with the last bytes: the client is told both at once, in one frame, one TLS record and one system call.
+    /// Joins a short piece with available ones after it. A Go server ends an answer by an empty frame with the last
+    /// bytes: the client gets both in one frame, one TLS record and one system call.
     fn with_next(&mut self, mut piece: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
         for _ in 1..TOGETHER_MAX {
             let is_short = piece.data_ref().is_some_and(|data| data.len() < SHORT_BYTES);
@@ -190,7 +187,7 @@ impl MemberBody {
         piece
     }
 
-    /// It has broken off by this.
+    /// The body broke off with this error.
     fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
         if self.source.reader == BodyReader::Follower {
@@ -237,7 +234,7 @@ impl HttpBody for MemberBody {
                 if comes_now && self.source.speaker != Speaker::Intermediary {
                     self.source.endpoint.heard();
                 }
-                // hyper's server asks nothing more of a body that says so.
+                // hyper's server polls no body again that reports its end.
                 if self.is_end_stream() {
                     self.ended();
                 }
@@ -281,7 +278,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 
 impl Drop for MemberBody {
     fn drop(&mut self) {
-        // A watch is given up by whoever follows it.
+        // The follower of a watch abandons it.
         if let (Some(MemberAnswer::Usual(incoming)), Some(shared)) = (self.answer.take(), self.shared.take()) {
             shared.give_up(async { Some(incoming) });
         }

@@ -1,5 +1,4 @@
-//! A question of our own to one endpoint of a member, whatever is known of that endpoint: of it only the status is
-//! wanted.
+//! A question to one endpoint of a cluster, in any state. Only the status of the answer counts.
 
 use std::sync::Arc;
 
@@ -17,22 +16,21 @@ use crate::member::ClientInner;
 use crate::places::{Asker, WaitingPlace};
 use crate::pool::{Claim, LaneKind};
 
-/// How often a question is put whose connection broke: once more, on another connection.
+/// Tries of a question after a broken connection: one more, on a new connection.
 const TRIES: usize = 2;
 
-/// How much of an answer is read, in bytes; a connection is good for more once its answer is at its end.
+/// Bytes of an answer that are read; a connection can be used again after the end of the answer.
 const ANSWER_LIMIT: usize = 4096;
 
-/// How a question was answered.
+/// Answer to a question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuestionAnswer {
     pub(crate) status: StatusCode,
-    /// How long the endpoint took for it once there was a connection: a handshake that takes long says nothing of how
-    /// the endpoint answers, and over HTTP/1.1 it may come before each question.
+    /// Duration without the dial: a slow handshake says nothing about the endpoint, and over HTTP/1.1 it may come
+    /// before each question.
     pub(crate) took: Duration,
 }
 
-/// The endpoint's answer.
 pub(crate) async fn ask_endpoint(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,

@@ -1,15 +1,15 @@
-//! Whom a member's 401 is about: us, or somebody behind the member.
+//! Origin of a 401: the client's own credentials, or a server behind the cluster.
 //!
-//! kube-apiserver passes on what others answer: a kubelet's refusal of its client certificate to `log`, `exec`,
+//! kube-apiserver passes on answers of other servers: a kubelet's refusal of its client certificate for `log`, `exec`,
 //! `attach` and `portforward` (apiserver's `registry/generic/rest/response_checker.go`, and the raw answer of an
 //! upgrade), an aggregated server's (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path
-//! nor text tells whether our credentials are rejected: a workload can write what kube-apiserver writes, and our own
-//! credentials can expire before a `log` as before anything else. So a question of our own decides, to a path that
-//! kube-apiserver answers itself and that nobody may read without an identity. It is put to the endpoint that gave the
-//! 401: each kube-apiserver remembers for some seconds by itself whom it has known (10 s: `TokenSuccessCacheTTL` in
-//! Kubernetes' `pkg/kubeapiserver/options/authentication.go`), so that another one may still know who is known no more.
+//! nor text shows whether the client's own credentials are rejected: a workload can write the same text, and
+//! credentials can expire before a `log`. So a question decides, to a path that kube-apiserver answers itself and that
+//! needs an identity. It goes to the endpoint that gave the 401, because each kube-apiserver caches identities for some
+//! seconds (10 s: `TokenSuccessCacheTTL` in Kubernetes' `pkg/kubeapiserver/options/authentication.go`).
 //!
-//! Where they are not rejected, path and text together tell whether the 401 is the client's ([`is_of_api_server`]).
+//! If the credentials are not rejected, path and text together show whether the 401 is for the client
+//! ([`is_of_api_server`]).
 
 use std::sync::Arc;
 
@@ -33,46 +33,42 @@ use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 
-/// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
+/// Path of the question: a server in front of kube-apiserver may answer `/version` to anyone.
 const OWN_PATH: &str = "/api";
-/// How long the member may take over it. A client waits meanwhile; without an answer the 401 is taken by its own words.
+/// Time limit of the question. The client waits meanwhile; without an answer the text of the 401 decides.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
-/// For how long what an endpoint said is taken for true: a workload that refuses a browser's every request costs each
-/// endpoint one question a second.
+/// Time for which an answer counts: a workload that refuses each request costs an endpoint one question a second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// The longest answer that is looked into, in bytes. kube-apiserver's own 401 has 129 as JSON, and some more as curl is
 /// given it (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
 const OWN_BYTES_MAX: usize = 512;
 
-/// Whom a 401 is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// The member rejects the credentials that the request was sent with.
     Us,
-    /// The credentials were replaced meanwhile, so that it cannot be told: a question of our own would be put with
-    /// others.
+    /// Unknown, because the credentials were replaced meanwhile: a question would use new ones.
     Replaced,
-    /// Somebody behind the member: the answer is the client's.
+    /// A server behind the cluster: the client gets the answer.
     Others,
 }
 
-/// Who gave a 401; among the answer's extensions.
+/// Endpoint of a 401; among the answer's extensions.
 #[derive(Clone)]
 struct GivenBy(Arc<Endpoint>);
 
-/// Has a 401 say which endpoint it is of.
+/// Adds the endpoint to a 401.
 pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoint>) {
     if response.status() == StatusCode::UNAUTHORIZED {
         response.extensions_mut().insert(GivenBy(Arc::clone(endpoint)));
     }
 }
 
-/// Whether a 401 says that an API server did not know who asked, whatever it knows now: to a path that API servers
-/// answer themselves, and in the words that they have before anything is carried out. Of several kube-apiservers each
-/// hears of a new token in its own time, and accepts it a moment after it has rejected it; and an API server behind a
-/// kube-apiserver may not trust that. Neither is the client's to know, in whose name we ask. The answer is left as it
-/// is.
+/// Whether a 401 means that an API server did not know Tributary's account: the path is one that API servers answer
+/// themselves, and the text is that of their authentication, before any action. Several kube-apiservers learn of a new
+/// token at different times, and an API server behind a kube-apiserver may not trust it. The client is not concerned.
+/// The answer stays unchanged.
 ///
 /// Cancel: the answer's body is lost.
 pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
@@ -80,14 +76,14 @@ pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut 
     if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
     }
-    // Of the answer to it there is nothing more to see, and nothing that could have been carried out.
+    // An answer to HEAD has no body, and the request changed nothing.
     if *method == Method::HEAD {
         return true;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
         Ok(Ok(read)) => read.to_bytes(),
-        // What breaks off is nobody's words.
+        // A body that breaks off has no known text.
         Ok(Err(error)) => {
             *response.body_mut() = broken_off(error);
             return false;
@@ -102,11 +98,10 @@ pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut 
     is_own
 }
 
-/// Whether a request to this path is answered by a kube-apiserver, or by an API server behind it: of what they pass on
-/// to nodes and workloads, only where those have other words. kube-apiserver tells of a kubelet's 401 to a log with
-/// details, and passes on a kubelet's own answer to an upgrade, which is no Status (`InstallAuthFilter` in its
-/// `server.go`). What is behind `proxy` may say anything, after it has done anything. So may an aggregated server: but
-/// it is an administrator's, who has told the cluster to trust it (`APIService`).
+/// Whether a kube-apiserver, or an API server behind it, answers this path. Paths to nodes and workloads count only if
+/// their servers have other texts: kube-apiserver adds details to a kubelet's 401 for a log, and passes on a kubelet's
+/// answer to an upgrade, which is no Status (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may say
+/// anything, after any action. So may an aggregated server, but an administrator trusts it (`APIService`).
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     match info.resource() {
@@ -115,27 +110,26 @@ fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     }
 }
 
-/// Whether a kubelet answers a request for what is opaque: a pod's logs, or a way into it.
+/// Whether a kubelet answers an opaque request: a pod's logs, or a way into it.
 fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
     let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
     is_of_pod && request.subresource.as_deref() != Some("proxy")
 }
 
-/// Whether a body is kube-apiserver's own 401 (`Unauthorized` in apiserver's
-/// `pkg/endpoints/filters/authentication.go`): that and nothing else, in whichever encoding. What admission refuses
-/// with 401 says so in its message, and may have details; what a kube-apiserver tells of others has them
-/// (`NewGenericServerResponse` in apimachinery's `errors.go`).
+/// Whether a body is exactly kube-apiserver's own 401 (`Unauthorized` in apiserver's
+/// `pkg/endpoints/filters/authentication.go`), in any encoding. A 401 of admission has a message of its own; a
+/// passed-on one has details (`NewGenericServerResponse` in apimachinery's `errors.go`).
 fn is_in_own_words(body: &[u8]) -> bool {
     read_status(body).is_some_and(|said| said == Status::unauthorized())
 }
 
-/// A body that breaks off by this.
+/// A body that breaks off with this error.
 fn broken_off(error: BoxError) -> Body {
     StreamBody::new(stream::iter([Err::<Frame<Bytes>, BoxError>(error)])).boxed_unsync()
 }
 
 impl ClientInner {
-    /// Finds out whom the 401 to a request with these credentials is about; of an answer that says who gave it.
+    /// Finds the origin of a 401 to a request with these credentials, if the answer has its endpoint.
     pub(crate) async fn about_answer<B>(self: &Arc<Self>, used: &Arc<Current>, response: &mut Response<B>) -> About {
         match response.extensions_mut().remove::<GivenBy>() {
             Some(GivenBy(endpoint)) => self.about(used, &endpoint).await,
@@ -143,8 +137,8 @@ impl ClientInner {
         }
     }
 
-    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks
-    /// the endpoint, and those who waited share the answer.
+    /// Finds the origin of this endpoint's 401 to a request with these credentials. One caller at a time asks the
+    /// endpoint, and waiting ones share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
         let user = self.user.load_full();
         let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else { return About::Others };
@@ -156,7 +150,7 @@ impl ClientInner {
         let rejected = match last.as_ref().filter(is_recent) {
             Some(asked) => asked.rejected,
             None => {
-                // Without an answer those who wait do not ask again one after the other.
+                // After a timeout, waiting callers do not ask again.
                 let status = timeout(OWN_WITHIN, self.ask_for_ourselves(used, &user, endpoint)).await.ok().flatten();
                 let rejected = status == Some(StatusCode::UNAUTHORIZED);
                 *last = Some(LastAnswer { at: Instant::now(), with: Arc::clone(used), rejected });
@@ -185,7 +179,7 @@ impl ClientInner {
 mod tests {
     use super::*;
 
-    /// A 401 of this length; of its body nothing is known here.
+    /// A 401 with a body of this length; its text is unknown here.
     fn refused(length: usize, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::UNAUTHORIZED;
@@ -193,7 +187,7 @@ mod tests {
         response
     }
 
-    /// Whether this is kube-apiserver's own 401; it is left as it is.
+    /// Whether this is kube-apiserver's own 401; it stays unchanged.
     async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
         let is_own = is_of_api_server(&method, &path.parse().unwrap(), &mut response).await;

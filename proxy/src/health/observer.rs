@@ -1,5 +1,4 @@
-//! The health of a member, or of one of its endpoints: it takes what their traffic and probes show, and publishes the
-//! changes.
+//! Health of a cluster, or of one of its endpoints: takes results of traffic and probes, and publishes changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +14,8 @@ use crate::health::settings::BreakerTuning;
 use crate::health::state::{Input, Machine};
 use crate::obstacle::Obstacle;
 
-/// The time for which a member may say that it is not ready before readers are told. 10 s, from when it last was: as
-/// long as it may be silent, and longer than the hooks of a kube-apiserver take that starts.
+/// Time for which a cluster may be unready before readers learn of it. 10 s, from its last ready answer: as long as it
+/// may be silent, and longer than the start hooks of a kube-apiserver.
 pub(crate) const UNREADY_AFTER: Duration = Duration::from_secs(10);
 
 /// The health of one endpoint, or of a member. A member's only endpoint shares the member's.
@@ -39,7 +38,7 @@ struct Known {
     machine: Machine,
     /// The last fault in an answer to our own question.
     fault: Option<Arc<str>>,
-    /// The time of the last word that it is ready, or of the first word that it is not.
+    /// Time of the last ready answer, or of the first unready one.
     ready_at: Option<Instant>,
 }
 
@@ -68,7 +67,7 @@ impl Observer {
         self.known.lock().machine
     }
 
-    /// Whether the last word of the endpoint is not that it is unready.
+    /// Whether the last answer of the endpoint is not that it is unready.
     pub(crate) fn is_ready(&self) -> bool {
         self.machine().is_ready
     }
@@ -82,7 +81,7 @@ impl Observer {
         !self.is_settled.load(Ordering::Relaxed) && self.machine().is_unreachable()
     }
 
-    /// The time for which it has been unreachable, and the reason.
+    /// Duration of the unreachability, and the reason.
     pub(crate) fn unreachable_for(&self) -> Option<(Duration, Arc<str>)> {
         if self.is_settled.load(Ordering::Relaxed) {
             return None;
@@ -135,19 +134,18 @@ impl Observer {
         }
     }
 
-    /// Notes an answer.
     pub(crate) fn note_answer(&self) {
         self.heard();
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             let mut known = self.known.lock();
-            // Before the state is published: those whom it wakes are to be let in.
+            // Before the publication, so that woken requests are let in.
             self.apply_to(&mut known.machine, Input::Answer);
             self.publish(ReachabilityState::Reachable);
         }
     }
 
-    /// Notes whether the endpoint is ready by its own word. Gives true if it was not before.
+    /// Records whether the endpoint says that it is ready. Returns true if it was not before.
     pub(crate) fn ready(&self, is_ready: bool) -> bool {
         let mut known = self.known.lock();
         let was_ready = known.machine.is_ready;
@@ -160,8 +158,7 @@ impl Observer {
         is_ready && !was_ready
     }
 
-    /// Notes a fault in an answer to our own question, or that it was a good one, and gives the machine before and
-    /// after it.
+    /// Records a fault, or a good answer, to Tributary's own question. Returns the machine before and after.
     pub(crate) fn judged(&self, fault: Option<&str>) -> (Machine, Machine) {
         let mut known = self.known.lock();
         let before = known.machine;
@@ -175,7 +172,7 @@ impl Observer {
         self.sender.send_modify(|known| known.recoveries += 1);
     }
 
-    /// Notes a failed request. Only failures that say something of the member count.
+    /// Records a failed request. Only failures that concern the cluster count.
     pub(crate) fn failed(&self, error: &ForwardError) {
         if error.means_unreachable() {
             self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);

@@ -6,20 +6,19 @@ use tokio::time::Instant;
 
 use crate::obstacle::Obstacle;
 
-/// What is known of a member.
+/// Known state of a cluster.
 #[derive(Clone, Debug)]
 pub struct Reachability {
-    /// The state.
+    /// State of the cluster now.
     pub state: ReachabilityState,
-    /// When the state was entered.
+    /// Begin of the state.
     pub since: Instant,
     /// The time of the last sign of life before `since`; `None` if there was none.
     pub heard: Option<Instant>,
-    /// The time of the last `/readyz` with 200, if the answers since then were others for more than 10 s. A cluster is
-    /// as ready as its readiest endpoint.
+    /// Time of the last `/readyz` with 200, if all answers for more than 10 s were different. A cluster is as ready as
+    /// its readiest endpoint.
     pub unready_since: Option<Instant>,
-    /// How often it has become well: it could be reached again, or was ready again. Whoever waits out a failure need
-    /// not wait any longer when this has grown.
+    /// Number of recoveries: the cluster became reachable, or ready. A waiter may try again when it grows.
     pub recoveries: u64,
 }
 
@@ -30,8 +29,8 @@ pub enum ReachabilityState {
     Unknown,
     /// The last dial, request or question for `/readyz` got an answer.
     Reachable,
-    /// The last dial failed, a connection went silent, `/readyz` was not answered and nothing else came, or the member
-    /// rejects our credentials.
+    /// The last dial failed, a connection went silent, `/readyz` was not answered and nothing else came, or the cluster
+    /// rejects the credentials.
     Unreachable {
         /// Why, in one line, for people.
         reason: Arc<str>,

@@ -5,36 +5,35 @@ use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
 use tokio::time::Duration;
 
-/// What kube-apiserver says of itself.
+/// Path of kube-apiserver's own health.
 const READYZ: &str = "/readyz";
 
 /// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
-/// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
+/// Time limit of an answer; without one, or any other sign of life, the endpoint is silent. 4 s: a kube-apiserver
+/// answers `/readyz` in milliseconds, and a handshake with a server on another continent takes a second.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of
-/// two checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
+/// Time after which `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two checks, one
+/// after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
 const PING_AFTER: Duration = Duration::from_secs(2);
 
-/// How each endpoint of a member is asked whether it is well. `Probe::default()` asks a kube-apiserver for `/readyz`
-/// every 5 s, gives it 4 s, and believes each answer.
+/// Probe of each endpoint. `Probe::default()` asks a kube-apiserver for `/readyz` every 5 s, waits 4 s, and trusts each
+/// answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked for by GET. 200 says that the endpoint is ready; of `/readyz` any answer but an error of the
-    /// server (5xx) does, since a cluster may forbid our account that question.
+    /// Path of the probe, by GET. 200 means ready; for `/readyz` any answer but a server error (5xx) does, because a
+    /// cluster may forbid the question.
     pub path: PathAndQuery,
-    /// From one question to the next while the endpoint is well; it is asked every second while it is not. At least
-    /// 250 ms, which is how exactly it is kept.
+    /// Interval while the endpoint is healthy, otherwise one second. At least 250 ms, the precision of the interval.
     pub interval: Duration,
-    /// How long an answer may take before the endpoint is silent, if nothing else comes from it.
+    /// Time limit of an answer.
     pub answer_within: Duration,
-    /// So many answers in a row make an endpoint well that was not. 0 is as 1.
+    /// Successes in a row that make an endpoint healthy. 0 means 1.
     pub success_threshold: u32,
-    /// So many failures in a row (not ready, or silent) take an endpoint out that was well. 0 is as 1. A connection
-    /// that cannot be made takes it out at once, as it does for whatever else is asked of it.
+    /// Failures in a row (not ready, or silent) that take an endpoint out. 0 means 1. A failed connection takes it out
+    /// at once.
     pub failure_threshold: u32,
 }
 
@@ -51,23 +50,22 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// What is asked for.
+    /// URI of the probe.
     pub(crate) fn uri(&self) -> Uri {
         Uri::from(self.path.clone())
     }
 
-    /// How long an answer may take before another is asked for, which waits for nothing.
+    /// Time after which `/livez/ping` is asked, which waits for nothing.
     pub(crate) fn ping_after(&self) -> Duration {
         PING_AFTER.min(self.answer_within / 2)
     }
 
-    /// Whether only 200 will do. Whoever gave a path means it: a wrong one, which is answered 404, is not to pass for
-    /// sound.
+    /// Whether only 200 means ready. With a configured path, a 404 must not count as healthy.
     pub(crate) fn is_strict(&self) -> bool {
         self.path.as_str() != READYZ
     }
 
-    /// Whether an answer of the endpoint itself says that it is ready.
+    /// Whether an answer of the endpoint itself means ready.
     pub(crate) fn is_ready(&self, status: StatusCode) -> bool {
         if self.is_strict() { status == StatusCode::OK } else { !status.is_server_error() }
     }
@@ -79,11 +77,11 @@ impl Probe {
 pub struct BreakerTuning {
     /// The number of failures in a row that open the breaker. 0 is as 1.
     pub consecutive_failures: u32,
-    /// The time until a request tries, and from one that tries without an answer to the next.
+    /// Time until a request tries, and between two tries without an answer.
     pub open_for: Duration,
     /// The bound of short requests in flight at the member, over all endpoints.
     pub max_in_flight: Option<usize>,
-    /// The same at each endpoint.
+    /// Limit at each endpoint.
     pub max_in_flight_per_endpoint: Option<usize>,
 }
 
@@ -100,7 +98,7 @@ impl Default for BreakerTuning {
     }
 }
 
-/// How often in a row the same was answered.
+/// Number of equal answers in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
     is_success: bool,
@@ -117,7 +115,6 @@ impl Streak {
         self.length >= if is_success { probe.success_threshold } else { probe.failure_threshold }
     }
 
-    /// Nothing counts any longer.
     pub(crate) fn end(&mut self) {
         self.length = 0;
     }
@@ -145,7 +142,7 @@ mod tests {
             &[
                 (failure, false),
                 (failure, false),
-                // One that is answered between them begins anew.
+                // A different answer restarts the count.
                 (success, false),
                 (failure, false),
                 (failure, false),

@@ -1,16 +1,16 @@
-//! Who speaks in an answer, as its status shows: the member, or what stands before it.
+//! Speaker of an answer, by its status: the cluster, or a server in front of it.
 
 use http::StatusCode;
 
-/// Who gave an answer, and how.
+/// Speaker of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// The member, which takes our requests.
     Member,
-    /// The member, or whom it asked, which does not accept the credentials.
+    /// The cluster, or a server that it asked, which does not accept the credentials.
     Rejecting,
-    /// Perhaps a load balancer that has no server to ask (RFC 9110 §15.6.3 to §15.6.5): it says nothing of the member.
-    /// A kube-apiserver gives these itself where an aggregated server or etcd fails it; its other answers show then
+    /// Perhaps a load balancer without a server (RFC 9110 §15.6.3 to §15.6.5), so the answer says nothing about the
+    /// cluster. A kube-apiserver gives such answers if an aggregated server or etcd fails; its other answers show then
     /// that it is alive, `/livez/ping` at the latest.
     Intermediary,
 }

@@ -1,22 +1,23 @@
-//! The state of an endpoint, and its transitions: pure functions of the input and of the time that the caller gives.
+//! State of an endpoint, and its transitions: pure functions of the input and of the caller's time.
 //!
 //! ```text
 //! ready ── it is not ready ──▶ reachable ── it is ready ──▶ on probation ── 10 s ──▶ ready
 //! any state ── no connection, silence, or a faulty answer to our own question ──▶ ejected
 //! ejected ── an answer, or two good ones to our own question ──▶ on probation; reachable, where it is not ready
 //! ```
-//! Drained lies over these: a drained endpoint is still probed, and goes on from what the probes have shown.
 //!
-//! After some failures in a row the circuit breaker of an ejected endpoint is open: requests of clients are not sent to
-//! it, even where no other endpoint is left, but for one in a while. Only failures of the endpoint itself count: a
-//! client that could open a breaker by its requests would cut everybody off.
+//! A drained endpoint is still probed, and keeps the state that the probes show.
+//!
+//! After some failures in a row the circuit breaker of an ejected endpoint opens: it gets no requests of clients, even
+//! if no other endpoint is left, except one in a while. Only failures of the endpoint itself count, so that no client
+//! can open a breaker by its requests.
 
 use tokio::time::{Duration, Instant};
 
 use crate::health::settings::BreakerTuning;
 
-/// The good answers in a row to our own questions that end an ejection for errors. 2: one server of several behind one
-/// address may be the sound one.
+/// Good answers in a row to Tributary's own questions that end an ejection for errors. 2: one server of several behind
+/// one address may be healthy.
 const GOOD_ANSWERS: u32 = 2;
 
 /// The duration of the probation. 10 s: a kube-apiserver that has just started fills its watch caches in that time.
@@ -86,11 +87,10 @@ impl State {
 /// An event that may change the state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// The member answered.
     Answer,
     /// A sign of life that is no answer of the member: a part of a body, or a 401.
     Sign,
-    /// The endpoint said whether it is ready.
+    /// The endpoint reported whether it is ready.
     Ready(bool),
     /// No connection could be made, or the endpoint is silent.
     Loss,
@@ -101,7 +101,7 @@ pub(crate) enum Input {
         /// Whether without an error.
         is_good: bool,
     },
-    /// The endpoint is new beside others, or is no longer drained.
+    /// The endpoint is new in a list, or no longer drained.
     Start,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     state: State,
-    /// Whether the last word of the endpoint is not that it is unready.
+    /// Whether the last answer of the endpoint is not that it is unready.
     pub(crate) is_ready: bool,
     /// Failures in a row.
     failures: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Machine {
 }
 
 impl Default for Machine {
-    /// Before the first input an endpoint is taken for ready: at the start of the process none is held back.
+    /// Ready before the first input: at the start of the process no endpoint is held back.
     fn default() -> Self {
         Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
     }
@@ -137,12 +137,12 @@ impl Machine {
         }
     }
 
-    /// Whether the endpoint is ejected for faulty answers, also while it is drained.
+    /// Whether the endpoint is ejected for faulty answers, also while drained.
     pub(crate) fn is_faulty(&self) -> bool {
         matches!(self.state, State::Ejected(Ejection::Faulty { .. }))
     }
 
-    /// Whether the endpoint cannot be reached, also while it is drained.
+    /// Whether the endpoint cannot be reached, also while drained.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.state == State::Ejected(Ejection::Unreachable)
     }
@@ -152,7 +152,6 @@ impl Machine {
         self.failures == 0 && !self.is_unreachable()
     }
 
-    /// Takes an input.
     pub(crate) fn apply(&mut self, input: Input, tuning: &BreakerTuning, now: Instant) {
         match input {
             Input::Answer | Input::Sign => (self.failures, self.retry_at) = (0, None),
@@ -187,7 +186,7 @@ impl Machine {
 
     fn fail(&mut self, tuning: &BreakerTuning, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        // A failure while the breaker is open makes nobody wait longer.
+        // A failure while the breaker is open does not lengthen the wait.
         if self.retry_at.is_none() && self.failures >= tuning.consecutive_failures {
             self.openings += 1;
             self.retry_at = Some(now + tuning.open_for);
@@ -327,7 +326,7 @@ mod tests {
         let mut admitted = Vec::new();
         for second in 0..=30 {
             let now = opened_at + Duration::from_secs(second);
-            // Failures meanwhile make nobody wait longer.
+            // Failures meanwhile do not lengthen the wait.
             machine.apply(Input::Failure, &tuning, now);
             admitted.extend((0..3).filter(|_| machine.admit(&tuning, now)).map(|_| second));
         }

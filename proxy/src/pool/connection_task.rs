@@ -1,10 +1,9 @@
-//! One task for all of an HTTP/2 connection to a member.
+//! One task for all parts of an HTTP/2 connection to a cluster.
 //!
 //! hyper divides a connection among tasks: one reads and writes the socket, one takes requests, and one for each
-//! request waits for the head of its answer. Each request and each answer then wakes several, and of two that are ready
-//! at once tokio gives one to another thread, which has to be woken for it: with one request at a time that was half of
-//! what passing it on cost. Here they all run where the connection is driven, one after the other, and what they wake
-//! of each other is polled in the same turn.
+//! request waits for the head of its answer. Each request and each answer then wakes several, and tokio gives one of
+//! two ready tasks to a second thread, which has to be woken: with one request at a time that was half of the cost of
+//! forwarding. Here all parts run in the task that drives the connection, and poll each other in the same turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,25 +15,25 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tributary_apimachinery::{PollRound, PollSide};
 
-/// What hyper starts for a connection.
+/// A part of a connection that hyper starts.
 type ConnectionPart = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How often parts that wake each other are polled in one turn. What goes on beyond that waits for others of the
-/// thread: a request and its answer take three.
+/// Rounds of parts that wake each other in one turn. Further rounds wait for other tasks of the thread: a request and
+/// its answer take three.
 const ROUNDS_MAX: usize = 8;
 
-/// Takes what hyper starts for a connection. Clones are of the same connection.
+/// Takes the parts that hyper starts for a connection. Clones belong to the same connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starter {
     started: Arc<Mutex<Started>>,
     round: Arc<PollRound>,
 }
 
-/// What was started and is not polled yet.
+/// Parts that were started and not polled yet.
 #[derive(Default)]
 struct Started {
     parts: Vec<ConnectionPart>,
-    /// Nobody polls it any more.
+    /// Whether the task has ended.
     is_over: bool,
 }
 
@@ -55,9 +54,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     }
 }
 
-/// A connection with its parts. It has to be polled for anything to happen; dropped, all of it ends.
+/// A connection with its parts. Poll it to make progress; to drop it ends all parts.
 pub(crate) struct ConnectionTask<C> {
-    /// `None` once it takes no more requests: its parts see that it is gone, and end with the requests that it has.
+    /// `None` after it takes no more requests: its parts notice that, and end with their requests.
     connection: Option<C>,
     starter: Starter,
     parts: FuturesUnordered<ConnectionPart>,
@@ -67,7 +66,7 @@ pub(crate) struct ConnectionTask<C> {
 }
 
 impl<C: Future + Unpin> ConnectionTask<C> {
-    /// A connection whose parts are given to this starter.
+    /// A connection with the parts of this starter.
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let round = Arc::clone(&starter.round);
         let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
@@ -75,12 +74,12 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
     }
 
-    /// The connection itself, while it takes requests.
+    /// The connection, while it takes requests.
     pub(crate) fn connection(&self) -> Option<&C> {
         self.connection.as_ref()
     }
 
-    /// Polls what was woken, until nothing has woken anything. Ready once the connection takes no more requests.
+    /// Polls woken parts until no part has woken a second one. Ready after the connection takes no more requests.
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -99,7 +98,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 return Poll::Pending;
             }
         }
-        // What was woken since, by whomever, is polled in another turn.
+        // Parts that wake from now on are polled in the next turn.
         self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -108,7 +107,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     fn poll_parts(&mut self) {
         let cx = &mut Context::from_waker(&self.of_parts);
         loop {
-            // What was started last leaves its room to what is started next: each request starts something.
+            // Reuses the room of the last started parts: each request starts some.
             self.parts.extend(self.starter.started.lock().parts.drain(..));
             while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
             if self.starter.started.lock().parts.is_empty() {
@@ -117,10 +116,10 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         }
     }
 
-    /// Polls what the requests that are under way still need, once the connection takes no more.
+    /// Polls the remaining parts after the connection takes no more requests.
     pub(crate) async fn finish(mut self) {
         std::future::poll_fn(|cx| {
-            // There is no connection, so nothing but the parts is polled.
+            // Without a connection, only the parts are polled.
             let _pending = self.poll_connection(cx);
             if self.parts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -129,7 +128,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
 }
 
 impl<C> Drop for ConnectionTask<C> {
-    /// What was started has a starter itself, and would keep itself.
+    /// Started parts contain a starter, and would keep themselves alive.
     fn drop(&mut self) {
         let parts = {
             let mut started = self.starter.started.lock();
@@ -175,7 +174,7 @@ mod tests {
         let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));
         let told = Arc::clone(&done);
-        // The first waits for what the second says, and the second for what comes from outside.
+        // The first waits for the second, and the second for an event from outside.
         starter.execute(async move {
             let _ = answered.await;
             told.fetch_add(1, Ordering::SeqCst);

@@ -17,31 +17,31 @@ use crate::error::ForwardError;
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::watch_connection::WatchSender;
 
-/// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s:
-/// where old connections go on and new ones fail, every request would begin another dial, and the member be called
-/// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
+/// Time after the start of a failed dial in which requests with an existing connection start no new one. 30 s: while
+/// old connections work and new ones fail, every request would start a dial, and each failure would mark the cluster as
+/// unreachable. As long as the longest pause between two dials of a lost endpoint.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// With how many streams on each connection requests begin to spread over several. Eight, as many as a core decrypts
-/// and frames side by side without one of them being late; below, one connection is warm and the others would be idle.
+/// Streams on each connection from which on requests spread over several. Eight, as many as a core decrypts and frames
+/// without delay; below, one connection is warm and the others would be idle.
 const SPREAD_FROM: usize = 8;
 
-/// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
+/// An HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) id: u64,
     pub(crate) version: u64,
-    /// Where it was dialed and is driven.
+    /// Runtime in which it was dialed and is driven.
     pub(crate) runtime: runtime::Id,
     pub(crate) sender: RequestSender,
     pub(crate) counts: Arc<StreamCounts>,
 }
 
-/// How requests are sent on a connection.
+/// Sender of requests on a connection.
 #[derive(Debug)]
 pub(crate) enum RequestSender {
     Usual(SendRequest<Body>),
-    /// Watches alone.
+    /// Sender of watches only.
     Watches(WatchSender),
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Its connection.
+    /// Connection of the stream.
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
@@ -96,7 +96,7 @@ impl Slot {
         Some(StreamPermit { slot: self.clone() })
     }
 
-    /// How many streams are open.
+    /// Number of open streams.
     pub(crate) fn streams(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
     }
@@ -113,7 +113,7 @@ impl Slot {
         self.counts.are_worn()
     }
 
-    /// Whether it is to be replaced, and nothing is on it any more.
+    /// Whether it has to be replaced, and has no open stream.
     fn is_worn_out(&self) -> bool {
         self.is_worn() && self.streams() == 0
     }
@@ -121,15 +121,15 @@ impl Slot {
 
 pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
-/// The HTTP/2 connections that the same requests may take.
+/// HTTP/2 connections for the same requests.
 #[derive(Default)]
 pub(crate) struct Connections {
     slots: ArcSwap<Vec<Arc<Slot>>>,
-    /// The dial that is under way: whoever needs a connection waits for the same one.
+    /// Current dial, shared by all waiting requests.
     dial: Mutex<Option<Dial>>,
 }
 
-/// A dial, when it began, and the version of the credentials that it is made with.
+/// A dial with its start and the version of its credentials.
 #[derive(Clone)]
 pub(crate) struct Dial {
     pub(crate) begun: Instant,
@@ -138,17 +138,17 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// How it ended, if it has. It is looked at here: where nobody waits for a dial, nobody else would see its end.
+    /// Result, if it has ended. Polled here, because there may be no waiting request.
     pub(crate) fn outcome(&self) -> Option<Result<(), ForwardError>> {
         self.ended.clone().now_or_never()
     }
 }
 
-/// What there is for a request.
+/// Result of a search for room.
 pub(crate) enum Pick {
     Room(StreamPermit),
-    /// There is room, but it is time for another connection: the last streams are being used,
-    /// it is driven in another runtime, or too much on it was reset.
+    /// Room on a connection, and a new one should be dialed: few streams are left, it is driven in a different runtime,
+    /// or too many of its streams were reset.
     Tight(StreamPermit),
     Full,
 }
@@ -189,8 +189,8 @@ impl Connections {
         }
     }
 
-    /// Room on the first of them that has any: they are filled one after the other, so that there are few. It is tight
-    /// where a new one should be dialed, for those who come before it is there.
+    /// Room on the first connection that has any: they fill one after the other, so that there are few. Tight if a new
+    /// one should be dialed for later requests.
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
         match fresh(&slots, version).find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
@@ -200,7 +200,7 @@ impl Connections {
         }
     }
 
-    /// Whether all of them together have room for a fifth of what the last one carries.
+    /// Whether all of them together have room for a fifth of a connection.
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -228,8 +228,7 @@ impl Connections {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// How many there are with credentials of this version, those that are to be replaced as long as something is on
-    /// them.
+    /// Number of connections with credentials of this version; those to be replaced count while they have open streams.
     pub(crate) fn usable(&self, version: u64) -> usize {
         self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn_out()).count()
     }
@@ -244,7 +243,7 @@ impl Connections {
         under_way(&self.dial.lock(), version)
     }
 
-    /// The dial under way with credentials of this version, or one that `begin` begins.
+    /// Current dial with credentials of this version, or one that `begin` starts.
     pub(crate) fn join_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
         let mut dial = self.dial.lock();
         match under_way(&dial, version) {
@@ -253,13 +252,13 @@ impl Connections {
         }
     }
 
-    /// As [`join_dial`](Self::join_dial), of connections that are filled one after the other; `None` where one that was
-    /// under way has brought what is needed.
+    /// Like [`join_dial`](Self::join_dial), for connections that fill one after the other; `None` if a dial has just
+    /// brought enough room.
     pub(crate) fn join_needed_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Option<Dial> {
         let mut dial = self.dial.lock();
         match under_way(&dial, version) {
             Some(dial) => Some(dial),
-            // Looked at under the lock: what a dial brings is there before it has ended.
+            // Checked under the lock: a dial adds its connection before it ends.
             None if self.has_spare(version) => None,
             None => Some(begin_dial(&mut dial, version, begin)),
         }
@@ -272,9 +271,9 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset
-    /// once nothing is on them, and those of older credentials. A request that began with the older ones may still add
-    /// one, which takes nothing from those of newer ones.
+    /// Adds a connection and forgets those that take no more requests: closed ones, empty ones with too many resets,
+    /// and those of older credentials. A request that began with older credentials may still add one, which does not
+    /// displace newer ones.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
         let stays =
             |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn_out();
@@ -300,7 +299,7 @@ impl Connections {
         }
     }
 
-    /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
+    /// Streams of a connection for requests; `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.slots.load().last().map(|slot| slot.allowed())
     }
@@ -311,13 +310,13 @@ impl Connections {
     }
 }
 
-/// Those with credentials of this version that are not to be replaced.
+/// Connections with credentials of this version that are not to be replaced.
 fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
     slots.iter().filter(move |slot| slot.is_usable(version) && !slot.is_worn())
 }
 
-/// A stream on the connection on which the fewest broke off, where those that are not to be replaced are full: who
-/// resets many is as quick to fill what a dial brings, and had others wait for the next one for ever.
+/// A stream on the connection with the fewest resets, if all others are full. Otherwise a client that resets many
+/// streams would fill each new connection, and other clients would wait for ever.
 fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
@@ -341,7 +340,7 @@ mod tests {
     use super::*;
     use crate::pool::stream_counts::{BROKEN_OFF_MAX, SentStream};
 
-    /// A connection to nobody in particular.
+    /// A connection to a test server.
     async fn slot(id: u64, streams: usize) -> Arc<Slot> {
         let (near, far) = tokio::io::duplex(64 << 10);
         let started = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
@@ -372,7 +371,7 @@ mod tests {
     async fn what_was_not_sent_wears_no_connection() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
-            // A place on it that nothing was sent on, and a request that came back.
+            // A stream without a request, and a returned request.
             drop(room(connections.pick(1, here)).expect("room"));
             let came_back = room(connections.pick(1, here)).expect("room");
             SentStream::on(&came_back.slot().counts).ended_well();
@@ -385,7 +384,7 @@ mod tests {
         assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
     }
 
-    /// (over how many, streams before) → what the next one finds: its connection, and whether another is to be dialed.
+    /// (connections, open streams before) → connection of the next request, and whether a new one should be dialed.
     #[tokio::test]
     async fn many_streams_spread_before_a_connection_is_full() {
         let (connections, here) = connections(64).await;

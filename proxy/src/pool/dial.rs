@@ -41,14 +41,14 @@ const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
 /// Response headers of an HTTP/1.1 member; hyper's own limit is 100, which a list with many Warnings can pass.
 const MAX_HTTP1_HEADERS: usize = 512;
 
-/// The longest frame that a member may send, in bytes. 64 KiB: what is read of the socket at once; a long answer has a
-/// quarter of the frames that it has with HTTP/2's 16 KiB.
+/// Longest frame that a cluster may send, in bytes. 64 KiB: one read of the socket; a long answer has a quarter of the
+/// frames that it has with HTTP/2's 16 KiB.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// How often a new connection is asked for the member's SETTINGS; hyper does not tell when they come.
+/// Interval of checks for the cluster's SETTINGS, because hyper does not report them.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
-/// The port of a SOCKS proxy that names none: the one that is registered for it (RFC 1928).
+/// Default port of a SOCKS proxy (RFC 1928).
 const SOCKS_PORT: u16 = 1080;
 
 /// Opens byte streams to a URI's host and port.
@@ -62,10 +62,10 @@ pub(crate) type WatchesConnection = ConnectionTask<WatchConnection>;
 pub(crate) trait Streams: Future<Output = Result<(), Self::Error>> + Unpin {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// How many streams the member allows; 0 while it has not said.
+    /// Streams that the cluster allows; 0 before its SETTINGS.
     fn max_send_streams(&self) -> usize;
 
-    /// Whether it has ended because nothing came of a ping.
+    /// Whether it ended because a ping had no answer.
     fn is_silence(error: &Self::Error) -> bool;
 }
 
@@ -93,7 +93,7 @@ impl Streams for WatchConnection {
     }
 }
 
-/// What a connection over HTTP/2 is for, with its windows.
+/// Purpose of an HTTP/2 connection, with its windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Http2Use {
     Any(Windows),
@@ -108,17 +108,17 @@ pub(crate) enum Dialed {
     Watches(WatchSender, Box<WatchesConnection>),
 }
 
-/// Dials one member.
+/// Dialer of one endpoint.
 pub(crate) struct Dialer {
     cluster: ClusterName,
     target: Arc<ServerUrl>,
-    /// What TCP leads to: the host of the proxy or the target, without an IPv6 address's brackets.
+    /// Host of the TCP connection: the proxy's or the target's, without an IPv6 address's brackets.
     first_hop: Box<str>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
-    /// Is told by which certificates servers prove themselves.
+    /// Receiver of the certificates by which servers prove themselves.
     proofs: Arc<ServerProofs>,
-    /// What is spoken without TLS, which alone could negotiate it.
+    /// Protocol without TLS, which alone could negotiate it.
     plain: Plain,
     timeout: Duration,
     max_header_list_size: u32,
@@ -127,12 +127,12 @@ pub(crate) struct Dialer {
     lines: Lines,
 }
 
-/// What is spoken on a connection without TLS.
+/// Protocol on a connection without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plain {
-    /// To a server named `http://`: kubectl proxy, which knows nothing else.
+    /// To a server named `http://`: kubectl proxy, which speaks HTTP/1.1 only.
     Http1,
-    /// Over a connector of the caller's, who knows the other end.
+    /// Over a connector of the caller, who knows the other end.
     Http2,
 }
 
@@ -179,7 +179,7 @@ impl Dialer {
         })
     }
 
-    /// Whether connections can be made with this client certificate.
+    /// Checks whether connections can be made with this client certificate.
     ///
     /// # Errors
     /// [`ConnectError::Tls`].
@@ -189,12 +189,12 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Connects, within the limit of [`ClientTuning::connect_timeout`] for everything together.
-    /// `http2` is what it is for where HTTP/2 is spoken.
+    /// Connects, within [`ClientTuning::connect_timeout`] for all steps together. `http2` is the purpose of an HTTP/2
+    /// connection.
     ///
     /// # Errors
-    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` where the
-    /// client certificate cannot be used.
+    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` if the client
+    /// certificate cannot be used.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -258,7 +258,7 @@ impl Dialer {
         }
     }
 
-    /// Breaks every connection that was made so far, and what goes on upon it.
+    /// Breaks every connection made so far, with its streams.
     pub(crate) fn cut(&self) {
         self.lines.cut();
     }
@@ -356,8 +356,8 @@ impl Dialer {
     }
 }
 
-/// Waits for the member's SETTINGS. Before them nobody knows how many streams it allows, and hyper silently queues what
-/// exceeds them: watches opened too early would wait for each other for ever.
+/// Waits for the cluster's SETTINGS. Before them the limit of streams is unknown, and hyper silently queues requests
+/// above it: watches that open too early would wait for each other for ever.
 async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Result<(), BoxError> {
     let mut tick = tokio::time::interval(SETTINGS_TICK);
     while connection.connection().is_some_and(|connection| connection.max_send_streams() == 0) {
@@ -373,7 +373,7 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
     Ok(())
 }
 
-/// That the client certificate cannot be used. Of one in files that cannot be read the system says why.
+/// Error for an unusable client certificate. For unreadable files, with the system's cause.
 fn without_certificate(cluster: &ClusterName, error: &(dyn std::error::Error + 'static)) -> ForwardError {
     let message = format!("the client certificate cannot be used: {error}");
     Exhaustion::without_credentials(Exhaustion::from_error(error, || Ok(())), cluster, message)
@@ -391,13 +391,13 @@ impl std::fmt::Display for OneLine {
 
 impl std::error::Error for OneLine {}
 
-/// That a name has no addresses, as the resolver says it. It hides the system's number from whoever looks for it in the
-/// causes: glibc says EAI_SYSTEM where there is no descriptor for it, and `errno` is of something else by then.
+/// Error for a name without addresses. It hides the system's number from searches in the causes: glibc reports
+/// EAI_SYSTEM without a descriptor, and `errno` has changed by then.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// A connector that goes through the proxy, if there is one.
+/// A connector through the proxy, if there is one.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     let mut tcp = HttpConnector::new_with_resolver(MapErr::new(GaiResolver::new(), NotResolved));
     tcp.enforce_http(false);
@@ -413,8 +413,8 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     match proxy.scheme_str() {
         Some("http") => Ok(boxed(tunnel(proxy, tcp, user))),
         Some("https") => {
-            // The proxy is somebody else than the member: it is not shown the client certificate, and its own
-            // certificate is checked against the system's roots.
+            // The proxy is a third party: it does not see the client certificate, and its own certificate is checked
+            // against the system's roots.
             let tls = hyper_rustls::HttpsConnectorBuilder::new()
                 .with_native_roots()
                 .map_err(|_| "an https:// proxy needs the system's root certificates, and there are none")?
@@ -517,7 +517,7 @@ mod tests {
 
     #[tokio::test]
     async fn whether_a_name_is_unknown_or_descriptors_are_short_a_socket_tells() {
-        // Longer than any name may be: nobody is asked.
+        // Longer than any valid name, so no resolver is asked.
         let name = "a".repeat(300);
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
         let through: Uri = proxy.parse().unwrap();

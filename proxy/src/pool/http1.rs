@@ -1,7 +1,7 @@
-//! Connections to members that speak HTTP/1.1 only: one request at a time on each, and the idle ones are kept.
+//! Connections to clusters that speak HTTP/1.1 only: one request at a time on each, and idle ones are kept.
 //!
-//! Each request in flight takes one, a watch for as long as it lasts; [`crate::ClientTuning::max_http1_requests`]
-//! bounds them in each lane, so that watches leave room for reads.
+//! Each request in flight takes one, a watch for its whole duration; [`crate::ClientTuning::max_http1_requests`] bounds
+//! them in each lane, so that watches leave room for reads.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 
-/// Idle connections kept. More than this many at once are a burst; keeping all of them would outlive it.
+/// Idle connections that are kept. More than this are left over from a burst.
 const MAX_IDLE: usize = 64;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct IdleConnection {
     sender: SendRequest<Body>,
     since: Instant,
     version: u64,
-    /// Where it was dialed and is driven.
+    /// Runtime in which it was dialed and is driven.
     runtime: runtime::Id,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct IdleConnections {
     idle: Mutex<Vec<IdleConnection>>,
 }
 
-/// A connection in use. Dropped, it goes back to the idle ones as soon as it can take another request; if its last
-/// response was not read to the end, it closes instead.
+/// A connection in use. On drop it returns to the idle ones when it can take a request; if its last response was not
+/// read to the end, it closes.
 #[derive(Debug)]
 pub(crate) struct Checkout {
     sender: Option<SendRequest<Body>>,
     version: u64,
     runtime: runtime::Id,
-    /// Its place among the lane's requests; `None` for a connection that was opened for whoever comes.
+    /// Permit of the lane; `None` for a connection that was opened without a request.
     place: Option<Permit>,
     home: Arc<IdleConnections>,
 }
@@ -47,7 +47,7 @@ impl IdleConnections {
     /// of this runtime rather than of another.
     pub(crate) fn reuse_connection(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
-        // Those of older credentials are done with; those of newer ones are for others.
+        // Connections of older credentials are closed; those of newer ones belong to other requests.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
         let last_of = |wanted: &dyn Fn(&IdleConnection) -> bool| {
             idle.iter().rposition(|idle| idle.version == version && wanted(idle))
@@ -71,7 +71,7 @@ impl IdleConnections {
         self.idle.lock().len()
     }
 
-    /// Closes what has been idle for longer than `age`.
+    /// Closes connections that have been idle for longer than `age`.
     pub(crate) fn reap(&self, age: Duration) {
         self.idle.lock().retain(|idle| idle.since.elapsed() < age && !idle.sender.is_closed());
     }
@@ -85,14 +85,14 @@ impl IdleConnections {
 }
 
 impl Checkout {
-    /// The same in a place of its lane.
+    /// Adds the permit of its lane.
     pub(crate) fn placed(self, place: Permit) -> Self {
         let mut placed = self;
         placed.place = Some(place);
         placed
     }
 
-    /// The connection. It is there until the checkout is dropped.
+    /// The connection, until the checkout is dropped.
     pub(crate) fn sender(&mut self) -> Option<&mut SendRequest<Body>> {
         self.sender.as_mut()
     }
@@ -108,7 +108,7 @@ impl Drop for Checkout {
             home.put(sender, version, runtime);
         } else if !sender.is_closed() {
             handle.spawn(async move {
-                // As long as its answer is not read to the end the connection is in use.
+                // The connection is in use until its answer has been read.
                 let _place = place;
                 if sender.ready().await.is_ok() {
                     home.put(sender, version, runtime);

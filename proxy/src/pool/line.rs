@@ -1,5 +1,5 @@
-//! The lines to one endpoint, which are cut together when it is found silent: whoever waits for something on one of
-//! them, a watch, a log that is followed or a tunnel, learns of it at once.
+//! Byte streams to one endpoint, which are cut together when it is found silent: watches, followed logs and tunnels end
+//! at once.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::pool::read_through::{ReadThrough, Reading};
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A byte stream of whatever kind.
+/// A byte stream of any kind.
 pub type BoxIo = Box<dyn Io>;
 
-/// The lines to one endpoint. Those that are attached after a cut are not concerned by it.
+/// Byte streams to one endpoint. Later ones are not concerned by a cut.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     cut: Mutex<CancellationToken>,
@@ -28,11 +28,11 @@ impl Lines {
     /// The byte stream, until the next cut.
     pub(crate) fn attach(&self, stream: BoxIo) -> BoxIo {
         let cut = Box::pin(self.cut.lock().clone().cancelled_owned());
-        // Whoever writes reads as well, and hears of a cut there.
+        // A writer reads as well, and notices a cut there.
         Box::new(ReadThrough { stream, reading: UntilCut { cut, is_cut: false } })
     }
 
-    /// Breaks every line that there is.
+    /// Breaks every current stream.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock()).cancel();
     }
@@ -45,7 +45,7 @@ struct UntilCut {
 }
 
 impl UntilCut {
-    /// Fails once the line is cut; until then whoever reads is woken by that.
+    /// Fails after the cut; until then it wakes the reader.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(cx).is_ready();
         match self.is_cut {

@@ -1,5 +1,5 @@
-//! What shows which servers a member's addresses lead to: the addresses themselves, and the certificates whose keys the
-//! servers behind them have proved to hold. What a server says of itself shows nothing.
+//! Proofs of the servers behind a cluster's addresses: the addresses themselves, and certificates whose keys the
+//! servers have proved to have. A server's own claims prove nothing.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use rustls::pki_types::CertificateDer;
 
 use crate::target::Target;
 
-/// How many certificates are remembered of one member. 64: a cluster has some servers, each of which renews its own
-/// once a year.
+/// Certificates that are remembered of a cluster. 64: a cluster has some servers, and each renews its certificate once
+/// a year.
 const CERTIFICATES_MAX: usize = 64;
 
-/// What shows which servers a member's addresses lead to.
+/// Proofs of the servers behind a cluster's addresses.
 #[derive(Debug, Default)]
 pub struct ServerProofs {
     addresses: Mutex<Addresses>,
@@ -21,15 +21,15 @@ pub struct ServerProofs {
     certificates: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
-/// A member's addresses.
+/// Addresses of a cluster.
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     all: BTreeSet<ServerAddress>,
-    /// Whether something stands before the servers that leads to one of many by the path: its certificate is its own.
+    /// Whether an address has a path, so that a server in front serves several clusters with its own certificate.
     is_behind_front: bool,
 }
 
-/// Where a request goes: the server's URL, and the proxy on the way, behind which an address may be another's.
+/// Target of requests: the server's URL, and the proxy on the way, behind which an address may mean a different server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerAddress {
     server: String,
@@ -37,14 +37,14 @@ struct ServerAddress {
 }
 
 impl ServerProofs {
-    /// Those of a member at these addresses, before anything has been sent there.
+    /// Proofs of a cluster with these addresses, before the first connection.
     pub(crate) fn new(addresses: &[Target]) -> Self {
         let proofs = Self::default();
         proofs.set_addresses(addresses);
         proofs
     }
 
-    /// The member has these addresses from now on. What its servers have proved stays.
+    /// Replaces the addresses. Proved certificates stay.
     pub(crate) fn set_addresses(&self, addresses: &[Target]) {
         let is_behind_front = addresses.iter().any(|target| target.server.has_base_path());
         let all = addresses.iter().map(|Target { server, proxy }| ServerAddress {
@@ -65,7 +65,7 @@ impl ServerProofs {
     /// Whether both lead to one server at least: by an address that both have, or a certificate by which servers of
     /// both have proved themselves.
     pub fn meet(&self, other: &Self) -> bool {
-        // One lock after the other, so that two who compare both do not wait for each other.
+        // One lock after the other, to avoid a deadlock of two comparisons.
         let addresses = self.addresses.lock().clone();
         {
             let others = other.addresses.lock();

@@ -12,20 +12,19 @@ use tokio_util::io::poll_read_buf;
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// What is read at once, in bytes. 64 KiB: four full TLS records; beyond that a system call is a small part of what
-/// copying and decrypting cost.
+/// Bytes of one read. 64 KiB: four full TLS records; beyond that, a system call costs little beside copying and
+/// decrypting.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
-/// Reads ahead. Holds no memory while nothing is there: there are thousands of connections where
-/// there are a thousand clusters.
+/// Reads ahead. Has no buffer while no data is there, because there are thousands of connections with a thousand
+/// clusters.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// What was read and not asked for.
+    /// Data that was read and not requested.
     ahead: BytesMut,
 }
 
 impl ReadAhead {
-    /// A stream that is read so, of which nothing was read yet.
     pub(crate) fn wrap<S>(stream: S) -> ReadThrough<S, Self> {
         ReadThrough { stream, reading: Self::default() }
     }
@@ -63,7 +62,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is read.
     struct CountedReads(tokio::io::DuplexStream, usize);
 
     impl AsyncRead for CountedReads {

@@ -1,4 +1,4 @@
-//! A byte stream that is read in a way of its own, and written as it is.
+//! A byte stream with a different way of reading, written as it is.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A way to read a stream.
 pub(crate) trait Reading<S>: Unpin {
-    /// As [`AsyncRead::poll_read`], of what it reads through.
+    /// Like [`AsyncRead::poll_read`], from the inner stream.
     fn poll_read(
         &mut self,
         stream: Pin<&mut S>,
@@ -17,7 +17,7 @@ pub(crate) trait Reading<S>: Unpin {
     ) -> Poll<io::Result<()>>;
 }
 
-/// A stream, and how it is read.
+/// A stream with its way of reading.
 pub(crate) struct ReadThrough<S, R> {
     pub(crate) stream: S,
     pub(crate) reading: R,

@@ -1,11 +1,10 @@
-//! The connections for what lasts of clients' requests but watches, by who reads the answers.
+//! Connections for clients' long-running requests other than watches, by reader.
 //!
-//! h2 ends a connection, with all its streams, once the DATA frames on it that nobody has read yet have cost too much:
-//! each of fewer than 256 bytes takes what it is short of them off a budget of half the connection's window
-//! (`data_frame_budget` in h2's `proto/streams/counts.rs`), because it takes far more memory than its bytes. How small
-//! the frames of a log are, its workload decides; whether they are read, a client does. So each connection of a client
-//! has connections of its own here, with few requests on each: whoever does not read breaks a few streams of its own,
-//! and nobody else's. Watches share connections of another kind (`watch_connection.rs`), whose streams have small
+//! h2 ends a connection, with all its streams, when unread DATA frames on it have cost too much: each of fewer than 256
+//! bytes takes the difference off a budget of half the connection's window (`data_frame_budget` in h2's
+//! `proto/streams/counts.rs`). A log's workload decides about the size of its frames, and a client about reading. So
+//! each client's connection has connections of its own here, with few requests on each: a client that does not read
+//! breaks only its own streams. Watches share connections of a different kind (`watch_connection.rs`), with small
 //! windows.
 
 use std::collections::HashMap;
@@ -18,27 +17,27 @@ use tokio::time::Instant;
 use crate::peer::Peer;
 use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 
-/// The most requests on one connection: what one client loses of its own where it leaves one unread. 16: a dashboard
-/// follows about as many logs at once.
+/// Requests on one connection: the streams that a client loses when it leaves one unread. 16: a dashboard follows about
+/// as many logs at once.
 pub(crate) const STREAMS: usize = 16;
 
-/// How many connections there may be for each one that this process may have for itself: 96 where those are 32. With 16
-/// requests on each they carry as many as the 24 that clients have in the other lane, with 64. While fewer are in use
-/// at an endpoint, no client shares one with another; a client that follows more than a dozen things has several.
+/// Connections for each one that Tributary may have for its own questions: 96 for 32. With 16 requests on each they
+/// carry as many as the 24 with 64 in the other lane. While fewer are in use, no client shares one with a different
+/// client; a client with more than a dozen streams has several.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
-/// Who reads: the connection of a client, or whoever came by none that is known.
+/// Reader of an answer: the client's connection, or all readers without a known one.
 pub(crate) type Reader = Option<Peer>;
 
-/// The connections of each reader who has any.
+/// Connections of each reader.
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
-    /// Of the dials that have ended, how the one that began last did.
+    /// Result of the ended dial that started last.
     last_dial: Mutex<Option<LastDial>>,
 }
 
-/// When a dial began, and whether it succeeded.
+/// Start of a dial, and whether it succeeded.
 #[derive(Clone, Copy)]
 struct LastDial {
     begun: Instant,
@@ -46,7 +45,7 @@ struct LastDial {
 }
 
 impl Readers {
-    /// The dial of this reader's that is under way, or one that `begin` begins.
+    /// Current dial of this reader, or one that `begin` starts.
     pub(crate) fn join_dial(&self, reader: Reader, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
         self.by_reader.lock().entry(reader).or_default().join_dial(version, begin)
     }
@@ -56,16 +55,16 @@ impl Readers {
         self.by_reader.lock().entry(reader).or_default().push(slot);
     }
 
-    /// Room on one of this reader's own.
+    /// Room on one of this reader's connections.
     pub(crate) fn pick(&self, reader: Reader, version: u64, here: runtime::Id) -> Pick {
         let own = self.by_reader.lock().get(&reader).cloned();
         own.map_or(Pick::Full, |own| own.pick(version, here))
     }
 
-    /// A connection on which nobody has a request, and whose answers were all read to the end, made with credentials of
-    /// this version and driven in this runtime. It is this reader's from now on: where one `kubectl logs` follows the
-    /// other, each a connection of its own, none waits for a dial. One that has been left unread has spent some of its
-    /// budget, and h2 gives that back late or never (`ignore_data` in `proto/streams/recv.rs`).
+    /// Takes over an idle connection, on which all answers were read to the end, made with credentials of this version
+    /// and driven in this runtime. So one `kubectl logs` after the other, each on a new connection, does not wait for a
+    /// dial. A connection with unread data has spent some of its budget, and h2 gives that back late or never
+    /// (`ignore_data` in `proto/streams/recv.rs`).
     pub(crate) fn adopt(&self, reader: Reader, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let mut by_reader = self.by_reader.lock();
         let reserve =
@@ -86,8 +85,7 @@ impl Readers {
         roomiest.max_by_key(|(room, _)| *room)?.1.reserve(100)
     }
 
-    /// How many connections there are with credentials of this version, and how many more are dialed for others than
-    /// this reader.
+    /// Number of connections with credentials of this version, plus current dials of other readers.
     pub(crate) fn count(&self, version: u64, reader: Reader) -> usize {
         let by_reader = self.by_reader.lock();
         let of_one = |(of, connections): (&Reader, &Arc<Connections>)| {
@@ -101,7 +99,7 @@ impl Readers {
         self.by_reader.lock().values().find_map(|of| of.dial_under_way(version))
     }
 
-    /// Closes a connection on which nobody has a request, and says whether there was one.
+    /// Closes an idle connection, and returns whether there was one.
     pub(crate) fn close_idle(&self) -> bool {
         let mut by_reader = self.by_reader.lock();
         let Some((of, id)) = by_reader.iter().find_map(|(of, connections)| Some((*of, connections.idle()?))) else {
@@ -114,7 +112,7 @@ impl Readers {
         true
     }
 
-    /// Notes how a dial for this reader has ended. One that failed late says nothing where later ones have succeeded.
+    /// Records the end of a dial for this reader. A late failure does not count after later successes.
     pub(crate) fn note_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
         let mut last = self.last_dial.lock();
         if last.is_none_or(|last| last.begun <= begun) {
@@ -131,7 +129,7 @@ impl Readers {
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)
     }
 
-    /// Forgets a connection that has ended, whosesoever it is by now.
+    /// Forgets a connection that has ended, of any reader.
     pub(crate) fn remove(&self, id: u64) {
         self.by_reader.lock().retain(|_, of| {
             of.remove(id);
@@ -139,7 +137,7 @@ impl Readers {
         });
     }
 
-    /// Forgets connections that have had no request since the last call, and readers who have none.
+    /// Forgets connections without a request since the last call, and readers without connections.
     pub(crate) fn reap(&self) {
         self.by_reader.lock().retain(|_, of| {
             of.reap();
@@ -147,12 +145,12 @@ impl Readers {
         });
     }
 
-    /// How many streams a connection has for requests that the member lets through; `None` where there is none yet.
+    /// Streams of a connection for requests; `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.by_reader.lock().values().find_map(|of| of.streams_of_one())
     }
 
-    /// How many connections there are, and how many streams on them.
+    /// Numbers of connections and of streams on them.
     pub(crate) fn statistics(&self) -> (usize, usize) {
         let by_reader = self.by_reader.lock();
         let statistics = by_reader.values().map(|of| of.statistics());
@@ -160,7 +158,7 @@ impl Readers {
     }
 }
 
-/// Forgets a reader who has no connection and dials none.
+/// Forgets a reader without a connection or a dial.
 fn forget_without(by_reader: &mut HashMap<Reader, Arc<Connections>>, reader: Reader) {
     if by_reader.get(&reader).is_some_and(|of| of.is_unused()) {
         by_reader.remove(&reader);

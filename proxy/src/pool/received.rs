@@ -1,4 +1,4 @@
-//! The body of a request as it comes from a client: whole, or broken off.
+//! Body of a client's request: complete, or broken off.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,10 +10,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tributary_apimachinery::body::{Body, BoxError};
 
-/// A request as hyper's server gives it, with a body that ends only where its client ended it. hyper takes a stream of
-/// HTTP/2 that is reset without an error (`NO_ERROR`) for the end of the body, which it is for an answer that came
-/// early (RFC 9113 §8.1). A client, or a proxy before us whose own client has broken off, ends no body by it: Envoy
-/// resets so, and a member would carry out the beginning for the whole. Cost: the box that a body needs anyhow.
+/// Adapts a request of hyper's server, so that the body ends only where its client ended it. hyper takes an HTTP/2
+/// stream that is reset without an error (`NO_ERROR`) for the end of the body, which is right after an early answer
+/// (RFC 9113 §8.1). But Envoy resets so when its own client breaks off, and a cluster would process the beginning as
+/// the whole. Cost: the box that a body needs anyway.
 pub fn received(request: Request<Incoming>) -> Request<Body> {
     let is_http2 = request.version() == Version::HTTP_2;
     request.map(|incoming| AnswerState { incoming, is_http2 }.boxed_unsync())

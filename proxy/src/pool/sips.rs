@@ -1,7 +1,7 @@
-//! Reads a connection a little at a time, so that what has come is taken over before more is read.
+//! Reads a connection in small parts, so that each part is processed before the next is read.
 //!
-//! h2 reads as long as a socket has something. Of a member that writes faster than this machine reads, that could be
-//! all streams' windows at once, and a frame of one byte takes hundreds until its stream is read.
+//! h2 reads while a socket has data. With a fast server, that could be the windows of all streams at once, and a frame
+//! of one byte takes hundreds until its stream is read.
 
 use std::io;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// After so many bytes what has come is taken over. 64 KiB: what is read of the socket at once. As frames of one byte,
-/// which have ten with their heads, they are 6,500, and take less than 2 MiB.
+/// Bytes between two pauses. 64 KiB: one read of the socket. As frames of one byte, ten with their heads, these are
+/// 6,500 frames, and take less than 2 MiB.
 pub(crate) const SIP_BYTES: usize = 64 << 10;
 
-/// Pauses after [`SIP_BYTES`]: whoever reads is woken, and is pending once.
+/// Pauses after [`SIP_BYTES`]: wakes the reader, and is pending once.
 pub(crate) struct Sips {
     /// Bytes since the last pause.
     taken: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Sips {
 }
 
 impl Sips {
-    /// A stream that is read so, which sets `heard` whenever something comes.
+    /// Wraps a stream, and sets `heard` whenever data comes.
     pub(crate) fn wrap<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
         ReadThrough { stream, reading: Self { taken: 0, heard } }
     }
@@ -45,7 +45,7 @@ impl<S: AsyncRead> Reading<S> for Sips {
         }
         let before = buffer.filled().len();
         let read = stream.poll_read(cx, buffer);
-        // Whoever finds nothing has the others polled anyway.
+        // Without data the reader is pending anyway.
         let Poll::Ready(read) = read else {
             self.taken = 0;
             return Poll::Pending;

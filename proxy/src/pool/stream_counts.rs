@@ -3,37 +3,37 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How many streams of a connection may have ended before their answers did; then another takes its place. 128: with
-/// those that clients have open on it (64), fewer than the 500 whose handlers a kube-apiserver has run or wait before
-/// it closes the connection with all that is on it, and than the 500 of which Envoy looks whether most were reset.
+/// Streams of a connection that ended before their answers did; then a new connection takes its place. 128: with the
+/// open streams of clients (64), fewer than the 500 handlers at which a kube-apiserver closes the connection, and than
+/// the 500 streams of which Envoy checks whether most were reset.
 pub(crate) const BROKEN_OFF_MAX: usize = 128;
 
-/// What the connection's task and its requests share.
+/// Counters that the connection's task and its requests share.
 #[derive(Debug)]
 pub(crate) struct StreamCounts {
-    /// Those that requests have, or may open.
+    /// Reserved and open streams.
     pub(crate) open: AtomicUsize,
     pub(crate) allowed: AtomicUsize,
-    /// How many have ended before their answers did: most of them were reset for clients that had gone.
+    /// Streams that ended before their answers did: most were reset for clients that had gone.
     pub(crate) broken_off: AtomicUsize,
     /// Set by requests, cleared by the reaper.
     pub(crate) used: AtomicBool,
 }
 
 impl StreamCounts {
-    /// None yet, of so many.
+    /// Without streams, with this limit.
     pub(crate) fn new(allowed: usize) -> Self {
         let [open, broken_off] = Default::default();
         Self { open, broken_off, allowed: allowed.into(), used: true.into() }
     }
 
-    /// So many are allowed from now on.
+    /// Sets the limit of streams.
     pub(crate) fn allow(&self, streams: usize) {
         self.allowed.store(streams, Ordering::Relaxed);
     }
 
-    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes
-    /// new requests only while the others are full, and until there is another.
+    /// Whether so many streams were reset that the server may soon close the connection. It takes new requests only
+    /// while all others are full, until there is a new one.
     pub(crate) fn are_worn(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }
@@ -48,7 +48,7 @@ impl StreamCounts {
 pub(crate) struct SentStream(Option<Arc<StreamCounts>>);
 
 impl SentStream {
-    /// Of a connection.
+    /// Reserves a stream on a connection.
     pub(crate) fn on(counts: &Arc<StreamCounts>) -> Self {
         Self(Some(counts.clone()))
     }

@@ -1,4 +1,4 @@
-//! TLS to a member: whom to trust, which client certificate to show, and renewing the latter.
+//! TLS to a cluster: trusted authorities, and the client certificate with its renewal.
 
 use std::sync::Arc;
 
@@ -20,10 +20,9 @@ use crate::target::ServerUrl;
 /// before the old one expires.
 const FILES_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Which protocols a connection may negotiate.
+/// Protocols for the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocols {
-    /// HTTP/2, else HTTP/1.1.
     Http2OrHttp1,
     /// HTTP/1.1: only there can a request upgrade.
     Http1,
@@ -40,7 +39,7 @@ struct TlsConfigs {
 
 /// Makes rustls configurations for one member.
 pub(crate) struct TlsSource {
-    /// Whom to trust; without a user.
+    /// Trusted authorities, without a user.
     config: kube::Config,
     server_name: ServerName<'static>,
     /// `server_name` for people.
@@ -68,7 +67,7 @@ impl TlsSource {
             problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
         })?;
         let mut config = config.clone();
-        // With a plugin here kube would run it once more for its certificate, each time that it builds a configuration.
+        // With a plugin here, kube would run it for its certificate at each build of a configuration.
         config.auth_info = AuthInfo::default();
         let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
         if config.root_cert.is_none() && !config.accept_invalid_certs {
@@ -78,15 +77,15 @@ impl TlsSource {
         Ok(Some(Arc::new(Self { config, server_name, server_name_text, state: ArcSwapOption::empty() })))
     }
 
-    /// Whether connections can be made with this client certificate.
+    /// Checks whether connections can be made with this client certificate.
     ///
     /// # Errors
-    /// What is wrong with it, or with the authorities.
+    /// The fault of the certificate, or of the authorities.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), SharedError> {
         build(&self.config, certificate, 0).await.map(drop)
     }
 
-    /// Whether servers have to prove who they are.
+    /// Whether the certificates of servers are checked.
     pub(crate) fn checks_servers(&self) -> bool {
         !self.config.accept_invalid_certs
     }
@@ -95,11 +94,11 @@ impl TlsSource {
         self.server_name.clone()
     }
 
-    /// The configuration for the next dial. Certificates are loaded again if the credentials have another version, or
-    /// if they are files and a minute old; if files cannot be used just now, what they held the last time is.
+    /// Configuration for the next dial. Loads certificates again if the credentials have a new version, or if they are
+    /// files and a minute old; unreadable files keep their last content.
     ///
     /// # Errors
-    /// What is wrong with the client certificate. An earlier one is not shown in its place.
+    /// The fault of the client certificate. An earlier one is not used in its place.
     pub(crate) async fn current(
         &self,
         protocols: Protocols,
@@ -151,10 +150,10 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Arc::new(error)))
 }
 
-/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) where it has none. Reads files,
-/// and so blocks.
+/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) without any. Reads files, and so
+/// blocks.
 pub fn system_roots() -> Option<Vec<Vec<u8>>> {
-    // One certificate that cannot be parsed must not cost the others.
+    // An unreadable certificate is skipped.
     let mut store = rustls::RootCertStore::empty();
     let roots: Vec<Vec<u8>> = rustls_native_certs::load_native_certs()
         .certs
@@ -165,7 +164,7 @@ pub fn system_roots() -> Option<Vec<Vec<u8>>> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// What to do about a failed handshake.
+/// Remedy for a failed handshake.
 pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     use rustls::{CertificateError, Error};
     const NOT_TLS: &str = "check that the server URL's port speaks TLS";
@@ -213,8 +212,8 @@ pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
 const ALERT: &str = "received fatal alert: ";
 const OTHER: &str = "check the server URL and what lies between";
 
-/// What to do about a TLS alert, by the text of an error. In TLS 1.3 a member judges the client certificate after the
-/// handshake, so that its alert comes as an error of HTTP, and the HTTP/2 library keeps nothing but its text.
+/// Remedy for a TLS alert, by the text of an error. In TLS 1.3 a server checks the client certificate after the
+/// handshake, so its alert comes as an error of HTTP, and the HTTP/2 library keeps only the text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     Some(match alert_name(text)? {
         "CertificateRequired" => {
@@ -277,7 +276,7 @@ mod tests {
         assert!(remedy_of(rustls::CertificateError::Expired.into()).contains("clock"));
     }
 
-    /// The same is said of a member, and by a command that asks a running Tributary.
+    /// A command that asks a running Tributary has the same texts.
     #[test]
     fn what_to_do_is_said_of_any_server() {
         let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));

@@ -27,10 +27,10 @@ use crate::pool::stream_counts::{SentStream, StreamCounts};
 use crate::pool::watch_stream::WatchHold;
 use crate::target::ServerUrl;
 
-/// The path whose answer has the uid.
+/// Path of the namespace with the uid.
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
-/// How much of an answer is read, in bytes. 2 MiB: what an object may have in etcd, and some more.
+/// Bytes of an answer that are read. 2 MiB: more than etcd's limit of an object.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// Reads the uid of the cluster on each new connection to an endpoint.
@@ -40,7 +40,7 @@ pub(crate) struct UidQuestion {
     pub(crate) user: CurrentUser,
     pub(crate) extra_headers: HeaderMap,
     pub(crate) known: Arc<KnownCluster>,
-    /// How long the server may take over the answer.
+    /// Time limit of the answer.
     pub(crate) timeout: Duration,
 }
 
@@ -71,12 +71,12 @@ struct NamespaceMetadata {
 }
 
 impl UidQuestion {
-    /// Asks a new connection. A server that does not tell the uid is taken for the first cluster of a client, and for
-    /// no known one.
+    /// Asks a new connection. A server without a uid is accepted as the first cluster of a client, and never as a known
+    /// one.
     ///
     /// # Errors
-    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` where the cluster is known
-    /// and the answer has no uid.
+    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` if the cluster is known and
+    /// the answer has no uid.
     pub(crate) fn ask_connection<'a>(
         &'a self,
         dialed: &'a mut Dialed,
@@ -110,7 +110,7 @@ impl UidQuestion {
     async fn judge(&self, answer: &Answer, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
         match answer.status {
             StatusCode::OK => self.compare(answer),
-            // A kube-apiserver may close the connection of a sender whom it does not know.
+            // A kube-apiserver may close the connection of an unknown sender.
             StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 self.known.note_withheld();
@@ -125,7 +125,7 @@ impl UidQuestion {
         }
     }
 
-    /// The member rejects the credentials. The next connection is made with others where they were renewed meanwhile.
+    /// The cluster rejects the credentials. The next connection uses renewed ones.
     async fn rejected(&self, credentials: &Arc<Current>) -> ForwardError {
         let (cluster, own) = (self.cluster.clone(), &self.user.load_full().credentials);
         match own.renew_after_unauthorized(credentials).await {
@@ -151,7 +151,7 @@ impl UidQuestion {
         ForwardError::ClusterUnconfirmed { cluster, address, problem, is_answered: false }
     }
 
-    /// Refuses a connection to a known cluster that has not told its uid.
+    /// Refuses a connection to a known cluster that has not reported its uid.
     fn unconfirmed(&self, problem: String, is_answered: bool) -> Result<(), ForwardError> {
         if self.known.is_open_to_any() {
             return Ok(());
@@ -183,7 +183,7 @@ impl UidQuestion {
     }
 }
 
-/// Sends a request on a connection that nobody drives yet, and reads the answer.
+/// Sends a request on a connection that has no task yet, and reads the answer.
 fn exchange(dialed: &mut Dialed, request: Request<()>) -> BoxFuture<'_, Result<Answer, BoxError>> {
     Box::pin(exchange_on(dialed, request))
 }

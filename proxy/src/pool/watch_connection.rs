@@ -1,9 +1,8 @@
 //! An HTTP/2 connection for watches of several clients.
 //!
-//! hyper gives a member its window back as soon as an answer is asked for a frame, so nothing could be taken off a
-//! stream for a client that does not read; and what is left on the stream costs the connection, with all that others
-//! have on it. So these connections are spoken with h2 itself: [`follow`] takes each frame off as it comes, and the
-//! member's window is given back when the client reads.
+//! hyper returns a stream's window when a frame is requested, so data for a client that does not read could only stay
+//! in h2, where it counts against the connection. So these connections use h2 itself: [`follow`] takes each frame off
+//! as it comes, and the window is returned when the client reads.
 
 use std::fmt;
 use std::future::Future;
@@ -29,43 +28,43 @@ use crate::pool::sips::Sips;
 use crate::pool::watch_stream::{WatchBody, WatchHold, follow};
 use crate::tuning::Windows;
 
-/// The most watches on one connection: what a kube-apiserver allows, and what breaks together when a connection does.
+/// Watches on one connection: kube-apiserver's limit, and the number that breaks together with a connection.
 pub(crate) const STREAMS: usize = 100;
 
-/// The flow-control window of a watch, in bytes: what the member may send of it before its client has read some. 64
-/// KiB: 2 MB/s at 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that read
-/// nothing hold 6.4 MB.
+/// Flow-control window of a watch, in bytes: data that the cluster may send before the client reads. 64 KiB: 2 MB/s at
+/// 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that do not read take
+/// 6.4 MB.
 pub const WATCH_STREAM_BYTES: u32 = 64 << 10;
 
-/// The windows of such a connection: all that its watches may leave unread has room in it, so that none of them ever
-/// waits for another to be read.
+/// Windows of such a connection: room for the unread data of all its watches, so that no watch waits for a different
+/// one to be read.
 pub(crate) fn windows() -> Windows {
     Windows { stream: WATCH_STREAM_BYTES, connection: WATCH_STREAM_BYTES }.for_streams(STREAMS)
 }
 
-/// What small frames may cost h2 before it ends a connection. As much as can be said: what it defends is memory, and
-/// of that they take little here. They are taken off at once ([`Sips`]), and what is held of them is their bytes alone.
+/// h2's limit for the cost of small frames: the maximum, because here they take little memory. They are taken off at
+/// once ([`Sips`]), and only their bytes are kept.
 const FRAMES_BUDGET: usize = usize::MAX / 2;
 
-/// So many streams are remembered that were reset while something was on its way on them: about as many as clients of
-/// one connection give up in a round trip.
+/// Reset streams that are remembered while data for them is under way: about as many as clients of a connection abandon
+/// in a round trip.
 const RESET_STREAMS: usize = 256;
 
-/// How a connection is set up.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) max_header_list_size: u32,
     pub(crate) max_frame_size: u32,
-    /// The quiet time after which it is pinged.
+    /// Quiet time after which it is pinged.
     pub(crate) keep_alive_interval: Duration,
-    /// How long nothing may come after that.
+    /// Time limit of the answer to a ping.
     pub(crate) keep_alive_timeout: Duration,
 }
 
 /// Why a connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
-    /// Nothing came of a ping, nor anything else.
+    /// Nothing came after a ping.
     #[error("keep-alive timed out")]
     Silent,
     /// HTTP/2 could not go on.
@@ -75,7 +74,7 @@ pub(crate) enum ConnectionError {
 
 type KeepAlive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The connection itself; it has to be polled for anything to happen. Ready once it has ended.
+/// The connection; poll it to make progress. Ready after it has ended.
 pub(crate) struct WatchConnection {
     connection: Connection<ReadThrough<BoxIo, Sips>, Bytes>,
     /// Ready once the member is silent.
@@ -84,7 +83,7 @@ pub(crate) struct WatchConnection {
 }
 
 impl WatchConnection {
-    /// How many streams the member allows; 0 while it has not said.
+    /// Streams that the cluster allows; 0 before its SETTINGS.
     pub(crate) fn max_send_streams(&self) -> usize {
         self.connection.max_concurrent_send_streams()
     }
@@ -102,15 +101,15 @@ impl Future for WatchConnection {
     }
 }
 
-/// Sends requests on a connection. The connection closes when the last request on it has ended after this is dropped.
+/// Sends requests on a connection. After a drop, the connection closes with its last request.
 pub(crate) struct WatchSender {
-    // Dropped first: the connection looks at it when it is woken.
+    // Dropped first, because the woken connection looks at it.
     requests: Mutex<SendRequest<Bytes>>,
     starter: Starter,
     wake: WakeOnDrop,
 }
 
-/// Wakes the connection when it is dropped: h2 does not where its last handle is (hyperium/hyper#3041).
+/// Wakes the connection on drop, because h2 does not (hyperium/hyper#3041).
 struct WakeOnDrop(Arc<AtomicWaker>);
 
 impl Drop for WakeOnDrop {
@@ -125,17 +124,17 @@ impl fmt::Debug for WatchSender {
     }
 }
 
-/// What comes of a request: the answer, whose body is followed.
+/// Result of a request: the answer with a followed body.
 pub(crate) type Head = oneshot::Receiver<Result<Response<WatchBody>, h2::Error>>;
 
 impl WatchSender {
-    /// Whether it takes no more requests: it has ended, or the member goes away.
+    /// Whether it takes no more requests: it has ended, or got GOAWAY.
     pub(crate) fn is_closed(&self) -> bool {
         let polled = self.requests.lock().poll_ready(&mut Context::from_waker(Waker::noop()));
         matches!(polled, Poll::Ready(Err(_)))
     }
 
-    /// Sends a request without a body. Dropping what is given here, or the answer's body, gives up the request.
+    /// Sends a request without a body. To drop the returned value, or the answer's body, abandons the request.
     ///
     /// # Errors
     /// The request was not sent.
@@ -177,12 +176,12 @@ pub(crate) async fn start(
         .initial_connection_window_size(windows.connection)
         .data_frame_budget(FRAMES_BUDGET)
         .max_concurrent_reset_streams(RESET_STREAMS)
-        // What still comes of a stream that was reset longer ago is no fault of the connection.
+        // Data of older reset streams is no fault of the connection.
         .max_local_error_reset_streams(None);
     let (requests, mut connection) = builder.handshake(Sips::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
-        // It is there once.
+        // The ping handle can be taken once.
         None => Box::pin(std::future::pending()),
     };
     let (starter, waker) = (Starter::default(), Arc::new(AtomicWaker::new()));
@@ -191,7 +190,7 @@ pub(crate) async fn start(
     Ok((sender, ConnectionTask::new(WatchConnection { connection, keep_alive, waker }, starter)))
 }
 
-/// Pings a member of which nothing is heard, and returns once nothing comes of that.
+/// Pings a silent server, and returns if nothing comes after that.
 async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
     loop {
         heard.store(false, Ordering::Relaxed);
@@ -203,9 +202,9 @@ async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
         loop {
             match timeout(setup.keep_alive_timeout, pong.as_mut()).await {
                 Ok(Ok(_)) => break,
-                // The connection itself says why.
+                // The connection itself reports the cause.
                 Ok(Err(_)) => return std::future::pending().await,
-                // It waits behind what a slow line still carries.
+                // The answer waits behind data on a slow network.
                 Err(_) if heard.swap(false, Ordering::Relaxed) => {}
                 Err(_) => return,
             }

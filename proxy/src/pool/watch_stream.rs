@@ -1,8 +1,8 @@
-//! One watch on a connection that it shares with others'.
+//! One watch on a shared connection.
 //!
-//! What the member sends is taken off the stream as it comes, whether or not the client reads, and held for the client
-//! as plain bytes. Only what the client has read is given back to the stream's window. So a client that does not read
-//! holds as much as its window is, as it would on a connection of its own, and the member waits for that client alone.
+//! Data is taken off the stream as it comes, and kept for the client as plain bytes. Only data that the client has read
+//! is returned to the stream's window. So a client that does not read keeps at most a window, and the cluster waits for
+//! that client alone.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,18 +21,17 @@ use tributary_apimachinery::permit::RequestPermit;
 
 use crate::pool::stream_counts::SentStream;
 
-/// What a watch occupies, and how it is given up.
+/// Resources of a watch, and its minimum age.
 pub(crate) struct WatchHold {
     /// Of the connection's streams.
     pub(crate) sent: SentStream,
-    /// Given back once the stream has ended, and whoever reads is done with it.
+    /// Permits, returned after the stream has ended and the reader has finished.
     pub(crate) held: RequestPermit,
-    /// How young a stream may not be reset. Proxies count resets that come early, and close a connection with all that
-    /// is on it for them.
+    /// Age below which a stream is not reset, because proxies count early resets and close the connection.
     pub(crate) patience: Duration,
 }
 
-/// Follows the answer to a request until it has ended or nobody reads it any more. Runs where the connection is driven.
+/// Follows the answer to a request until it has ended or is abandoned. Runs in the connection's task.
 pub(crate) async fn follow(
     mut answer: ResponseFuture,
     mut told: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
@@ -62,10 +61,10 @@ pub(crate) async fn follow(
             let unread = Arc::new(Unread::from_stream(&mut stream));
             let body = WatchBody { unread: unread.clone() };
             let _end = EndOfFollowing(unread.clone());
-            // Where nobody waits for it, the body is dropped here, and so given up.
+            // Without a receiver the body is dropped here, and so abandoned.
             drop(told.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| unread.poll_follow(&mut stream, cx)).await == Followed::GivenUp {
-                // Nothing is given back to its window: no more than that comes.
+                // Returns nothing to the window, so at most a window of data comes.
                 let rest = async { while let Some(Ok(_)) = stream.data().await {} };
                 let _over = timeout_at(reset_from, rest).await;
             }
@@ -74,8 +73,7 @@ pub(crate) async fn follow(
     drop(held);
 }
 
-/// Whoever reads a watch that nobody follows any more, because the connection's task is gone, is told so when this is
-/// dropped.
+/// Ends the body on drop, so that the reader of a watch without a task gets an error.
 struct EndOfFollowing(Arc<Unread>);
 
 impl Drop for EndOfFollowing {
@@ -93,7 +91,7 @@ enum Followed {
     GivenUp,
 }
 
-/// What has come of a watch and is not read.
+/// Unread data of a watch.
 struct Unread(Mutex<StreamState>);
 
 #[derive(Default)]
@@ -101,9 +99,9 @@ struct StreamState {
     /// No more than the stream's window.
     bytes: BytesMut,
     trailers: Option<HeaderMap>,
-    /// How the stream has ended.
+    /// End of the stream.
     end: Option<Result<(), h2::Error>>,
-    /// Of the stream. `None` once nobody reads any more: who has it keeps the stream.
+    /// Flow control of the stream, which keeps it alive. `None` after the reader has gone.
     flow: Option<FlowControl>,
     is_given_up: bool,
     reader: Option<Waker>,
@@ -116,7 +114,7 @@ impl Unread {
         Self(Mutex::new(StreamState { end, flow: Some(stream.flow_control().clone()), ..StreamState::default() }))
     }
 
-    /// Takes over all that there is.
+    /// Takes all available data.
     fn poll_follow(&self, stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Followed> {
         loop {
             match stream.poll_data(cx) {
@@ -148,7 +146,7 @@ impl Unread {
         Poll::Pending
     }
 
-    /// Something new for whoever reads.
+    /// Records new data and wakes the reader.
     fn came(&self, note: impl FnOnce(&mut StreamState)) {
         let reader = {
             let mut state = self.0.lock();
@@ -176,9 +174,9 @@ impl HttpBody for WatchBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         let mut state = self.unread.0.lock();
         if !state.bytes.is_empty() {
-            // With its memory: nothing is held of what was read.
+            // With the buffer, so that read data takes no memory.
             let bytes = std::mem::take(&mut state.bytes).freeze();
-            // It fails where the stream has ended, which the end says.
+            // Fails after the end of the stream, which the end reports.
             let _ended = state.flow.as_mut().map(|flow| flow.release_capacity(bytes.len()));
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }

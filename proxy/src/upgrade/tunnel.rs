@@ -34,14 +34,14 @@ pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<E
     member.broken
 }
 
-/// The side of a tunnel that leads to a member. Bytes that come show that the member is alive; those that a slow client
-/// takes only now do not.
+/// Side of a tunnel to a cluster. Bytes that come now show that the cluster is alive; bytes that a slow client takes
+/// late do not.
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,
     /// Whether something is waited for: see [`MemberBody`](crate::forward::member_body::MemberBody).
     is_waiting: bool,
-    /// Why it broke.
+    /// Cause of the break.
     broken: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What ends a tunnel that both sides would keep open.
+//! End of a tunnel that both sides would keep open.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub struct TunnelEnd(Arc<Mutex<Option<oneshot::Receiver<BoxFuture<'static, ()>>>>>);
 
-/// Says when a tunnel is to end. Dropped, it ends when its sides part.
+/// Decides about the end of a tunnel. On drop, the tunnel ends when its sides close.
 pub struct TunnelEnder(oneshot::Sender<BoxFuture<'static, ()>>);
 
 impl TunnelEnd {
-    /// The end of one tunnel, and who says when it is.
+    /// An end, and the sender that decides about it.
     pub fn new() -> (Self, TunnelEnder) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(receiver)))), TunnelEnder(sender))
     }
 
-    /// Ends when the tunnel is to end, for the first who asks.
+    /// Completes when the tunnel has to end, for the first caller.
     pub(crate) fn come(&self) -> impl Future<Output = ()> + Send + 'static {
         let receiver = self.0.lock().take();
         async move {
@@ -38,9 +38,9 @@ impl TunnelEnd {
 }
 
 impl TunnelEnder {
-    /// The tunnel is to end when this does. Once it has ended by itself this is dropped.
+    /// Ends the tunnel when this future does. The future is dropped after the tunnel has ended by itself.
     pub fn end_when(self, end: BoxFuture<'static, ()>) {
-        // Nobody waits for it any more where the tunnel has ended.
+        // Fails after the tunnel has ended.
         let _is_over = self.0.send(end);
     }
 }

@@ -198,7 +198,6 @@ impl Member {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections open now.
     pub(crate) fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }

@@ -34,9 +34,7 @@ pub(crate) enum Takes {
     Late(Duration),
     /// HTTP/1.1 alone, one request on each connection, after a handshake of so long.
     Http1(TlsAcceptor, Duration),
-    /// It is refused.
     Refuses,
-    /// Nothing comes.
     Hangs,
 }
 

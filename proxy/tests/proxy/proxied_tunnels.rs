@@ -84,7 +84,6 @@ async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
 
-/// A day passes.
 async fn silence() {
     for _ in 0..SILENCE.as_secs() / LEAP.as_secs() {
         tokio::time::pause();

@@ -24,7 +24,6 @@ use crate::paused::ENDPOINTS;
 /// What the first endpoint refuses, and the second answers.
 const REFUSED: &str = "/api/v1/secrets";
 
-/// What both answer.
 const ANSWERED: &str = "/api/v1/pods";
 
 /// How long a refusal takes.

@@ -53,7 +53,6 @@ impl Teller {
         self.watches.lock().unwrap()[&path(watch)].send(bytes.into()).unwrap();
     }
 
-    /// Ends a watch.
     fn end(&self, watch: u16) {
         self.watches.lock().unwrap().remove(&path(watch)).unwrap();
     }
