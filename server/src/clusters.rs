@@ -1,4 +1,4 @@
-//! Makes clients of cluster descriptions, and keeps those whose description stays the same.
+//! Clients of the configured clusters. A cluster with an unchanged description keeps its client.
 
 pub mod indices;
 
@@ -12,53 +12,52 @@ use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 use crate::config_source::ClusterSpec;
 use crate::kubeconfig::write::ClientContext;
 
-/// The clusters as they were last described, with their clients.
+/// Configured clusters with their clients.
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
-    /// The first namespace of clients, for clusters where it is not `default`.
+    /// First namespace of clients, for clusters with a default other than `default`.
     namespaces: BTreeMap<ClusterName, String>,
-    /// How many clients were made: each has the number of its own.
+    /// Number of clients made so far; each client has its own.
     clients: u64,
 }
 
 struct ConnectedCluster {
     origin: String,
-    /// As it is described now; the setup has what its client was made for.
+    /// Current address; the setup has the one that its client was made for.
     address: ClusterAddress,
-    /// The same, but for the addresses of its servers.
+    /// Address without those of its servers.
     beside_endpoints: Option<ClusterAddress>,
-    /// The client goes by both for as long as it lives.
+    /// The client has both for its whole life.
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
     /// Why the user that is described last is not the one in use.
     refused_user: Option<String>,
-    /// Ends what is open to the cluster once it is no longer described; whatever else changes, it stays.
+    /// Ends the cluster's streams when it is no longer configured.
     shutdown: CancellationToken,
     /// The cluster that this one turned out to be, if it is refused for that.
     twin: Option<ClusterName>,
-    /// Whether users' own tokens are passed on. The client has further connections for it.
+    /// Whether users' own tokens are forwarded. The client has further connections for them.
     passes_tokens: bool,
     setup: ClusterSetup,
 }
 
 impl Clusters {
-    /// No clusters yet; `tuning` is every client's, tunnels included. Its `shutdown` ends what is open to all of them.
+    /// Without clusters; all clients have this `tuning`, with its tunnels. Its `shutdown` ends all streams.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
 
-    /// Takes over new descriptions. A cluster that is described as before keeps its client, with its connections,
-    /// whoever its user is now; one whose client cannot be made is there with the reason, so that it is named in
-    /// answers rather than forgotten, and is tried anew each time. What is open to a cluster that is no longer
-    /// described is broken off.
+    /// Applies new descriptions. An unchanged cluster keeps its client with its connections, also with a new user. A
+    /// cluster without a usable client is listed with the reason, and is tried again each time. Streams of a removed
+    /// cluster break off.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
-            // Before it is given others: none of those that are drained is to be sent anything.
+            // Before it gets new addresses, so that no request goes to a drained one.
             if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
                 client.set_drained(&spec.drained_endpoints);
             }
@@ -77,7 +76,7 @@ impl Clusters {
         }
     }
 
-    /// Makes a client. Why there is none is said once, however often it is tried.
+    /// Makes a client. A failure is logged once.
     async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
         let ClusterSpec {
             name,
@@ -121,7 +120,7 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        // One that cannot be made has none.
+        // A failed one has no number.
         self.clients += u64::from(client.is_ok());
         let (client_generation, described) = (self.clients, address.clone());
         let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
@@ -140,12 +139,12 @@ impl Clusters {
         }
     }
 
-    /// What the router is told.
+    /// Setups for the router.
     pub fn setups(&self) -> Vec<ClusterSetup> {
         self.known.values().map(|known| known.setup.clone()).collect()
     }
 
-    /// The names, sorted.
+    /// Names of the clusters, sorted.
     pub fn names(&self) -> Vec<ClusterName> {
         self.known.keys().cloned().collect()
     }
@@ -159,29 +158,29 @@ impl Clusters {
         self.known.keys().map(context).collect()
     }
 
-    /// The clusters and their users as far as they are compared: that tells of every change.
+    /// Revisions of the clusters and their users, which differ after every change.
     pub fn revisions(&self) -> Vec<(SetupRevision, String)> {
         let both = |known: &ConnectedCluster| (known.setup.revision(), known.user_fingerprint.clone());
         self.known.values().map(both).collect()
     }
 
-    /// Whether a cluster of this name is there.
+    /// Whether a cluster of this name is configured.
     pub fn contains(&self, name: &ClusterName) -> bool {
         self.known.contains_key(name)
     }
 
-    /// Where a cluster comes from, for messages.
+    /// Source of a cluster, for messages.
     pub fn origin(&self, name: &ClusterName) -> &str {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Whether a client could not be made, or not be given its user, so that another try may help.
+    /// Whether a client could not be made, or not get its user, so that a retry may help.
     pub fn any_failed(&self) -> bool {
         let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
-    /// Refuses a cluster that turned out to be `twin`, for as long as both are described as they are.
+    /// Refuses a cluster that turned out to be `twin`, while both descriptions stay the same.
     pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.setup.client = Err(reason);
@@ -196,7 +195,7 @@ fn context_namespace(spec: &ClusterSpec) -> Option<String> {
     (namespace != "default").then(|| namespace.clone())
 }
 
-/// A client; one that passes users' tokens on where that is wanted.
+/// Makes a client, with support for users' own tokens if configured.
 async fn connected(
     name: ClusterName,
     config: kube::Config,
@@ -209,8 +208,8 @@ async fn connected(
 }
 
 impl ConnectedCluster {
-    /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a
-    /// certificate and its key may be replaced one after the other.
+    /// The cluster with the described user. An unusable user leaves the earlier one: a certificate and its key may be
+    /// replaced one after the other.
     async fn with_user_of(self, spec: ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin);
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
@@ -236,11 +235,10 @@ impl ConnectedCluster {
         }
     }
 
-    /// The same cluster at the addresses that are described now: its client gives up those that are no longer there,
-    /// and what is under way at them may end.
+    /// The cluster with the described addresses. Removed ones get no new requests, and open ones may end.
     ///
     /// # Errors
-    /// The cluster as it was, where it needs a client of its own.
+    /// The unchanged cluster, if it needs a new client.
     async fn with_endpoints_of(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
         match client.set_addresses(config, &spec.further_endpoints).await {
@@ -287,7 +285,7 @@ mod tests {
         ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
     }
 
-    /// What there is of each cluster: its address, and why it has no client.
+    /// Address of each cluster, and the reason for a missing client.
     fn told(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
         clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
     }
@@ -363,7 +361,7 @@ mod tests {
             (&[4, 1], true),
             (&[5, 6], false),
             (&[6, 7], true),
-            // As at the beginning of its client, which is no longer the one there is.
+            // The first address of its client, which has left since.
             (&[5], false),
             (&[5, 6], false),
         ] {
@@ -440,7 +438,7 @@ mod tests {
         clusters.update(vec![at(&[1, 2, 3])]).await;
         assert_eq!(drained(&clusters), Vec::<String>::new());
         assert!(clusters.revisions() == first);
-        // An only one, too, and whichever client there is then.
+        // Also for a single address, with any client.
         clusters.update(vec![draining(&[7], 7)]).await;
         assert_eq!(drained(&clusters), ["7"]);
     }

@@ -1,6 +1,6 @@
-//! Where clusters and registries come from: the contexts of a kubeconfig, or configuration files.
+//! Sources of clusters and registries: contexts of a kubeconfig, and configuration files.
 //!
-//! A source reads everything anew each time; what it gives is a value, so that a broken new state is refused whole and
+//! A source reads everything again each time and returns a value, so that a faulty new state is refused as a whole and
 //! the old one stays.
 
 mod configuration;
@@ -55,10 +55,10 @@ impl ConfigurationSources {
         Ok(Self { kubeconfig, files: arguments.config.map(Path::to_owned).map(FileSource::new) })
     }
 
-    /// Refuses to write over a file that is read: the next start would read this endpoint instead of the clusters.
+    /// Checks that a written file is not a source: the next start would read this endpoint instead of the clusters.
     ///
     /// # Errors
-    /// The file, and what to do.
+    /// The file and the remedy.
     pub fn check_not_read(&self, written: &Path) -> anyhow::Result<()> {
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let read = self.kubeconfig.iter().flat_map(|source| source.files.paths());
@@ -72,17 +72,17 @@ impl ConfigurationSources {
         }
     }
 
-    /// Reads everything anew.
+    /// Reads all sources again.
     ///
     /// # Errors
-    /// The first source that cannot be used, or a name that two sources give.
+    /// The first unusable source, or a name in two sources.
     pub async fn read(&self) -> anyhow::Result<LoadedConfiguration> {
         let mut configuration = match &self.kubeconfig {
             Some(source) => source.read().await?,
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            // Each field by its name: one that is forgotten does not compile.
+            // Each field by its name, so that a forgotten one does not compile.
             let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
                 .read(&configuration.clusters)
                 .await
@@ -100,7 +100,7 @@ impl ConfigurationSources {
     }
 }
 
-/// What is said where there is nothing to serve, by where configuration objects were looked for.
+/// Message for a configuration without clusters.
 fn no_clusters(config: Option<&Path>) -> String {
     match config {
         None => {

@@ -1,10 +1,9 @@
-//! The directory that keeps what must survive a restart: the certificate authority, the client credential, and what the
-//! router remembers of clusters.
+//! Directory of persistent state: the certificate authority, the token, and facts about clusters.
 //!
-//! Every file is 0600 and replaced atomically (a temporary file in the same directory, then a rename), so that a reader
-//! sees the old bytes or the new ones and a crash leaves no half of either. A directory or file of another user is
-//! refused, and so is one that is not ours and into which others may write:
-//! they could read what is written, or choose what is read.
+//! Every file has the mode 0600 and is replaced atomically (a temporary file in the same directory, then a rename), so
+//! that a reader sees the old or the new content, also after a crash. A directory or file of a different user is
+//! refused, and so is one of root into which others may write: they could read the written data, or choose the read
+//! data.
 
 mod kept_file;
 pub(crate) mod last_heard;
@@ -19,16 +18,16 @@ use rustix::fs::OFlags;
 
 pub(crate) use kept_file::{EPOCHS, MEMBER_KEYS};
 
-/// The mode of the directory: nobody but its owner.
+/// Mode of the directory: only for its owner.
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of each file in it.
 const FILE_MODE: u32 = 0o600;
-/// The file that a process locks while it looks for what is there and makes what is not.
+/// File that a process locks while it reads or makes the content.
 const LOCK_FILE: &str = "lock";
-/// How long another process may hold the lock. It takes milliseconds to make everything;
-/// ten seconds also on a slow disk.
+/// Time for which a second process may hold the lock. To make all files takes milliseconds; ten seconds suffice for a
+/// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the lock is tried meanwhile.
+/// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why the data directory cannot be used.
@@ -37,34 +36,34 @@ pub enum DataDirectoryError {
     /// No flag, no `XDG_DATA_HOME` and no `HOME`.
     #[error("no data directory: neither XDG_DATA_HOME nor HOME is set; name one by --data-dir")]
     Unknown,
-    /// The directory could not be made.
+    /// The directory cannot be made.
     #[error("data directory {path} cannot be made; name another one by --data-dir")]
     Create {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// It belongs to somebody else.
+    /// The directory belongs to a different user.
     #[error(
         "data directory {path} belongs to another user (uid {owner}), who could change what is in it; name another one by --data-dir"
     )]
     Foreign {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Its owner.
+        /// User ID of the owner.
         owner: u32,
     },
-    /// It is not this user's, and others may write into it.
+    /// The directory belongs to root, and others may write into it.
     #[error(
         "data directory {path} is not this user's own, and others may write into it (mode {mode:o}), who could choose the \
          credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
     )]
     Shared {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Its permissions.
+        /// Mode of the directory.
         mode: u32,
     },
     /// Another process holds the lock.
@@ -73,24 +72,24 @@ pub enum DataDirectoryError {
         LOCK_PATIENCE.as_secs()
     )]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file in it could not be read.
     #[error("{path} cannot be read")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// A file in it could not be written.
     #[error("{path} cannot be written")]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -109,7 +108,7 @@ pub(crate) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
 pub struct DataDirectory(PathBuf);
 
 impl DataDirectory {
-    /// The place where user data belongs: `$XDG_DATA_HOME/tributary`, else `~/.local/share/tributary`.
+    /// Default directory: `$XDG_DATA_HOME/tributary`, otherwise `~/.local/share/tributary`.
     ///
     /// Source: XDG base directory specification; a relative `XDG_DATA_HOME` counts as unset.
     ///
@@ -123,12 +122,12 @@ impl DataDirectory {
             .ok_or(DataDirectoryError::Unknown)
     }
 
-    /// Opens the directory, making it (0700) and its parents if need be. The mode of one that exists is left alone: its
-    /// files are 0600 in any case, and a mode of our own one that lets others write is warned of.
+    /// Opens the directory; makes it (0700) with its parents if it is missing. Keeps the mode of an existing one,
+    /// because its files are 0600, and warns of an own one that others may write into.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] unless it is this user's or root's;
-    /// [`DataDirectoryError::Shared`] for root's where others may write (`/tmp`, or a volume that is open to a group).
+    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] for an owner other than this user and root;
+    /// [`DataDirectoryError::Shared`] for root's if others may write into it (`/tmp`, or a volume with group access).
     pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
         let made =
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path).and_then(|()| fs::metadata(&path));
@@ -150,11 +149,11 @@ impl DataDirectory {
         Ok(Self(path))
     }
 
-    /// Waits until no other process makes what is missing here, for ten seconds at most, and keeps others waiting until
-    /// the file is dropped. Cancelling is safe.
+    /// Locks the directory against other processes until the file is dropped. Waits for ten seconds at most.
+    /// Cancellation is safe.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also where the file is a link or somebody else's.
+    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also for a link or a different user's file.
     pub async fn lock(&self) -> Result<File, DataDirectoryError> {
         let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
         loop {
@@ -170,7 +169,7 @@ impl DataDirectory {
         }
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -180,7 +179,7 @@ impl DataDirectory {
         self.0.join(name)
     }
 
-    /// Reads a file; `None` if there is none. A mode that lets others read is tightened.
+    /// Reads a file; `None` if it is missing. Tightens a mode that lets other users read.
     ///
     /// # Errors
     /// [`DataDirectoryError::Read`].
@@ -202,7 +201,7 @@ impl DataDirectory {
         write_private(&path, bytes).map_err(|source| DataDirectoryError::Write { path, source })
     }
 
-    /// Removes a file, if there is one.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
     /// [`DataDirectoryError::Write`].
@@ -236,20 +235,19 @@ impl DataDirectory {
     }
 }
 
-/// Writes a file with mode 0600, replacing one that exists by a rename.
+/// Writes a file with mode 0600; replaces an existing one by a rename.
 ///
 /// # Errors
-/// What the system says; the file that stood before is then untouched.
+/// The system's error; an existing file is then unchanged.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Writes a file with mode 0600 that does not exist yet, whole or not at all:
-/// a hard link fails where a rename replaces.
+/// Creates a file with mode 0600, complete or not at all: a hard link fails where a rename would replace.
 ///
 /// # Errors
-/// `AlreadyExists` if there is something, and what else the system says.
+/// `AlreadyExists` for an existing one, and other errors of the system.
 pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     let linked = fs::hard_link(&temporary, path);
@@ -282,7 +280,7 @@ fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
-    // Before it is opened: to open a pipe is to wait for who writes into it.
+    // Checked before the open, because to open a pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
@@ -299,8 +297,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens and locks a file; `None` if somebody else has locked it. Neither waits:
-/// not for a lock, and not for who reads a pipe.
+/// Opens and locks a file without waiting; `None` if it is locked.
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file =
@@ -317,7 +314,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Refuses what belongs to another user. Root's is taken: root could read and write everything anyway.
+/// Refuses files of a different user. Root's are accepted: root could read and write all files anyway.
 fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
     match Trust::from_owner(metadata.uid(), 0, own_uid()) {
         Trust::Foreign => Err(io::Error::new(
@@ -332,16 +329,16 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// How far a directory can be trusted, by its owner and permissions.
+/// Trust in a directory by its owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
-    /// It is ours or root's, and nobody else may write into it.
+    /// Owned by this user or root, and no other user may write into it.
     Whole,
-    /// It is ours, and we let others write into it.
+    /// Owned by this user, and others may write into it.
     OpenToOthers,
-    /// It is root's, and others may write into it: it is meant for many.
+    /// Owned by root, and others may write into it.
     Shared,
-    /// It is somebody else's.
+    /// Owned by a different user.
     Foreign,
 }
 

@@ -1,13 +1,13 @@
-//! How the program ends: the exit codes that scripts may rely on.
+//! Exit codes of the program, for scripts.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Everything went as asked; also the end of a graceful drain.
+/// Success; also the end of a graceful drain.
 pub const OK: u8 = 0;
 /// The work began and failed: a port in use, a directory that cannot be written.
 pub const RUNTIME_FAILURE: u8 = 1;
-/// The command line or the configuration cannot be followed; clap uses the same code.
+/// Wrong command line or configuration; clap uses the same code.
 pub const USAGE: u8 = 2;
 
 /// Why a command ends without having done its work.
@@ -40,7 +40,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// The error and its causes on one line.
+    /// Error with its causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),

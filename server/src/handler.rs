@@ -11,7 +11,7 @@ use tributary_router::{DispatchSettings, Report, Router, User};
 
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
-/// Answers authenticated requests.
+/// Answers requests of authenticated users.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; every failure is an HTTP answer with a Status.
     ///

@@ -1,4 +1,4 @@
-//! The tributary program: command line, listener, authentication, configuration sources, signals and wiring.
+//! The program: command line, listener, authentication, configuration sources and signals.
 //!
 //! ```text
 //! cli → commands::serve ─┬─ config_source  kubeconfig contexts, UpstreamClusters  → clusters → Router::set_clusters
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
-//! listening sockets; what answers requests stands behind [`handler::Handler`].
+//! listening sockets; requests are answered by a [`handler::Handler`].
 
 pub mod access_log;
 pub mod audit;
@@ -43,7 +43,7 @@ use clap::Parser;
 use cli::{Cli, Command, KubeconfigCommand, PluginCli, PolicyCommand, RvCommand};
 use exit::Failure;
 
-/// Runs the program with these arguments, the first of which is its own name: that of the kubectl plugin makes it one.
+/// Runs the program with these arguments, starting with its own name: the kubectl plugin has a name of its own.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let done = if PluginCli::is_meant(arguments.first().map(OsString::as_os_str)) {
@@ -54,7 +54,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Ended::Parsing(error)) => {
-            // To a closed pipe nothing can be said.
+            // Nothing can be printed to a closed pipe.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }
@@ -67,7 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Why the program ends early.
 enum Ended {
-    /// With what the command line's parser says: help, the version, or what is wrong.
+    /// Output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),
     Failed(Failure),
 }
@@ -91,7 +91,7 @@ fn program(arguments: &[OsString]) -> Result<u8, Ended> {
     Ok(exit::OK)
 }
 
-/// What goes wrong is an answer here, so that nothing is logged.
+/// The plugin prints its errors, and logs nothing.
 fn plugin(arguments: &[OsString]) -> Result<u8, Ended> {
     let cli = PluginCli::try_parse_from(arguments)?;
     Ok(block_on(commands::plugin::run(cli.command))?)
@@ -119,10 +119,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs a command on its runtime. What tasks are left at its end end with the process: they have had their drain.
+/// Runs a command on its runtime. Remaining tasks end with the process, after their drain.
 ///
-/// The runtime is not shut down. A task that asks for the time while it is panics in tokio
-/// (`TimerEntry::poll_elapsed`), and the log would tell of a fault that is none.
+/// The runtime is not shut down: a task that uses a timer during the shutdown panics in tokio
+/// (`TimerEntry::poll_elapsed`), and the log would show a false fault.
 fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     // Several crates ask for the process's TLS provider; a second installation is refused, and no fault.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

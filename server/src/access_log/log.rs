@@ -24,7 +24,7 @@ pub struct AccessLog {
 #[derive(Debug, thiserror::Error)]
 #[error("the access log {} cannot be opened", .path.display())]
 pub struct AccessLogError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// What the system said.
     #[source]

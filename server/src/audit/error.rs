@@ -10,7 +10,7 @@ pub enum AuditError {
     /// The policy cannot be read.
     #[error("loading audit policy file: failed to read file path {path:?}")]
     PolicyFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -19,7 +19,7 @@ pub enum AuditError {
     /// It is none.
     #[error("loading audit policy file: {problem}: from file {}", .path.display())]
     Policy {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         problem: InvalidPolicy,
@@ -27,7 +27,7 @@ pub enum AuditError {
     /// The log cannot be written.
     #[error("the audit log {} cannot be opened", .path.display())]
     Log {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -36,7 +36,7 @@ pub enum AuditError {
     /// The webhook's kubeconfig cannot be used.
     #[error("initializing audit webhook: {}: {problem}", .path.display())]
     Webhook {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,

@@ -17,7 +17,7 @@ pub(crate) enum DeniedUsersFileError {
     /// It cannot be read.
     #[error("--denied-users-file {}: it cannot be read", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -26,7 +26,7 @@ pub(crate) enum DeniedUsersFileError {
     /// It does not say who is denied.
     #[error("--denied-users-file {}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         #[source]

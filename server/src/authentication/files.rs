@@ -26,7 +26,7 @@ pub enum AuthenticationFilesError {
     Read {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -37,7 +37,7 @@ pub enum AuthenticationFilesError {
     Authorities {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         #[source]
@@ -46,7 +46,7 @@ pub enum AuthenticationFilesError {
     /// It is no AuthenticationConfiguration that can be carried out.
     #[error("{AUTHENTICATION_CONFIG} {}", path.display())]
     Issuers {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// All that is wrong.
         #[source]
@@ -57,7 +57,7 @@ pub enum AuthenticationFilesError {
     Serving {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         #[source]

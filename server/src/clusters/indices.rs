@@ -1,8 +1,8 @@
-//! The clusters' numbers in integer item versions, as the data directory remembers them.
+//! Indexes of clusters in integer item versions, stored in the data directory.
 //!
-//! A number that was handed out stands in clients' stores: given to another cluster later it would make them mean
-//! objects of that one. So none is ever given away, not even after its cluster has been removed, and what
-//! `UpstreamCluster.spec.index` says is held against what was said before.
+//! Clients store numbers with an index. If a second cluster got the index later, the numbers would mean its objects. So
+//! an index is never reused, also after its cluster was removed, and `UpstreamCluster.spec.index` is compared with the
+//! stored ones.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +12,39 @@ use tributary_merge::integer::CLUSTERS_MAX;
 use crate::config_source::ClusterSpec;
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 
-/// Where they are kept: a JSON object, index → cluster.
+/// Stored as a JSON object, index → cluster.
 const FILE: &str = "cluster-indices.json";
 
 /// Why clusters have no numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIndexError {
-    /// What is kept cannot be read or written.
+    /// The file cannot be read or written.
     #[error(transparent)]
     Directory(#[from] DataDirectoryError),
-    /// What is kept is not what was written.
+    /// The file has a wrong content.
     #[error(
         "{path} is damaged; restore it, or remove it and every version of the form Integer that was handed out so far may mean another cluster"
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the parser says.
+        /// Error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// A number that was another cluster's.
+    /// The index belonged to a different cluster.
     #[error(
         "{origin}: spec.index: {index} was given to cluster {owner} before, and clients may still have versions with it; give another one that no cluster has had{}",
         free.map(|free| format!(", for example {free}")).unwrap_or_default()
     )]
     Taken {
-        /// The cluster, as messages name it.
+        /// Source of the cluster, for messages.
         origin: String,
-        /// Its number.
+        /// Index of the cluster.
         index: u16,
-        /// Whose it is.
+        /// Owner of the index.
         owner: ClusterName,
-        /// One that is free.
+        /// An index without an owner.
         free: Option<u16>,
     },
     /// All numbers are taken.
@@ -52,16 +52,15 @@ pub enum ClusterIndexError {
         "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
     )]
     Exhausted {
-        /// The cluster, as messages name it.
+        /// Source of the cluster, for messages.
         origin: String,
     },
 }
 
-/// Sees to it that each cluster has its number: the one that its configuration gives, the one that it had,
-/// or a new one.
+/// Gives each cluster its index: the configured one, the stored one, or a new one.
 ///
 /// # Errors
-/// [`ClusterIndexError`]; nothing is kept then.
+/// [`ClusterIndexError`]; nothing is stored then.
 pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
     // Two processes with one directory must not give one number to two clusters.
     let _lock = directory.lock().await?;
@@ -83,13 +82,13 @@ fn read(directory: &DataDirectory) -> Result<Owners, ClusterIndexError> {
         .map_err(|source| ClusterIndexError::Damaged { path: directory.file(FILE).display().to_string(), source })
 }
 
-/// Whose each number is, or was.
+/// Present and former owners of indexes.
 #[derive(Default)]
 struct Owners(BTreeMap<u16, ClusterName>);
 
 impl Owners {
     fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
-        // First those that are said, so that no other cluster is given one of them.
+        // Configured indexes first, so that no other cluster gets one of them.
         for spec in &*clusters {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {
@@ -108,7 +107,7 @@ impl Owners {
         Ok(())
     }
 
-    /// The number above all that were given, as long as there is one.
+    /// Index above all used ones, or a free one.
     fn free(&self) -> Option<u16> {
         let above = self.0.last_key_value().map_or(Some(0), |(last, _)| last.checked_add(1));
         above

@@ -1,7 +1,7 @@
-//! `tributary check`: validates configuration files and explains what would be served; with `--as`, what a user would
-//! see.
+//! `tributary check`: validates configuration files and explains the result; with `--as`, lists the objects that a user
+//! would see.
 //!
-//! The findings and the explanation are the command's output. Nothing is sent to any cluster unless a user is named.
+//! Findings and explanation are the command's output. Clusters are asked only with `--as`.
 
 mod row;
 mod seen;
@@ -20,24 +20,24 @@ use crate::config_source::upstream_clusters::{FileSource, cluster_spec, nothing_
 use crate::exit::Failure;
 use crate::output::print;
 
-/// What is said where nothing is named.
+/// Message without an argument.
 const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the file \
     of serve --authentication-config by --authentication-config, or a user by --as, of whom the clusters are asked; \
     tributary check --help has examples";
 
-/// What a check found.
+/// Findings of a check.
 #[derive(Default)]
 struct Findings {
     errors: Vec<String>,
     warnings: Vec<String>,
-    /// What would be served, if there are no errors.
+    /// Explanation of the configuration, if it has no errors.
     explanation: String,
 }
 
-/// Checks a file or directory and prints what it finds.
+/// Checks a file or directory and prints the findings.
 ///
 /// # Errors
-/// A usage failure (exit code 2) if the configuration could not be used; the findings have been printed by then.
+/// A usage failure (exit code 2) if the configuration cannot be used; the findings have been printed by then.
 pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
     if !arguments.names_anything() {
         return Err(Failure::usage(anyhow::anyhow!(NOTHING_TO_CHECK)));
@@ -79,7 +79,7 @@ async fn examine(path: &Path) -> Findings {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
     }
-    // What only makes sense of a valid object: the files that it names.
+    // Referenced files are checked only for valid objects.
     if errors.is_empty() {
         let source = FileSource::new(path.to_owned());
         for cluster in &objects.clusters {
@@ -101,7 +101,7 @@ async fn examine(path: &Path) -> Findings {
 }
 
 impl Findings {
-    /// Checks an AuthenticationConfiguration. No issuer is asked for its keys.
+    /// Checks an AuthenticationConfiguration. Issuers are not asked for their keys.
     fn examine_issuers(&mut self, path: &Path) {
         match read_issuers(path) {
             Err(error) => self.errors.push(explain(&error)),
@@ -271,7 +271,7 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
-        // What is cached where no registry says it.
+        // Cached resources without a registry.
         let text = findings(CLUSTER).await.render();
         assert!(text.ends_with("on its first use (in the shared mode without secrets)\n"), "{text}");
     }

@@ -10,6 +10,6 @@ pub fn completion(arguments: &CompletionArguments) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, name, &mut script);
-    // What is generated is made of the command line's definition, which is UTF-8.
+    // The script is generated from the definition of the command line, which is UTF-8.
     String::from_utf8_lossy(&script).into_owned()
 }

@@ -1,4 +1,4 @@
-//! `tributary convert`: KubeGateway's manifests as configuration files, and what differs.
+//! `tributary convert`: turns KubeGateway's manifests into configuration files, and lists differences.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -13,17 +13,17 @@ use crate::cli::ConvertArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
-/// What was made of manifests.
+/// Result of a conversion.
 struct Conversion {
     yaml: String,
-    /// What people should know, a line each.
+    /// Notes about differences, a line each.
     notes: Vec<String>,
 }
 
-/// Prints the configuration, and on standard error what differs.
+/// Prints the configuration, and the differences on standard error.
 ///
 /// # Errors
-/// A failure of the environment for a file that cannot be read, a usage failure for what is no manifest.
+/// A failure of the environment for an unreadable file, a usage failure for an invalid manifest.
 pub fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
     let files: Vec<(PathBuf, String)> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let Conversion { yaml, notes } = convert_files(&files).map_err(Failure::usage)?;
@@ -135,7 +135,7 @@ mod tests {
         assert!(!notes.contains("hunter2"), "{notes}");
     }
 
-    /// Whatever flow control is converted is carried out; a place is counted as there (case 19).
+    /// Converted flow control is applied as in KubeGateway (case 19).
     #[tokio::test]
     async fn what_is_converted_is_taken_by_the_source_of_serve() {
         let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")

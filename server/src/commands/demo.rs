@@ -1,4 +1,4 @@
-//! `tributary demo`: simulated clusters inside this process, served as one.
+//! `tributary demo`: simulated clusters inside this process, behind one endpoint.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PODS_PER_NODE: u32 = 50;
 /// Pods per simulated namespace.
 const PODS_PER_NAMESPACE: u32 = 200;
 
-/// Runs the demo until a signal ends it, and removes what it made.
+/// Runs the demo until a signal, and removes its files.
 ///
 /// # Errors
 /// [`Failure`] of the start.
@@ -96,7 +96,7 @@ fn member_config(arguments: &DemoArguments, number: u16) -> SimulatorConfig {
     }
 }
 
-/// What a reader can paste. The token is in files alone: on a command line other users of the machine would see it.
+/// Commands for the reader to paste. The token stays in files, because other users can read command lines.
 fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path) -> String {
     let DemoArguments { clusters, pods, churn, .. } = arguments;
     let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
@@ -130,7 +130,7 @@ Ctrl-C ends it and removes these files.
     )
 }
 
-/// A directory (0700) that goes when this is dropped.
+/// A directory (0700) that is removed on drop.
 struct TemporaryDirectory(PathBuf);
 
 impl TemporaryDirectory {

@@ -1,8 +1,8 @@
-//! `tributary join`: makes an account for Tributary in a cluster, with the least rights that serve its purpose, after
-//! it has said what it will do; then writes what `serve --config` needs to serve the cluster.
+//! `tributary join`: creates an account for Tributary in a cluster, with the least rights for its purpose, and writes
+//! the files for `serve --config`.
 //!
-//! Everything that can be known is found out before anything is changed: who asks, what is there, whether the cluster
-//! would take each object (a server-side dry run), and what would be written here.
+//! Before any change it finds out who asks, which objects exist, whether the cluster would accept each object (a
+//! server-side dry run), and which files it would write, and asks for consent.
 
 pub mod account;
 mod member;
@@ -29,11 +29,11 @@ use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::print;
 
-/// Makes the account, or says what it would do.
+/// Creates the account, or prints the plan.
 ///
 /// # Errors
-/// A usage failure for a flag, a kubeconfig or a file that has to be corrected, and where nobody can be asked; a
-/// runtime failure for what the cluster refuses.
+/// A usage failure for a wrong flag, kubeconfig or file, and without a terminal for the question; a runtime failure for
+/// a refusal of the cluster.
 pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
     let target = chosen.map_err(Failure::usage)?.target;
@@ -48,12 +48,12 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let purpose = purpose::read_purpose(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
-    // A proxy of this process's environment, which may hold somebody's password, is not that of whoever serves.
+    // The environment's proxy, which may contain a password, is not written: the server has its own environment.
     let reached = (&config, proxies.explicit());
     let written = WrittenFiles::plan(&arguments, &uid, reached, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // Whoever may not look is told of it, too.
+    // Also without the right to look.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let of_account = (&before, &account, leaves_token);
     print(&describe_plan(&arguments, (minor, &user, &config), of_account, &known, &steps, &written));
@@ -76,13 +76,13 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What there was of the account.
+/// State of the account before.
 enum Before {
-    /// Nothing.
+    /// The account is missing.
     Nothing,
-    /// One of which it is not recorded what it was made for.
+    /// The account exists, without a record of its purpose.
     Unrecorded,
-    /// One that was made for this.
+    /// The account exists, with this purpose.
     Recorded(Purpose),
 }
 
@@ -102,15 +102,14 @@ impl Before {
         }
     }
 
-    /// Whether the account had a Secret with a token that does not end, and is to have none any longer: it stays there,
-    /// unless somebody has deleted it since.
+    /// Whether a Secret with a permanent token of the account may remain in the cluster.
     fn may_leave_token(&self, account: &Account) -> bool {
         let lasting = TokenLifetime::Lasting;
         self.recorded().is_some_and(|before| before.token_lifetime == lasting)
             && account.purpose.token_lifetime != lasting
     }
 
-    /// What becomes of it, for people; `leaves_token` where a Secret stays with a token that does not end.
+    /// Changes of the purpose, for people; `leaves_token` if a Secret with a permanent token remains.
     fn describe_change(&self, account: &Account, leaves_token: bool) -> Vec<String> {
         let Account { name, namespace, purpose } = account;
         match self {
@@ -133,8 +132,8 @@ impl Before {
     }
 }
 
-/// What there is to do, each step tried where that can be done before those before it are: what is within a namespace
-/// that is not there yet, and the binding of a role that is not there yet, cannot.
+/// Steps in the cluster, each as a dry run if possible: objects in a missing namespace, and bindings of missing roles,
+/// have none.
 async fn steps(
     member: &ClusterAccess,
     account: &Account,
@@ -173,7 +172,7 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
     })
 }
 
-/// What will be done, for people.
+/// Text of the plan.
 fn describe_plan(
     arguments: &JoinArguments,
     (minor, user, config): (u32, &str, &kube::Config),
@@ -211,7 +210,7 @@ fn describe_plan(
     lines.join("\n") + "\n"
 }
 
-/// What a role is for.
+/// Rules of the role, for people.
 fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = String> + use<> {
     let (kinds, groups) = account.count_kinds(known);
     let purpose = &account.purpose;
@@ -235,10 +234,10 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
     purposes.into_iter().chain(tokens)
 }
 
-/// Asks whoever sits at the terminal.
+/// Asks the user at the terminal.
 ///
 /// # Errors
-/// A usage failure where nobody does.
+/// A usage failure without a terminal.
 fn is_agreed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(anyhow!("nobody can be asked, and so nothing was done; say --yes, or --dry-run")));
@@ -250,10 +249,10 @@ fn is_agreed() -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// The objects of an account as a file, for whoever makes accounts by other means than `join`. `what` says what it is.
+/// Objects of an account as a manifest, for users who do not use `join`. `what` describes it.
 ///
 /// # Errors
-/// The serializer's.
+/// Those of the serializer.
 pub fn manifest(what: &str, account: &Account, known: &KnownResources) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = format!("# {what}\n");
     for object in account.objects(known) {
@@ -274,7 +273,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
         for profile in Profile::ALL {
             let (folder, since) = match impersonation {
                 Impersonation::Constrained => ("constrained", "of Kubernetes 1.36 and later"),
-                // What is done in users' names is not bounded: to write takes no more than to read.
+                // Without constrained impersonation, both profiles have the same rules.
                 Impersonation::Any if profile == Profile::Write => continue,
                 Impersonation::Any => ("any", "before Kubernetes 1.36"),
             };

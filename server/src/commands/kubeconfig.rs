@@ -1,4 +1,4 @@
-//! `tributary kubeconfig remove`: takes out of a kubeconfig what `serve --merge-into-kubeconfig` has put in, whether or
+//! `tributary kubeconfig remove`: removes the entries of `serve --merge-into-kubeconfig` from a kubeconfig, whether or
 //! not a server runs.
 
 pub mod user;
@@ -11,7 +11,7 @@ use crate::kubeconfig::entries::Removal;
 use crate::kubeconfig::users_file::{self, UsersFileError};
 use crate::output::print;
 
-/// Takes the entries out and says what went.
+/// Removes the entries and prints their names.
 ///
 /// # Errors
 /// A usage failure for a file that cannot be changed, a runtime failure of the machine.

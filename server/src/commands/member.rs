@@ -12,10 +12,10 @@ use serde_json::Value;
 use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// A cluster, asked as somebody.
+/// A cluster with credentials.
 pub(super) struct ClusterAccess {
     pub(super) client: kube::Client,
     pub(super) url: String,
@@ -25,13 +25,13 @@ pub(super) struct ClusterAccess {
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster answers {code}: {message}")]
 pub(super) struct MemberError {
-    /// The HTTP status.
+    /// HTTP status of the answer.
     pub(super) code: StatusCode,
     pub(super) message: String,
 }
 
-/// Reads the token of a file as a server does: white space around it does not count. kube sends the file as it is, and
-/// a line's end is no part of a header.
+/// Reads a token from a file as the server does, without surrounding white space. kube would send the file unchanged,
+/// with its newline.
 fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     if user.token.is_some() {
         return Ok(());
@@ -39,19 +39,19 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     let Some(path) = user.token_file.take() else { return Ok(()) };
     let text = std::fs::read_to_string(&path).with_context(|| format!("token file {path} cannot be read"))?;
     let token = text.trim();
-    // kube panics where a token is no header. Who read the configuration has looked, but the file may be another now.
+    // kube panics for a token that is no header value. The check of the configuration may have read a different file.
     ensure!(HeaderValue::from_bytes(token.as_bytes()).is_ok(), "token file {path} holds a character that no token has");
     user.token = Some(token.to_owned().into());
     Ok(())
 }
 
 impl ClusterAccess {
-    /// One that is reached as this says.
+    /// Access by this configuration.
     ///
     /// # Errors
     /// A configuration that cannot be used.
     pub(super) fn new(mut config: kube::Config) -> anyhow::Result<Self> {
-        // Who waits at a terminal wants the reason, not another try.
+        // The user at the terminal wants the reason, not a retry.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_WITHIN);
         take_token(&mut config.auth_info)?;
@@ -59,10 +59,10 @@ impl ClusterAccess {
         Ok(Self { client: kube::Client::try_from(config)?, url })
     }
 
-    /// The kinds that it serves.
+    /// Discovery of the cluster.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason for a missing answer.
     pub(super) async fn discovery(&self) -> anyhow::Result<[APIGroupDiscoveryList; 2]> {
         let core = self.client.list_core_api_versions_aggregated().await;
         let named = self.client.list_api_groups_aggregated().await;

@@ -1,6 +1,6 @@
 //! `kubectl tributary`: questions to the merged view, in the name of the kubeconfig's user.
 //!
-//! What is printed comes from clusters, so control characters in it are shown, not sent to the terminal.
+//! The output contains texts of clusters, so control characters are shown as escapes.
 
 mod diff;
 mod endpoint;
@@ -16,20 +16,20 @@ use endpoint::PluginEndpoint;
 use found::{Found, NamedObject};
 use tributary_apimachinery::text::printable;
 
-/// What `diff` ends with if there are differences.
+/// Exit code of `diff` with differences.
 ///
 /// Source: diff(1), which kubectl follows.
 const DIFFERENT: u8 = 1;
 
-/// Carries a command out and returns its exit code.
+/// Runs a command and returns its exit code.
 ///
 /// # Errors
-/// [`Failure`] of what cannot be asked or found.
+/// [`Failure`] for a question that cannot be answered.
 pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
     match command {
         PluginCommand::Which(arguments) => which(&arguments).await.map(|()| exit::OK),
         PluginCommand::Diff(arguments) => diff(&arguments).await.map_err(|failure| match failure {
-            // 1 says that there are differences.
+            // Exit code 1 means that there are differences.
             Failure::Runtime(error) | Failure::Usage(error) => Failure::Usage(error),
         }),
         PluginCommand::Get(arguments) => kubectl::run("get", &arguments).await,

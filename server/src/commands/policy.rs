@@ -11,11 +11,10 @@ use crate::exit::Failure;
 use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
 use crate::output::terminal::plain_json;
 
-/// Says which rule takes the request. A resource that Kubernetes does not have is warned of first.
+/// Names the rule that takes the request. Warns first about a resource that Kubernetes does not have.
 ///
 /// # Errors
-/// A usage failure for files, flags or a kubeconfig that have to be corrected, a runtime failure if the server does not
-/// answer.
+/// A usage failure for wrong files, flags or kubeconfigs, a runtime failure if the server does not answer.
 pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
     let question = question(arguments);
     doubts::check_verb(&question).map_err(Failure::usage)?;
@@ -38,11 +37,11 @@ fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow:
     question.evaluate(&dispatch_settings(objects))
 }
 
-/// What the policies of a running server say.
+/// Result of a running server's policies.
 async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
     let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let page = Page { path: policy_question::PATH, query: question.to_query(), called: "what its policies say" };
-    // Names and messages are others' words, and a terminal obeys some of them.
+    // Names and messages come from other writers, and may contain control characters.
     Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
@@ -122,7 +121,7 @@ mod tests {
         );
     }
 
-    /// Policies of clusters are asked of resources alone, and none of what the endpoint tells of itself.
+    /// Policies of clusters match only resources, and no path of the endpoint itself.
     #[test]
     fn only_the_policies_that_a_request_passes_are_asked() {
         let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
@@ -145,7 +144,7 @@ mod tests {
         assert!(own.starts_with("UpstreamCluster eu:\n") && own.contains("\"/healthz*\" matches"), "{own}");
     }
 
-    /// The server gives them to whoever it knows.
+    /// The server adds these groups to all known users.
     #[test]
     fn a_user_is_in_the_groups_that_each_is_in() {
         let text = "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec:\n  \
@@ -183,7 +182,7 @@ mod tests {
         told_of(&objects, &question(&arguments)).unwrap()
     }
 
-    /// As the server does, and a Role: a request on a Namespace is one in it.
+    /// As in the server and in a Role: a request for a Namespace has that namespace.
     #[test]
     fn a_namespace_is_in_itself() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");

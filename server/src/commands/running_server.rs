@@ -1,4 +1,4 @@
-//! A running server that is asked for what it tells of itself: where it is, by a kubeconfig, and what it says.
+//! Questions to a running server, found by a kubeconfig.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,26 +15,25 @@ use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::terminal::plain;
 
-/// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
+/// Time limit of an answer. 10 s: it takes milliseconds, and the server may be on a different continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The longest answer, in bytes. 64 MiB: the report of a thousand clusters, each of a hundred collections of which is
-/// behind.
+/// Longest answer, in bytes. 64 MiB: the report of a thousand clusters with a hundred old collections each.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The longest refusal that is read, in bytes. A Status is a few hundred.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// What to do where the server is not the one that was meant.
+/// Remedy for a wrong server.
 const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context";
 
-/// What a server is asked for.
+/// A page of a server.
 pub(super) struct Page {
-    /// Where it stands.
+    /// Path of the page.
     pub(super) path: &'static str,
-    /// The question, if there is one.
+    /// Query of the page, or empty.
     pub(super) query: String,
-    /// What it is, for messages: `its report`.
+    /// Name of the page in messages: `its report`.
     pub(super) called: &'static str,
 }
 
@@ -46,11 +45,11 @@ pub(super) struct RunningServer {
 }
 
 impl RunningServer {
-    /// The server of the kubeconfig and context that are named, else of the current context of `$KUBECONFIG` or
-    /// `~/.kube/config`. The context of one cluster of it will do, too.
+    /// Server of the named kubeconfig and context, or of the current context of `$KUBECONFIG` or `~/.kube/config`. The
+    /// context of one of its clusters works, too.
     ///
     /// # Errors
-    /// A usage failure that names file, context and remedy.
+    /// A usage failure with file, context and remedy.
     pub(super) async fn from_kubeconfig(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
         let chosen = ChosenContext::open(kubeconfig, context).await;
         let ChosenContext { files, context, target } = chosen.map_err(Failure::usage)?;
@@ -62,11 +61,10 @@ impl RunningServer {
         Ok(Self { client, named })
     }
 
-    /// A page, as it writes it.
+    /// Text of a page.
     ///
     /// # Errors
-    /// A runtime failure that names the address and what to do; a usage failure for a question that it does not
-    /// understand.
+    /// A runtime failure with the address and the remedy; a usage failure for a wrong question.
     pub(super) async fn fetch_page(&self, page: &Page) -> Result<String, Failure> {
         let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
         tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?
@@ -95,7 +93,7 @@ impl RunningServer {
         String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("its answer is no text"))
     }
 
-    /// What answers there is not a Tributary that gives such answers.
+    /// Error for a server that is no Tributary, or an older one.
     pub(super) fn is_another(&self, why: &str) -> Failure {
         Failure::runtime(anyhow!("{} is no Tributary, or an older one: {why}; {REMEDY}", self.named))
     }
@@ -120,7 +118,7 @@ fn unanswered(named: &str, error: &ForwardError) -> Failure {
     })
 }
 
-/// What a refusal says.
+/// Message of a refusal.
 async fn message(answer: Response<Body>) -> String {
     let code = answer.status().as_u16();
     let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
@@ -128,8 +126,8 @@ async fn message(answer: Response<Body>) -> String {
     Status::from_response(code, &text).message
 }
 
-/// What is told of a server that knows who asks, and does not let them see a page: one that many users share, which
-/// writes no kubeconfig. Of another program, which says the same of a path that it does not know, it is not told apart.
+/// Message for a server that knows the user and forbids the page, in shared mode. A different program could answer the
+/// same.
 fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
         "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
@@ -140,7 +138,7 @@ fn forbidden(named: &str, page: &Page, said: &str) -> String {
     )
 }
 
-/// The URL of the merged view: a context of one cluster of it ends with `/clusters/NAME`.
+/// URL of the merged view: the URL of a cluster's context ends with `/clusters/NAME`.
 pub(super) fn merged_view(url: &Uri) -> Uri {
     let path = url.path().trim_end_matches('/');
     let base = path.rsplit_once('/').and_then(|(base, _)| base.strip_suffix("/clusters"));

@@ -1,4 +1,4 @@
-//! `tributary rv decode`: what a composite resourceVersion says.
+//! `tributary rv decode`: prints the components of a composite resourceVersion.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::cli::{DecodeArguments, OutputFormat};
 use crate::data_directory::{DataDirectory, EPOCHS, default_data_directory};
 use crate::exit::Failure;
 
-/// Prints the components of a token.
+/// Prints the components of a version.
 ///
 /// # Errors
-/// A usage failure for what is no token.
+/// A usage failure for an invalid version.
 pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     let token = arguments.token.trim();
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
-    // Under which rights it was made says nothing of what it stands for.
+    // The scope does not belong to the components.
     let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
     let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
     let version =
@@ -56,8 +56,7 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// A number names no cluster, but its index: which cluster that is stands in the configuration. Any number has this
-/// form, so the table says what it was taken for.
+/// Describes an integer version by its index; the configuration has the cluster's name. Any number has this form.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index().get(), integer.version());
     match output {

@@ -1,7 +1,8 @@
-//! `tributary serve`: wires sources, router and listener together, and keeps them in step until told to stop.
+//! `tributary serve`: connects sources, router and listener, and keeps them up to date until its end.
 //!
 //! ```text
-//! prepare: flags, configuration, logs, identity ─▶ open: router, port ─▶ start: clusters ─▶ answer ─▶ keep up ─▶ shut down
+//! prepare: flags, configuration, logs, identity ─▶ open: router, port ─▶ start: clusters ─▶ answer ─▶ keep up ─▶ shut
+//! down
 //! ```
 
 mod clients;
@@ -26,10 +27,10 @@ use endpoint::BoundEndpoint;
 use prepare::prepare;
 pub use running::Ready;
 
-/// Serves until a signal ends it. `on_ready` is called once, after the `ready:` line has been printed.
+/// Serves until a signal. `on_ready` is called once, after the `ready:` line.
 ///
 /// # Errors
-/// [`Failure`] of the start; what comes later is logged and served around.
+/// [`Failure`] of the start; later faults are logged.
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
     core_dumps::forbid();
     descriptors::raise_limit();

@@ -17,8 +17,7 @@ use crate::output::print;
 use crate::output::terminal::{cut, plain, plain_json};
 use screen::{COLUMNS_MAX, render};
 
-/// How often a live screen is made anew. 2 s, as `watch` does: often enough to follow what happens, and a report costs
-/// the server some milliseconds.
+/// Interval of the live screen. 2 s, as in `watch`; a report costs the server some milliseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Begins at the screen's first place.
@@ -46,7 +45,7 @@ pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the report stands.
+/// Page of the report.
 fn page() -> Page {
     Page { path: report::PATH, query: String::new(), called: "its report" }
 }
@@ -65,7 +64,7 @@ fn lines(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Shows the report, and each later one, until Ctrl-C. A server that has gone is asked on: it may come back.
+/// Shows the report and its updates until Ctrl-C. After a lost connection it keeps asking.
 async fn live(server: &RunningServer, mut report: Report) {
     let (mut answered, mut problem) = (Instant::now(), None);
     let mut interrupted = pin!(tokio::signal::ctrl_c());
@@ -99,7 +98,7 @@ fn size() -> (usize, usize) {
     (usize::from(columns).min(COLUMNS_MAX), usize::from(rows))
 }
 
-/// The lines over what the terminal shows, as many as it has rows for.
+/// Lines of a screen, cut to the rows of the terminal.
 fn frame(mut lines: Vec<String>, rows: usize) -> String {
     let room = rows.saturating_sub(1).max(1);
     if lines.len() > room {

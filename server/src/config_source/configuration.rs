@@ -1,4 +1,4 @@
-//! What the sources say.
+//! Values that the sources return.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,51 +9,50 @@ use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, F
 use crate::access_log::LoggingModes;
 use crate::hosts::ClusterHosts;
 
-/// A cluster as a source describes it.
+/// Description of a cluster by a source.
 pub struct ClusterSpec {
-    /// Its name.
+    /// Name of the cluster.
     pub name: ClusterName,
-    /// Where it comes from, for messages: `context "a"`, `UpstreamCluster a`.
+    /// Source of the description, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// How to reach and authenticate to it, or why that cannot be said: a context that nobody named may be broken
-    /// without harm to the others.
+    /// Configuration of the client, or the reason for a missing one: a faulty context that nobody named does not affect
+    /// the others.
     pub config: Result<kube::Config, String>,
     /// The addresses of its servers besides the one in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
-    /// Those of all its addresses that are drained.
+    /// Drained endpoints among all addresses.
     pub drained_endpoints: tributary_proxy::EndpointSubset,
-    /// How each of its endpoints is asked whether it is well.
+    /// Probe of each endpoint.
     pub probe: tributary_proxy::Probe,
-    /// When its endpoints that fail are sent nothing for a while.
+    /// Circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
     /// Equal where all but the addresses of its servers is as in `address`; `None` where the source has one address
     /// alone.
     pub beside_endpoints: Option<ClusterAddress>,
-    /// Equal where the member is reached in the same way, referenced files included.
+    /// Equal for equal addresses and authorities, with the content of referenced files.
     pub address: ClusterAddress,
-    /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.
+    /// Equal for an equal user, with the content of referenced files: a change keeps connections and caches.
     pub user_fingerprint: String,
-    /// What is allowed and dangerous in what the source says, for people.
+    /// Warnings about allowed but dangerous settings, for people.
     pub warnings: Vec<String>,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.
     pub index: Option<u16>,
-    /// What it is told of users beyond their names and groups, in the shared mode.
+    /// Attributes of users, beyond names and groups, that the cluster may see in shared mode.
     pub impersonation: MemberRules,
-    /// By what it is decided which of its objects users are shown from memory, in the shared mode.
+    /// Method by which Tributary decides in shared mode which objects users see from memory.
     pub authorization: ClusterAuthorization,
-    /// Whether it is asked about bearer tokens of requests to its own path, in the shared mode.
+    /// Whether the cluster reviews bearer tokens of requests to its own path, in shared mode.
     pub token_review: bool,
     /// Whether users' own tokens are passed on to it.
     pub passes_tokens: bool,
-    /// The hosts at which its own API stands; a context has none.
+    /// Hosts of the cluster's own API; a context has none.
     pub hosts: ClusterHosts,
-    /// What registries select by; a context has none.
+    /// Labels for the selectors of registries; a context has none.
     pub labels: BTreeMap<String, String>,
 }
 
 impl ClusterSpec {
-    /// A cluster of which nothing is said but where it is described and how to reach it: that of a context. Its address
-    /// and user are for the source to say.
+    /// A cluster with defaults, for a context. Its address and user are set by the source.
     pub(super) fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,
@@ -80,32 +79,32 @@ impl ClusterSpec {
 
 #[cfg(test)]
 impl ClusterSpec {
-    /// A context of a kubeconfig, whose server answers nobody.
+    /// A context of a kubeconfig with an unreachable server.
     pub(crate) fn named(name: &str) -> Self {
         let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
         Self::new(ClusterName::new(name).unwrap(), format!("context {name:?}"), Ok(config))
     }
 }
 
-/// Everything that the sources say at one time.
+/// Result of all sources at one time.
 #[derive(Default)]
 pub struct LoadedConfiguration {
     /// The clusters, with different names.
     pub clusters: Vec<ClusterSpec>,
     /// The registries, if the source has any; the router's defaults stand where there are none.
     pub registries: Vec<tributary_crds::ResourceRegistry>,
-    /// Which requests go on; all of them where the source has no objects that say so.
+    /// Dispatch policies; without objects, all requests pass.
     pub dispatch: DispatchSettings,
-    /// How many of them.
+    /// Flow control of the places.
     pub flow_control: FlowSettings,
-    /// Which requests objects say are written into the access log.
+    /// Access log modes of the places.
     pub logging: LoggingModes,
     /// The files that were read, to be watched for changes.
     pub files: Vec<PathBuf>,
 }
 
 impl LoadedConfiguration {
-    /// The first cluster whose own hosts have authorities that vouch for clients.
+    /// First cluster with authorities for clients at its own hosts.
     pub fn vouching_cluster(&self) -> Option<&ClusterSpec> {
         let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
         self.clusters.iter().find(vouches)

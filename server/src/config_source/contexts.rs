@@ -1,4 +1,4 @@
-//! Which contexts of a kubeconfig become clusters, and under which names. Pure.
+//! Selection of the contexts of a kubeconfig, and the names of their clusters. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +19,14 @@ pub enum ContextsError {
     Pattern {
         /// The pattern, without its slashes.
         pattern: String,
-        /// What is wrong with it.
+        /// Error of the pattern.
         #[source]
         source: Box<regex::Error>,
     },
     /// A pattern that no context matches.
     #[error("--contexts: no context matches /{pattern}/; the kubeconfig has {existing}")]
     NothingMatches {
-        /// The pattern.
+        /// Pattern of the flag.
         pattern: String,
         /// The contexts that there are.
         existing: Existing,
@@ -34,7 +34,7 @@ pub enum ContextsError {
     /// A context that the kubeconfig does not have.
     #[error("--contexts: there is no context {context:?}; the kubeconfig has {existing}")]
     UnknownContext {
-        /// The context.
+        /// Name of the context.
         context: String,
         /// The contexts that there are.
         existing: Existing,
@@ -42,7 +42,7 @@ pub enum ContextsError {
     /// The exclusions leave no context.
     #[error("--contexts: every context is excluded; remove an exclusion; the kubeconfig has {existing}")]
     AllExcluded {
-        /// The existing contexts.
+        /// Names of the existing contexts.
         existing: Existing,
     },
     /// A kubeconfig without contexts.
@@ -50,23 +50,23 @@ pub enum ContextsError {
         "the kubeconfig has no contexts; add some, for example by `kubectl config set-context`, or name another file by --kubeconfig"
     )]
     NoContexts,
-    /// A name that was given is none.
+    /// A given name is invalid.
     #[error("--contexts {item:?}: the name is not valid; write NAME=CONTEXT")]
     GivenName {
-        /// The item.
+        /// Item of the flag.
         item: String,
-        /// Which rule is broken.
+        /// Broken rule of names.
         #[source]
         source: InvalidClusterName,
     },
-    /// A context from which no name can be made.
+    /// A context's name gives no valid name of a cluster.
     #[error(
         "no cluster name can be made from context {context:?}; name it by --contexts NAME={context}, or exclude it by --contexts '!{context}'"
     )]
     DerivedName {
-        /// The context.
+        /// Name of the context.
         context: String,
-        /// Which rule is broken.
+        /// Broken rule of names.
         #[source]
         source: InvalidClusterName,
     },
@@ -76,21 +76,21 @@ pub enum ContextsError {
          or exclude one by --contexts '!{second}'"
     )]
     Collision {
-        /// The name.
+        /// Name that two contexts have.
         name: ClusterName,
         /// The context that came first.
         first: String,
-        /// The other.
+        /// Second context of the name.
         second: String,
     },
     /// One context with two names.
     #[error("context {context:?} is named both {first} and {second}; one context is one cluster")]
     TwoNames {
-        /// The context.
+        /// Name of the context.
         context: String,
         /// The name that came first.
         first: ClusterName,
-        /// The other.
+        /// Second name of the context.
         second: ClusterName,
     },
 }
@@ -101,7 +101,7 @@ pub struct Existing(Vec<String>);
 
 impl std::fmt::Display for Existing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        /// As many as a terminal shows in a few lines.
+        /// Names that fit into a few lines of a terminal.
         const SHOWN_MAX: usize = 20;
         if self.0.is_empty() {
             return f.write_str("none");
@@ -126,11 +126,11 @@ enum Selector {
     Exclusion(Regex),
 }
 
-/// What `--contexts` says: none means all contexts.
+/// Value of `--contexts`: without any, all contexts.
 #[derive(Clone, Debug, Default)]
 pub struct ContextSelection(Vec<Selector>);
 
-/// A context that one item chooses, and the name that it gives it.
+/// A context that an item selects, with its name.
 struct Choice {
     context: String,
     name: Option<ClusterName>,
@@ -280,11 +280,11 @@ pub fn format_exclusion(context: &str, given: Option<&str>) -> String {
     format!("--contexts '{given}{item}'")
 }
 
-/// The name of the cluster that a context stands for: lower case, `-` for what a DNS-1123 label does not allow, and of
-/// an ARN (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
+/// Name of a context's cluster: lower case, `-` for characters that a DNS-1123 label does not allow, and for an ARN
+/// (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
 ///
 /// # Errors
-/// [`InvalidClusterName`] if nothing is left, or the reserved name `all`.
+/// [`InvalidClusterName`] for an empty result, or the reserved name `all`.
 pub fn cluster_name(context: &str) -> Result<ClusterName, InvalidClusterName> {
     let base = match context.strip_prefix("arn:") {
         Some(arn) => arn.rsplit('/').next().unwrap_or(arn),
@@ -318,7 +318,8 @@ fn split_at_comma(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// An item is a context's whole name if there is one, so that contexts with `=` can be named; else `name=context`.
+/// Reads an item as the whole name of a context, if there is one, so that contexts with `=` can be named; otherwise as
+/// `name=context`.
 fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError> {
     let exists = |context: &str| contexts.iter().any(|known| known == context);
     if exists(item) {

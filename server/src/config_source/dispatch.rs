@@ -15,7 +15,7 @@ pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
 }
 
-/// Those of a cluster. One whose name can be none is refused elsewhere.
+/// Policies of a cluster. Invalid names are refused elsewhere.
 fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlacePolicies)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))

@@ -9,7 +9,7 @@ use tributary_flow_control::{
 };
 use tributary_router::{FlowSettings, PlaceSchemas};
 
-/// The flow control of objects that were validated. Only requests whose policy names a schema pass one.
+/// Flow control of validated objects. Only requests with a policy that names a schema are limited.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     // There is one, or none.
     let merged = objects.merged_endpoints.first();
@@ -18,7 +18,7 @@ pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
 }
 
-/// That of a cluster. One whose name can be none is refused elsewhere.
+/// Schemas of a cluster. Invalid names are refused elsewhere.
 fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlaceSchemas)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
@@ -49,12 +49,12 @@ fn schema(written: &FlowControlSchema) -> Schema {
     Schema { name: name.as_str().into(), kind }
 }
 
-/// What was validated is above 0.
+/// Validation guarantees a number above 0.
 fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-/// What is given twice counts once.
+/// Each dimension counts once.
 fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     let mut dimensions: Vec<_> = given.iter().filter_map(|by| dimension(*by)).collect();
     dimensions.sort_unstable();
@@ -62,7 +62,8 @@ fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     dimensions
 }
 
-/// `None` for `Cluster`: a MergedEndpoint with it is refused, and the schemas of an UpstreamCluster are of one cluster.
+/// `None` for `Cluster`: validation refuses it in a MergedEndpoint, and an UpstreamCluster's schemas belong to one
+/// cluster.
 fn dimension(by: LimitBy) -> Option<Dimension> {
     match by {
         LimitBy::User => Some(Dimension::User),
@@ -74,7 +75,7 @@ fn dimension(by: LimitBy) -> Option<Dimension> {
     }
 }
 
-/// What was validated is a deck and a duration.
+/// Validation guarantees the values.
 fn queueing(given: &tributary_crds::Queueing) -> Queueing {
     let usual = Queueing::default();
     Queueing {

@@ -16,13 +16,13 @@ pub enum KubeconfigSourceError {
     /// The selection does not fit the contexts.
     #[error("{files}")]
     Contexts {
-        /// The files.
+        /// Files of the kubeconfig.
         files: KubeconfigFiles,
-        /// What does not fit.
+        /// Conflict between the files.
         #[source]
         source: ContextsError,
     },
-    /// What chosen contexts say cannot be used; all faults at once, one per line.
+    /// Chosen contexts cannot be used; all faults at once, one per line.
     #[error("{}\n(or leave these contexts out: --contexts names the ones to serve)", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Problems(Vec<ContextProblem>),
 }
@@ -30,19 +30,19 @@ pub enum KubeconfigSourceError {
 /// Reads kubeconfig files and makes a cluster of each chosen context.
 #[derive(Clone, Debug)]
 pub struct KubeconfigSource {
-    /// The files.
+    /// Files of the kubeconfig.
     pub files: KubeconfigFiles,
-    /// Which contexts, and their names.
+    /// Selection of contexts, with their names.
     pub selection: ContextSelection,
 }
 
 impl KubeconfigSource {
-    /// Reads everything anew.
+    /// Reads all files again.
     ///
     /// # Errors
-    /// [`KubeconfigSourceError`]: a context that was named and cannot be used refuses the whole, and so does a
-    /// kubeconfig in which none can be used. One that was chosen with all, or by a pattern, becomes a cluster that says
-    /// why it fails, so that it is neither left out silently nor keeps the others away.
+    /// [`KubeconfigSourceError`]: for an unusable context that the user named, and for a kubeconfig without any usable
+    /// one. An unusable context that was selected with all, or by a pattern, becomes a cluster with the reason, so that
+    /// it is visible and does not affect the others.
     pub async fn read(&self) -> Result<LoadedConfiguration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self

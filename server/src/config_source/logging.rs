@@ -1,4 +1,4 @@
-//! Which requests configuration objects have written into the access log. Pure.
+//! Access log modes of configuration objects. Pure.
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
@@ -6,11 +6,11 @@ use tributary_policy::LogMode;
 
 use crate::access_log::{LoggingModes, PlaceLogging};
 
-/// What validated objects say. Each describes its own place, also where it says nothing.
+/// Modes of validated objects. Each object applies to its own place, also without a setting.
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
     let place = |logging: &Logging| PlaceLogging { mode: logging.mode.map(LogMode::from) };
     let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));
-    // One whose name can be none is refused elsewhere.
+    // Invalid names are refused elsewhere.
     let clusters = objects.clusters.iter().filter_map(|cluster| {
         let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
         Some((name, place(&cluster.spec.logging)))

@@ -8,10 +8,10 @@ use tributary_router::{Policies, ResourcePolicy};
 
 use crate::cli::ServeArguments;
 
-/// What the command line says about resources.
+/// Settings of the command line about resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
-    /// What holds where no registry says it.
+    /// Rule for resources without a registry.
     pub partial: Partial,
     /// `--item-resource-versions`
     pub item_resource_versions: ItemResourceVersions,
@@ -22,7 +22,7 @@ pub struct PolicyFlags {
 }
 
 impl From<&ServeArguments> for PolicyFlags {
-    /// Personal mode answers without a cluster that was never reached, and says so; a shared endpoint does not.
+    /// Personal mode answers without a cluster that was never reached, with a Warning; shared mode does not.
     fn from(arguments: &ServeArguments) -> Self {
         let default = if arguments.serves_contexts() { Partial::Allow } else { Partial::Deny };
         Self {
@@ -42,23 +42,23 @@ pub enum PolicyError {
     UnknownCluster {
         /// The flag, or the registry's field.
         field: String,
-        /// The name.
+        /// Name of the cluster.
         cluster: String,
         /// The clusters that there are.
         existing: String,
     },
-    /// A name of resources that is none.
+    /// The name of a resource is invalid.
     #[error("{field}")]
     Resource {
         /// The flag, or the registry's field.
         field: String,
-        /// What is allowed.
+        /// Valid forms of the name.
         #[source]
         source: InvalidResourcePattern,
     },
 }
 
-/// The clusters that there are, and the labels by which registries select them.
+/// Configured clusters, with the labels for registries.
 pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
 /// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds,
@@ -98,14 +98,14 @@ pub fn policies(
 pub struct NamedResource {
     /// The flag, or the registry's field.
     pub field: String,
-    /// What it says.
+    /// Pattern of the name.
     pub pattern: ResourcePattern,
 }
 
-/// The resources that flags and registries name, each as often as it is named. `*` names none.
+/// Resources in flags and registries, with repetitions, without `*`.
 ///
 /// # Errors
-/// A name of resources that is none.
+/// An invalid name of a resource.
 pub fn named_resources(
     flags: &PolicyFlags,
     registries: &[ResourceRegistry],
@@ -124,8 +124,8 @@ fn field_of(registry: &ResourceRegistry, field: &str) -> String {
     format!("ResourceRegistry {name}: spec.{field}")
 }
 
-/// Puts `*` behind whatever names resources, in the same registry and in others: a registry for all is no reason to
-/// leave out what another one says of one of them.
+/// Puts `*` after all names, within a registry and among registries: a registry for all resources does not override one
+/// for a named resource.
 fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     let (mut named, mut all) = (Vec::new(), Vec::new());
     for (patterns, policy) in rules {
@@ -139,7 +139,7 @@ fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     named
 }
 
-/// How some resources are treated.
+/// Rule for some resources.
 type RegistryPolicy = (Vec<ResourcePattern>, ResourcePolicy);
 
 fn rule(
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(ruled.policy_for(&resources("pods")).partial, Partial::Deny);
             assert_eq!(ruled.policy_for(&resources("services")).partial, Partial::Allow);
         }
-        // Beside a name it is still the last.
+        // Also beside a name, `*` is the last.
         let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
         let ruled = policies(&arguments(""), &[both, pods()], &clusters()).unwrap();
         let partial = ["pods", "services", "nodes"].map(|name| ruled.policy_for(&resources(name)).partial);

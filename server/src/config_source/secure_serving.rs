@@ -1,4 +1,4 @@
-//! What an UpstreamCluster says of the hosts at which its own API stands.
+//! Hosts of an UpstreamCluster's own API.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) fn cluster_hosts(
     Ok((ClusterHosts { names, tls }, files.into_iter().flatten().collect()))
 }
 
-/// What a field has, as data or in a file.
+/// Content of a field, inline or in a file.
 fn read(field: &'static str, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, FieldProblem> {
     let file = file.map(Path::to_string_lossy);
     let referenced = Referenced { data, file: file.as_deref() };
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate that vouches for others as well, and its key.
+    /// A self-signed certificate that is an authority as well, and its key.
     fn pair() -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec!["eu.test".to_owned()]).unwrap();
@@ -118,7 +118,7 @@ mod tests {
         assert!(by_file.serving.is_some() && by_file.client_authorities.is_some());
         assert_eq!(files, ["own.crt", "own.key", "own.crt"].map(|name| base.path().join(name)));
         assert!(none.is_empty());
-        // The one who vouches alone is another configuration than the one who is vouched for.
+        // A different authority makes a different configuration.
         let alone = of(json!({"clientCAData": data(&certificate)})).0.tls.unwrap();
         assert!(alone.serving.is_none() && alone.fingerprint != by_file.fingerprint);
         assert!(hosts(json!({"serverNames": ["eu.test"]}), base.path()).unwrap().0.tls.is_none());

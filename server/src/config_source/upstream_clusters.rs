@@ -1,4 +1,5 @@
-//! Configuration files: `UpstreamCluster` and `ResourceRegistry` objects, and what a cluster's fields mean to a client.
+//! Configuration files: `UpstreamCluster` and `ResourceRegistry` objects, and the client configuration of a cluster's
+//! fields.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconf
 /// The one name inside the kubeconfig that an UpstreamCluster is turned into.
 const PART: &str = "upstream";
 
-/// An address that stands for any other.
+/// Placeholder for an address.
 const ANYWHERE: &str = "https://endpoint.invalid";
 
 /// Why an UpstreamCluster gives no cluster.
@@ -38,9 +39,9 @@ pub enum UpstreamClusterError {
     Field {
         /// The field, for example `spec.caFile`.
         field: String,
-        /// What is wrong.
+        /// Fault of the field.
         problem: String,
-        /// What to do.
+        /// Remedy for the fault.
         remedy: String,
     },
     /// The kubeconfig that it refers to cannot be read.
@@ -58,7 +59,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Reads from here.
+    /// A source at this path.
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
@@ -68,10 +69,10 @@ impl FileSource {
         &self.path
     }
 
-    /// Reads everything anew. `contexts` are the clusters of the kubeconfig beside it, which registries may name, too.
+    /// Reads all files again. `contexts` are the clusters of the kubeconfig, which registries may name, too.
     ///
     /// # Errors
-    /// What does not validate, all at once, or the first cluster that cannot be turned into a client's configuration.
+    /// All validation errors, or the first cluster without a usable client configuration.
     pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
         let (errors, warnings): (Vec<_>, Vec<_>) =
@@ -107,7 +108,7 @@ impl FileSource {
     }
 }
 
-/// What is said of a file or directory without a configuration object: where, and what to do.
+/// Message for a file or directory without configuration objects.
 pub fn nothing_in(path: &Path) -> String {
     let (at, directory) = match path.is_dir() {
         true => (format!("{} has no .yaml, .yml or .json file with a configuration object", path.display()), path),
@@ -120,9 +121,9 @@ pub fn nothing_in(path: &Path) -> String {
     )
 }
 
-/// What is wrong or doubtful about objects, where `contexts` are clusters beside them.
+/// Errors and warnings about objects beside the clusters of `contexts`.
 fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
-    // Contexts are given the numbers that they need later; here they have any that are free.
+    // Contexts get their indexes later; any free ones serve here.
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
     let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
     let known = contexts.iter().zip(free).map(|(context, index)| {
@@ -219,7 +220,7 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
     configs.target(context).await.map_err(UpstreamClusterError::Context)
 }
 
-/// The fields themselves: the same as one context of a kubeconfig, with the first endpoint, and checked as one.
+/// Client configuration with the first endpoint, checked like a context of a kubeconfig.
 async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
     let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
     configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
@@ -229,13 +230,13 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
     })
 }
 
-/// The fingerprint of all that says how its servers are reached and checked but for their addresses.
+/// Fingerprint of the connection settings without the addresses.
 async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
     let anywhere = UpstreamClusterSpec { endpoints: vec![ANYWHERE.to_owned()], ..spec.clone() };
     Ok(described(&anywhere, base).await?.fingerprint)
 }
 
-/// When its endpoints that fail are sent nothing for a while.
+/// Circuit breaker of the endpoints.
 fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     let Some(given) = &spec.circuit_breaker else { return BreakerTuning::default() };
     let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
@@ -247,7 +248,7 @@ fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     }
 }
 
-/// How its endpoints are asked whether they are well.
+/// Probe of the endpoints.
 fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     let Some(given) = &spec.endpoint_probe else { return Ok(Probe::default()) };
     let path = given.path.parse().map_err(|error| {
@@ -263,7 +264,7 @@ fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     })
 }
 
-/// The endpoints behind the first, each once.
+/// Endpoints after the first, without repetitions.
 fn further_endpoints(spec: &UpstreamClusterSpec) -> Result<Vec<http::Uri>, UpstreamClusterError> {
     let mut endpoints = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate().skip(1) {

@@ -1,7 +1,7 @@
-//! Tells when configuration files change.
+//! Notifies about changes of configuration files.
 //!
-//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. What file
-//! systems do not report (network mounts) is found by a slow check of the contents.
+//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. Some file
+//! systems (network mounts) report no changes, so the content is also checked at long intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// Changes come in bursts (write, rename, chmod); this long after the first the files are read.
 const DEBOUNCE: Duration = Duration::from_millis(300);
-/// How often files are looked at where nothing is reported.
+/// Interval of checks without a notification.
 const SLOW_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Watches a changing set of files and directories.
@@ -26,15 +26,15 @@ pub struct FileWatch {
     events: mpsc::Receiver<()>,
     files: Vec<PathBuf>,
     seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
-    /// When the files are looked at next: soon after a notice, else by the slow check. Kept here and not in a future,
-    /// because whoever waits for changes waits for other things beside and begins anew each time.
+    /// Time of the next check: soon after a notification, otherwise by the interval. Stored here and not in a future,
+    /// because callers wait for other events as well and start again each time.
     due: Instant,
 }
 
 impl FileWatch {
     /// Watches nothing yet. Where the system offers no notifications, the slow check alone finds changes.
     pub fn new() -> Self {
-        // One pending notice says all that a second would.
+        // One pending notification suffices.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.map_or(true, |event| concerns_contents(&event.kind)) {
@@ -57,8 +57,8 @@ impl FileWatch {
         }
     }
 
-    /// Watches these files, and directories whole, from now on. What new ones hold now counts as seen; what known ones
-    /// held at the last notice still does, so that a change while they were read is not lost.
+    /// Sets the watched files and directories. The current content of new ones counts as seen; for known ones the
+    /// content of the last notification, so that a change during a read is not lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
         let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);
@@ -77,7 +77,7 @@ impl FileWatch {
     pub async fn changed(&mut self) {
         loop {
             tokio::select! {
-                // Without a watcher nobody sends, and the slow check alone is left.
+                // Without a watcher there are no events, only the interval.
                 Some(()) = self.events.recv() => self.due = self.due.min(Instant::now() + DEBOUNCE),
                 () = sleep_until(self.due) => {
                     self.due = Instant::now() + SLOW_CHECK_INTERVAL;
@@ -94,7 +94,7 @@ impl FileWatch {
     fn set_directories(&mut self, directories: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         for gone in self.directories.difference(&directories) {
-            // It may have been removed, and its watch with it.
+            // A removed file has no watch any more.
             let _ = watcher.unwatch(gone);
         }
         for new in directories.difference(&self.directories) {
@@ -112,7 +112,7 @@ impl Default for FileWatch {
     }
 }
 
-/// Reading a file is an event, too; following those would never end.
+/// Reads are events, too, and would cause further reads without end.
 fn concerns_contents(kind: &EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
 }
@@ -130,7 +130,7 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
     [parent(file), target.as_deref().and_then(parent)].into_iter().flatten().collect()
 }
 
-/// The digests of what files hold; of a directory, of the files in it. `None` for what cannot be read.
+/// Digests of the content of files, and of the files in directories. `None` for an unreadable one.
 fn contents(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<[u8; 32]>> {
     let mut digests = BTreeMap::new();
     for file in files {
@@ -200,7 +200,7 @@ mod tests {
                 exchange(&version);
                 fs::remove_dir_all(volume.path().join(before)).unwrap();
                 assert!(changes(&mut watch).await, "{version} of {files:?}");
-                // As after each reading.
+                // As after each read.
                 watch.set(files.clone());
             }
         }

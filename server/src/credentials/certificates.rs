@@ -1,11 +1,11 @@
-//! The certificate authority and the serving certificate of personal mode.
+//! Certificate authority and serving certificate of personal mode.
 //!
-//! The authority lives for ten years and stands in kubeconfigs; the serving certificate lives for one and is renewed
-//! under the same authority, so that a kubeconfig written once stays valid. Both files hold certificate and key
-//! together: one rename replaces both.
+//! The authority lives for ten years and is in kubeconfigs; the serving certificate lives for one year and is renewed
+//! under the same authority, so that kubeconfigs stay valid. Each file has certificate and key together, so that one
+//! rename replaces both.
 //!
-//! People put the authority into browsers and systems, where it would be believed for every site in the world. So it
-//! says itself for what it speaks: `localhost` and loopback addresses, and nothing else (RFC 5280 §4.2.1.10).
+//! Users install the authority into browsers and systems. So it is constrained to `localhost` and loopback addresses
+//! (RFC 5280 §4.2.1.10).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -30,13 +30,13 @@ const AUTHORITY_CERTIFICATE_FILE: &str = "ca.crt";
 const SERVING_FILE: &str = "serving-certificate.json";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the authority is valid: longer than the machine that it serves.
+/// Lifetime of the authority, longer than the machine's.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
-/// How long a serving certificate is valid: clients on Apple platforms refuse more than 825 days.
+/// Lifetime of a serving certificate: clients on Apple platforms refuse more than 825 days.
 const SERVING_LIFETIME: Duration = DAY.saturating_mul(365);
 /// A certificate with less than this left is replaced: longer than a process is likely to run unattended.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-/// Certificates are valid from this long ago, for clients whose clock is behind.
+/// Age of a new certificate, for clients with a slow clock.
 const CLOCK_SKEW: Duration = DAY;
 
 /// Why there is no certificate.
@@ -51,10 +51,10 @@ pub enum CertificateError {
     /// A name cannot stand in a certificate.
     #[error("{0:?} cannot stand in a certificate")]
     Name(String),
-    /// The TLS library does not accept what was made.
+    /// The TLS library refuses the certificate.
     #[error("the serving certificate cannot be used")]
     Use(#[from] rustls::Error),
-    /// What is stored is not PEM.
+    /// The stored certificate is not PEM.
     #[error("the stored serving certificate is not PEM; delete {SERVING_FILE} from the data directory")]
     Pem(#[from] rustls_pki_types::pem::Error),
 }
@@ -67,11 +67,11 @@ struct StoredCertificate {
     names: Vec<String>,
     /// The end of its validity, in seconds since 1970.
     not_after_seconds: u64,
-    /// The certificate, PEM.
+    /// Certificate in PEM form.
     certificate: String,
     /// Its key, PKCS#8 PEM.
     key: String,
-    /// Whether an authority can speak for loopback names alone. Those of the first releases could speak for any.
+    /// Whether the authority is constrained to loopback names. Those of the first releases are not.
     #[serde(default)]
     constrained: bool,
 }
@@ -89,10 +89,9 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the certificates of a data directory and makes those that are missing, damaged,
-    /// near their end or for other names.
+    /// Reads the certificates of a data directory. Makes missing, damaged and expiring ones, and those for other names.
     ///
-    /// Shape: `names` are DNS names and IP addresses. Units: `now` is the time since 1970. A new authority means a new
+    /// Shape: `names` are DNS names and IP addresses. Units: `now` is the time since 1970. A new authority needs a new
     /// serving certificate. Cost: up to two P-256 keys and signatures, about a millisecond.
     ///
     /// # Errors
@@ -109,7 +108,7 @@ impl Certificates {
             }
             None => {
                 let authority = make_authority(now)?;
-                // First, so that a crash in between never leaves a certificate of the old authority beside the new one.
+                // First, so that a crash in between leaves no certificate of the old authority beside the new one.
                 directory.remove(SERVING_FILE)?;
                 write(directory, AUTHORITY_FILE, &authority)?;
                 authority
@@ -129,7 +128,7 @@ impl Certificates {
         Ok(Self { authority_pem: authority.certificate, serving })
     }
 
-    /// The authority's certificate, PEM: what clients trust.
+    /// Certificate of the authority, in PEM form, for clients.
     pub fn authority_pem(&self) -> &str {
         &self.authority_pem
     }
@@ -178,8 +177,8 @@ fn make_authority(now: Duration) -> Result<StoredCertificate, CertificateError> 
     sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
 }
 
-/// The same authority with constraints: by its name and key it is the one that kubeconfigs hold already, so
-/// certificates of either are good under both.
+/// The same authority with constraints: name and key are the same as in kubeconfigs, so certificates of either are
+/// valid under both.
 fn constrained(authority: &StoredCertificate, now: Duration) -> Result<StoredCertificate, CertificateError> {
     sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
 }
@@ -191,8 +190,8 @@ fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<StoredC
     Ok(StoredCertificate { constrained: true, ..stored(Vec::new(), end, &certificate, key) })
 }
 
-/// The same for making the authority and for signing with it later: its name depends on its key alone. The name is
-/// unique per key, because some clients pick an issuer by name.
+/// Parameters for making the authority and for signing with it later: its name depends on its key alone. The name is
+/// unique for each key, because some clients choose an issuer by name.
 fn authority_parameters(key: &KeyPair) -> CertificateParams {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(key.public_key_raw());
@@ -323,7 +322,7 @@ mod tests {
     fn an_authority_of_before_is_constrained_and_its_kubeconfigs_stay_valid() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
-        // As the first releases made it.
+        // As in the first releases.
         let key = KeyPair::generate().unwrap();
         let mut parameters = authority_parameters(&key);
         parameters.name_constraints = None;

@@ -1,5 +1,5 @@
-//! Serving certificates for names (`--tls-sni-cert-key`): which one a client sees, as kube-apiserver decides it
-//! (apiserver `pkg/server/dynamiccertificates/named_certificates.go`).
+//! Serving certificates by name (`--tls-sni-cert-key`), chosen as in kube-apiserver (apiserver
+//! `pkg/server/dynamiccertificates/named_certificates.go`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// What a client may ask for.
+/// Name in the TLS handshake of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateName {
-    /// A name in lower case, or one whose first label is `*`, for any label there.
+    /// A name in lower case; a first label `*` stands for any label.
     Dns(String),
     /// The address that a client came to which asks for no name.
     Address(IpAddr),
@@ -48,13 +48,13 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// Certificates by what clients ask for.
+/// Serving certificates by name.
 #[derive(Clone, Default)]
 pub struct NamedCertificates(HashMap<CertificateName, Arc<CertifiedKey>>);
 
 impl NamedCertificates {
-    /// Takes certificates in the order in which they were given, each with the names that were given with it; without
-    /// any it is for its own. Of two for one name the first counts, and one with given names before all others.
+    /// Takes certificates in the order of the flags, each with its given names, or without any for its own names. For
+    /// one name the first certificate counts; given names come before own ones.
     pub fn new(given: &[(Arc<CertifiedKey>, Vec<CertificateName>)]) -> Self {
         let mut all = HashMap::new();
         let mut put = |name: CertificateName, certificate: &Arc<CertifiedKey>| {
@@ -88,8 +88,8 @@ impl fmt::Debug for NamedCertificates {
     }
 }
 
-/// The names that a certificate has itself: its common name, if that is one of a host, and its DNS names. Its addresses
-/// are none of them, as with kube-apiserver.
+/// Names in a certificate: its common name, if that is a host name, and its DNS names, without addresses, as in
+/// kube-apiserver.
 fn own_names(certificate: &CertifiedKey) -> Vec<CertificateName> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
@@ -158,7 +158,7 @@ mod tests {
         ] {
             assert_eq!(named.of_name(asked).map(which), expected, "{asked}");
         }
-        // Those of certificates themselves do not count.
+        // Addresses in certificates do not count.
         for (address, expected) in [("10.0.0.1", None), ("10.0.0.2", Some("three")), ("10.0.0.3", None)] {
             assert_eq!(named.of_address(address.parse().unwrap()).map(which), expected, "{address}");
         }

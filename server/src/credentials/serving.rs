@@ -1,4 +1,4 @@
-//! A serving certificate that somebody gives, with its key.
+//! A serving certificate from a file, with its key.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,13 +13,13 @@ use x509_parser::prelude::FromDer;
 /// Why a certificate and a key are none to serve with. Never quotes them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServingCertificateError {
-    /// What should be certificates cannot be read.
+    /// The certificates cannot be read.
     #[error("{0}")]
     Certificate(String),
-    /// There is none.
+    /// The file has no certificate.
     #[error("it holds no certificate")]
     NoCertificate,
-    /// What should be a key is none. What the parser says of it could quote it.
+    /// The key cannot be read. The parser's message could quote it.
     #[error("it holds no private key")]
     NoKey,
     /// The key is another certificate's, or of a kind that is not known.
@@ -28,7 +28,7 @@ pub enum ServingCertificateError {
 }
 
 impl ServingCertificateError {
-    /// Whether it is the key, not the certificate, that is at fault.
+    /// Whether the key is at fault, not the certificate.
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::OtherKey(_))
     }

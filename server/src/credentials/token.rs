@@ -1,5 +1,4 @@
-//! The client credential of personal mode: a random bearer token that survives restarts, so that a kubeconfig written
-//! once stays valid.
+//! Token of personal mode: random, and stable over restarts, so that a kubeconfig stays valid.
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ use crate::data_directory::{DataDirectory, DataDirectoryError};
 
 /// The file that holds the token.
 const TOKEN_FILE: &str = "token";
-/// The file that holds the token as a header, for `curl -H @FILE`: on a command line others could read it.
+/// File with the token as a header, for `curl -H @FILE`, because other users can read command lines.
 const HEADER_FILE: &str = "authorization-header";
 /// The length of the secret, in bytes: 256 bits cannot be guessed.
 const TOKEN_BYTES: usize = 32;
@@ -22,7 +21,7 @@ pub enum TokenError {
     /// The token file could not be read or written.
     #[error("the client credential is not available")]
     File(#[from] DataDirectoryError),
-    /// The token file holds something else.
+    /// The token file has a wrong content.
     #[error("{0} does not hold a token of this program; delete it, and a new one is made")]
     Malformed(std::path::PathBuf),
 }
@@ -43,7 +42,7 @@ impl BearerToken {
         Ok(token)
     }
 
-    /// A new token.
+    /// A new random token.
     pub fn random() -> Self {
         Self(URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>()))
     }
@@ -58,7 +57,7 @@ impl BearerToken {
         &self.0
     }
 
-    /// What a server keeps of it.
+    /// Digest of the token, which the server stores.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::from_token(self.0.as_bytes())
     }
@@ -76,8 +75,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// The SHA-256 of a token: what is presented is compared by its digest, so the time of a comparison says nothing about
-/// the token.
+/// SHA-256 of a token. Tokens are compared by digest, so the time of a comparison shows nothing about the token.
 #[derive(Clone, Copy)]
 pub struct TokenDigest([u8; 32]);
 

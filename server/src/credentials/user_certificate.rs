@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 
 use super::pem;
 
-/// The age of a new certificate, for servers whose clock is behind.
+/// Age of a new certificate, for servers with a slow clock.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The object identifiers 2.5.4.3 and 2.5.4.10 as DER (X.520).
@@ -308,7 +308,7 @@ mod tests {
                 let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap();
                 assert_eq!(end, made.end.as_secs());
                 assert_eq!(parsed.issuer().to_string(), "CN=people, O=Example");
-                // The certificate has the user's own key, and another authority of the same name does not vouch for it.
+                // The certificate has the user's own key, and a second authority of the same name does not verify it.
                 let own = AuthorityKey::read(made.key_pem.as_bytes()).unwrap();
                 assert_eq!(parsed.public_key().subject_public_key.data, own.0.der_bytes());
                 let other = ClientCertificates::new(authority_of_same_name().as_bytes()).unwrap();

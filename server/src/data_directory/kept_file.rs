@@ -1,4 +1,4 @@
-//! What is kept in the data directory from one run to the next, though a run can do without it.
+//! State that is kept from one run to the next, and that a run can do without.
 
 use std::marker::PhantomData;
 
@@ -18,8 +18,8 @@ pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
     value: PhantomData,
 };
 
-/// The keys that each member last served for its ServiceAccounts' tokens. Without it those of a member that is down are
-/// unknown.
+/// Signing keys of each cluster for its ServiceAccounts' tokens. Without the file the keys of an unreachable cluster
+/// are unknown.
 pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     name: "service-account-keys.json",
     unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
@@ -27,8 +27,8 @@ pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     value: PhantomData,
 };
 
-/// A value that one run keeps for later ones, as JSON. That it cannot be read is no reason not to start, and that it
-/// cannot be written is none to stop: either is logged, with what comes of it.
+/// A value that is kept as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
+/// process: both are logged with the consequence.
 pub(crate) struct KeptFile<T> {
     name: &'static str,
     unreadable: &'static str,
@@ -42,7 +42,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
         self.name
     }
 
-    /// What an earlier run kept; nothing where there is none, or where it cannot be read. Blocks.
+    /// Value of an earlier run, or the default if the file is missing or unreadable. Blocks.
     pub(crate) fn read(&self, directory: &DataDirectory) -> T {
         read_kept_file(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
     }
@@ -58,8 +58,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     }
 }
 
-/// What an earlier run kept in a file; nothing where there is none, or where it cannot be read, which is said in these
-/// words.
+/// Value in a file, or the default if the file is missing or unreadable; the message is logged then.
 pub(super) fn read_kept_file<T: Default>(
     directory: &DataDirectory,
     name: &str,

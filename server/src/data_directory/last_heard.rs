@@ -1,4 +1,4 @@
-//! What clusters said of themselves when they were last heard, kept in the data directory from one run to the next.
+//! Last known discovery of clusters, kept from one run to the next.
 
 use std::time::SystemTime;
 
@@ -8,11 +8,10 @@ use tributary_router::LastHeard;
 use super::kept_file::read_kept_file;
 use super::{DataDirectory, DataDirectoryError};
 
-/// Where it is kept.
+/// Name of the file.
 const LAST_HEARD_FILE: &str = "last-heard.json.gz";
 
-/// What an earlier run kept. Without it the kinds of a cluster that is down are not known until it answers: no reason
-/// not to start.
+/// State of an earlier run. Without it the kinds of an unreachable cluster are unknown until it answers.
 pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
     read_kept_file(
         directory,
@@ -22,9 +21,8 @@ pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
     )
 }
 
-/// Keeps it for later runs, with what other processes have kept of clusters that this one does not have. Where that
-/// fails the next will know less at its start, so it is logged and served on. To be called on a thread of the runtime's
-/// that may block: others may hold the directory, for ten seconds at most.
+/// Stores the state for later runs, with the state of other processes' clusters. A failure is logged. Call it on a
+/// thread that may block: a second process may lock the directory, for ten seconds at most.
 pub(crate) fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
     if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);
@@ -36,7 +34,7 @@ pub(crate) fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
 }
 
 fn try_keep(directory: &DataDirectory, heard: LastHeard) -> Result<(), DataDirectoryError> {
-    // Whoever writes between our reading and our writing would be undone.
+    // Otherwise a write between the read and the write would be lost.
     let _lock = Handle::current().block_on(directory.lock())?;
     let earlier = directory.read(LAST_HEARD_FILE).ok().flatten();
     let earlier = earlier.and_then(|text| LastHeard::read(&text).ok()).unwrap_or_default();
@@ -51,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Two runs, each with a cluster of its own that cannot be reached, whose kinds an earlier one knew.
+    /// Two runs with an unreachable cluster each, whose kinds an earlier one knew.
     #[tokio::test]
     async fn one_run_takes_nothing_from_another() {
         let folder = tempfile::tempdir().unwrap();
@@ -74,7 +72,7 @@ mod tests {
         keep("b").await.unwrap();
         let both = format!("{:?}", read(&directory));
         assert!(both.contains("\"a\"") && both.contains("\"b\""), "{both}");
-        // And the other again, while somebody holds the directory.
+        // The second run again, while the directory is locked.
         let held = directory.lock().await.unwrap();
         let waiting = keep("a");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

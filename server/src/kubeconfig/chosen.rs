@@ -1,4 +1,4 @@
-//! The context that a command means, and what it leads to.
+//! The context that a command uses.
 
 use std::path::Path;
 
@@ -20,11 +20,11 @@ pub enum NotChosen {
     /// There is no such context.
     #[error("{files} has no context {context:?}; it has: {known}")]
     Unknown {
-        /// The context.
+        /// Name of the context.
         context: String,
-        /// The files.
+        /// Files of the kubeconfig.
         files: KubeconfigFiles,
-        /// The names of those that there are.
+        /// Names of the existing contexts.
         known: String,
     },
     /// The context cannot be used.
@@ -36,15 +36,14 @@ pub enum NotChosen {
 pub struct ChosenContext {
     /// The files that were read.
     pub files: KubeconfigFiles,
-    /// Its name.
+    /// Name of the context.
     pub context: String,
-    /// What it leads to.
+    /// Client configuration of the context.
     pub target: ContextTarget,
 }
 
 impl ChosenContext {
-    /// The context that is named, else the current one, of the file that is named, else of `$KUBECONFIG` or
-    /// `~/.kube/config`.
+    /// The named context, or the current one, of the named file, or of `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
     /// [`NotChosen`].

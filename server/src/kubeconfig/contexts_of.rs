@@ -1,4 +1,4 @@
-//! What the contexts of kubeconfig files say, checked so that a fault is named by file, context, field and remedy.
+//! Contexts of kubeconfig files, checked so that a fault names file, context, field and remedy.
 
 use std::fmt;
 use std::io;
@@ -21,9 +21,9 @@ pub enum KubeconfigLoadError {
     /// A file cannot be opened.
     #[error("kubeconfig {path} cannot be read; name another one by --kubeconfig")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -32,39 +32,39 @@ pub enum KubeconfigLoadError {
         "kubeconfig {path} does not parse{place}: {problem}; `kubectl --kubeconfig {path} config view` shows what is wrong"
     )]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// ` at line L, column C`, or nothing.
         place: String,
-        /// What kind of fault it is.
+        /// Kind of the fault.
         problem: &'static str,
     },
-    /// None of the files of a list exists.
+    /// None of the listed files exists.
     #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
     AllMissing(KubeconfigFiles),
     /// The files cannot be used together.
     #[error("the kubeconfig files {files} cannot be merged")]
     Merge {
-        /// The files.
+        /// Files of the kubeconfig.
         files: KubeconfigFiles,
-        /// What differs.
+        /// Difference between the files.
         #[source]
         source: Box<KubeconfigError>,
     },
 }
 
-/// A fault in what one context says.
+/// A fault of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextProblem {
     /// The file that holds the field.
     pub file: PathBuf,
-    /// The context.
+    /// Name of the context.
     pub context: String,
     /// The field, for example `users[admin].user.client-key`.
     pub field: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
-    /// What to do.
+    /// Remedy for the fault.
     pub remedy: String,
 }
 
@@ -77,17 +77,17 @@ impl fmt::Display for ContextProblem {
 
 impl std::error::Error for ContextProblem {}
 
-/// What a context leads to.
+/// Client configuration of a context.
 pub struct ContextTarget {
-    /// How to reach and authenticate to the member.
+    /// Address and credentials of the cluster.
     pub config: kube::Config,
-    /// Equal where the member is reached and checked in the same way, the bytes of the authority's file included.
+    /// Equal for equal addresses and checks, with the content of the authority's file.
     pub fingerprint: String,
-    /// Equal where the user is the same, the bytes of certificate and key files included; says nothing about secrets.
+    /// Equal for an equal user, with the content of certificate and key files; shows no secrets.
     pub user_fingerprint: String,
-    /// Which proxy is on the way to a server of the cluster.
+    /// Proxies on the way to the servers.
     pub proxies: Proxies,
-    /// What is allowed and dangerous, for people.
+    /// Warnings about allowed but dangerous settings, for people.
     pub warnings: Vec<String>,
     /// The files that the context refers to, to be watched for changes.
     pub files: Vec<PathBuf>,
@@ -123,7 +123,7 @@ impl Kubeconfigs {
         Ok(Self { parsed, merged })
     }
 
-    /// Takes a kubeconfig that was made here rather than read; `path` is where its parts stand, for messages.
+    /// Takes a kubeconfig that was made by this program; `path` is its place for messages.
     pub fn from_parts(path: PathBuf, config: Kubeconfig) -> Self {
         Self { parsed: vec![(path, config.clone())], merged: config }
     }
@@ -133,20 +133,20 @@ impl Kubeconfigs {
         self.merged.current_context.as_deref().filter(|context| !context.is_empty())
     }
 
-    /// The names of all contexts, in the order of the files, but for those that this program has put in: to serve them
-    /// would be to serve itself.
+    /// Names of all contexts, in the order of the files, without those that this program has added: it would serve
+    /// itself.
     pub fn context_names(&self) -> Vec<String> {
         let is_own = |context: &Context| context.extensions.iter().flatten().any(|named| named.name == EXTENSION);
         let others = self.merged.contexts.iter().filter(|named| !named.context.as_ref().is_some_and(is_own));
         others.map(|named| named.name.clone()).collect()
     }
 
-    /// The names of all contexts, those that this program has put in among them.
+    /// Names of all contexts, also those that this program has added.
     pub fn all_context_names(&self) -> impl Iterator<Item = &str> {
         self.merged.contexts.iter().map(|named| &*named.name)
     }
 
-    /// Checks one context and makes a client configuration of it.
+    /// Checks a context and makes its client configuration.
     ///
     /// # Errors
     /// The first [`ContextProblem`].
@@ -187,7 +187,7 @@ impl Kubeconfigs {
         self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
     }
 
-    /// The first file that has something: the one that counts. There is at least one file.
+    /// First file with a part, which is the one that counts. There is at least one file.
     fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
         let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
         self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())
@@ -210,13 +210,13 @@ fn load_file(path: &Path) -> Result<Kubeconfig, KubeconfigLoadError> {
     })
 }
 
-/// Checks what one context says.
+/// Check of one context.
 struct Checker<'a> {
     configs: &'a Kubeconfigs,
     context: &'a str,
 }
 
-/// What has been checked.
+/// Result of the check.
 struct Checked<'a> {
     cluster: &'a Cluster,
     user: Option<&'a AuthInfo>,
@@ -335,7 +335,7 @@ fn check_server(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// What is not encrypted stays on this machine.
+/// Unencrypted connections are allowed only to this machine.
 fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     let plain = cluster.server.as_deref().is_some_and(|server| server.starts_with("http:"));
     match cluster.proxy_url.as_deref() {
@@ -347,13 +347,13 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Whether nobody checks who answers.
+/// Whether the server's certificate is not checked.
 fn is_unchecked(cluster: &Cluster) -> bool {
     cluster.insecure_skip_tls_verify.unwrap_or(false)
         && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))
 }
 
-/// A server whose certificate nobody could check is refused, unless the kubeconfig says so itself.
+/// Refuses a server with an uncheckable certificate, unless the kubeconfig disables the check.
 fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferenceProblem> {
     let insecure = cluster.insecure_skip_tls_verify.unwrap_or(false);
     let https = cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"));
@@ -370,7 +370,7 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferencePr
     }
 }
 
-/// Checks what a user refers to, and returns the bytes of certificate and key.
+/// Checks the references of a user, and returns the content of certificate and key.
 fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, ReferenceProblem)> {
     let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let certificate =
@@ -432,7 +432,7 @@ impl Checked<'_> {
     }
 }
 
-/// The SHA-256 of parts, in hexadecimal digits; the same bytes parted otherwise have another one.
+/// SHA-256 of parts, in hexadecimal digits; the boundaries of the parts matter.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

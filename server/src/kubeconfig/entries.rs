@@ -1,8 +1,7 @@
-//! Contexts, clusters and users of clients, as entries for a kubeconfig that holds others' too, and the changes of a
-//! text that put them in and take them out. Pure.
+//! Contexts, clusters and users of clients as entries in a user's kubeconfig, and the changes of its text. Pure.
 //!
-//! The text is changed, not written anew, so that comments, order and unknown fields stay. Whether the change is the
-//! one that is meant is seen by reading the result: nothing that reads differently leaves here.
+//! The text is edited, so that comments, order and unknown fields stay. The result is parsed and compared with the
+//! intended document.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +11,24 @@ use super::mark::prefix_of;
 use crate::yaml::edit::{Edit, apply, lines};
 use crate::yaml::layout::{Layout, ListLayout};
 
-/// The lists of a kubeconfig, and what each entry has beside its name.
+/// Lists of a kubeconfig, and the key of each entry beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
 /// Why a kubeconfig's text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It is no kubeconfig. The parser's own message is left out, because it quotes the file, and with it secrets.
+    /// The file is no kubeconfig. The parser's own message is left out, because it quotes the file.
     #[error("does not parse{0}: it is not YAML in the form of a kubeconfig")]
     Parse(String),
-    /// It has something of the same name.
+    /// An entry of the same name has a different owner.
     #[error("has {kind} {name:?} already, which tributary did not put in; choose other names by --kubeconfig-prefix")]
     Taken {
         /// Its list: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// The name.
+        /// Name of the entry.
         name: String,
     },
-    /// It is YAML of a form that is not understood well enough to change it.
+    /// The YAML has a form that cannot be edited.
     #[error(
         "is written in a form that cannot be changed safely (anchors, several documents); put the contexts in a file of \
          their own by --write-kubeconfig, and name both files in KUBECONFIG"
@@ -37,23 +36,23 @@ pub enum ChangeError {
     Form,
 }
 
-/// What is put into a kubeconfig: each entry is marked as ours, and its name begins with the prefix.
+/// Entries for a kubeconfig: each has a mark, and its name begins with the prefix.
 #[derive(Clone, Debug)]
 pub struct Entries {
-    /// What the names begin with.
+    /// Prefix of the names.
     pub prefix: String,
     /// Entries of `clusters`, `contexts` and `users`.
     pub lists: [Vec<Value>; 3],
 }
 
-/// What has been taken out of a kubeconfig.
+/// Entries that were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// The text without it.
     pub text: String,
     /// The names of the contexts.
     pub contexts: Vec<String>,
-    /// The current context, if it is one of those.
+    /// The current context, if it was removed.
     pub current: Option<String>,
 }
 
@@ -62,13 +61,13 @@ pub struct Removal {
 pub struct SameName {
     /// Its list: `clusters`, `contexts` or `users`.
     pub kind: &'static str,
-    /// The name.
+    /// Name of the entry.
     pub name: String,
-    /// Whether this program has put it in.
+    /// Whether this program has added it.
     pub is_ours: bool,
 }
 
-/// What another kubeconfig has of the names of the entries; `None` if there is nothing, or it cannot be read.
+/// Entry in a second kubeconfig with one of these names; `None` also for an unreadable one.
 pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
     let document = parse(other).ok()?;
     LISTS.into_iter().zip(&entries.lists).find_map(|((kind, content), own)| {
@@ -79,8 +78,8 @@ pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
     })
 }
 
-/// Puts entries into a kubeconfig's text in place of those of the same prefix that are there; `None` if they are there
-/// as they should be. A namespace that a user has set in one of our contexts stays.
+/// Adds entries to a kubeconfig's text, in place of those with the same prefix; `None` if they are there already. A
+/// namespace that a user has set in such a context stays.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -109,7 +108,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
     if parse(&put)? == expected { Ok(Some(put)) } else { Err(ChangeError::Form) }
 }
 
-/// Takes everything out that this program has put in; `None` if there is nothing.
+/// Removes all entries of this program; `None` if there are none.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -170,7 +169,7 @@ fn retain(document: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     }
 }
 
-/// The entries, each context with the namespace that it has in the document.
+/// Entries, each context with the namespace that it has in the document.
 fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     let mut entries = entries.clone();
     let known = document.get("contexts").and_then(Value::as_array).into_iter().flatten();
@@ -183,7 +182,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     entries
 }
 
-/// Whether what is ours in the document is exactly this, in any order.
+/// Whether the marked entries of the document are exactly these, in any order.
 fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
@@ -192,7 +191,7 @@ fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) 
     })
 }
 
-/// The document with the entries behind what it has.
+/// Document with the entries after the existing ones.
 fn with(document: Value, entries: &Entries) -> Value {
     let mut document = match document {
         Value::Object(fields) => fields,
@@ -208,20 +207,20 @@ fn with(document: Value, entries: &Entries) -> Value {
     Value::Object(document)
 }
 
-/// What a file holds that held nothing.
+/// Content of a new file.
 fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
 // Where it stands
 
-/// The text after the edits, which may come in any order. Those of one place keep theirs.
+/// Text after the edits, in any order; edits at one place keep theirs.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
     let layout = Layout::parse(text).map_err(|_| ChangeError::Form)?;
     edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)
 }
 
-/// What takes entries out. A list that is left empty is `[]`: nothing would be `null`.
+/// Edits that remove entries. An empty list becomes `[]`, because without a value it would be `null`.
 fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str) -> bool) -> Option<Vec<Edit>> {
     let mut edits = Vec::new();
     for (list, content) in LISTS {
@@ -242,7 +241,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
-                        // With the comma behind it, up to the next one.
+                        // With its comma, up to the next entry.
                         (start, entries.get(index + 1).map_or(end, |next| next.0))
                     } else {
                         (entries[index - 1].1, end)
@@ -255,9 +254,9 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// What puts entries in, behind those that are there.
+/// Edits that add entries after the existing ones.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
-    // New keys come behind whatever is put in behind the last one that is there.
+    // New keys come after the last existing one with its additions.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
     let end = layout.line_end(layout.end());
     if layout.is_empty() {
@@ -316,7 +315,7 @@ mod tests {
         }
     }
 
-    /// As kubectl writes it, with what people add by hand.
+    /// As kubectl writes it, with additions by hand.
     const OWN: &str = "# mine
 apiVersion: v1
 clusters:

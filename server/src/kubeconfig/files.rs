@@ -1,4 +1,4 @@
-//! Which kubeconfig files are read: the flag, else `$KUBECONFIG`, else `~/.kube/config`. Pure.
+//! Files of the kubeconfig: the flag, otherwise `$KUBECONFIG`, otherwise `~/.kube/config`. Pure.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`ClientConfigLoadingRules.Precedence`).
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 )]
 pub struct NoKubeconfig;
 
-/// The files to read, the first of which wins where two say different things.
+/// Files of the kubeconfig; the first one wins in a conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
@@ -22,10 +22,10 @@ pub struct KubeconfigFiles {
 }
 
 impl KubeconfigFiles {
-    /// Decides by flag, environment and home directory.
+    /// Resolves flag, environment and home directory.
     ///
     /// # Errors
-    /// [`NoKubeconfig`] if none of them says anything.
+    /// [`NoKubeconfig`] if none of them gives a file.
     pub fn resolve(
         flag: Option<&Path>,
         environment: Option<&OsStr>,

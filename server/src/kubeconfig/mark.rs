@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 /// The name of the extension.
 pub(super) const EXTENSION: &str = "tributary.dev";
 
-/// The `extensions` of what is put in under names that begin with `prefix`.
+/// `extensions` of an entry that this program adds with this prefix.
 pub(super) fn mark(prefix: &str) -> Value {
     json!([{ "name": EXTENSION, "extension": { "program": "tributary", "prefix": prefix } }])
 }
 
-/// The prefix of what this program put in; `None` for what somebody else did. `content` is what stands under the
-/// entry's `context`, `cluster` or `user`.
+/// Prefix of an entry that this program added; `None` for other entries. `content` is the value of the entry's
+/// `context`, `cluster` or `user`.
 pub(super) fn prefix_of(content: &Value) -> Option<&str> {
     let extensions = content.get("extensions").and_then(Value::as_array).into_iter().flatten();
     extensions.filter(|named| named.get("name").and_then(Value::as_str) == Some(EXTENSION)).find_map(|named| {

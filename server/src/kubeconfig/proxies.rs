@@ -1,7 +1,7 @@
-//! Which proxy is on the way to a server, by kubeconfig and environment; for each server by itself.
+//! Proxy on the way to a server, by kubeconfig and environment, for each server by itself.
 //!
-//! Source: client-go takes `proxy-url`, else `http.ProxyFromEnvironment`, which never asks a proxy for `localhost` and
-//! loopback addresses: a kind or k3d cluster is reached directly on a machine where `HTTPS_PROXY` is set.
+//! Source: client-go takes `proxy-url`, otherwise `http.ProxyFromEnvironment`, which never uses a proxy for `localhost`
+//! and loopback addresses: a kind or k3d cluster is reached directly on a machine with `HTTPS_PROXY`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use tributary_apimachinery::without_brackets;
 
-/// Which proxies a cluster's servers are reached through.
+/// Proxies on the way to a cluster's servers.
 #[derive(Clone, Debug)]
 pub enum Proxies {
-    /// This one, by `proxy-url`: whatever the server.
+    /// The proxy of `proxy-url`, for every server.
     Explicit(Uri),
-    /// What `HTTPS_PROXY` names, but for the servers that `NO_PROXY` names.
+    /// The proxy of `HTTPS_PROXY`, except for servers of `NO_PROXY`.
     Environment {
         /// The proxy, with its user and password.
         proxy: Option<Uri>,
-        /// Knows for which servers it is.
+        /// Matches the servers of the proxy.
         matcher: Arc<Matcher>,
     },
 }
 
 impl Proxies {
-    /// What the process's environment says.
+    /// Proxies of the process's environment.
     pub fn from_environment() -> Self {
         let given = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok());
         let proxy = given.filter(|text| !text.is_empty()).find_map(|text| text.parse().ok());
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
-    /// The proxy that the kubeconfig itself names, if it names one.
+    /// Proxy of the kubeconfig itself, if there is one.
     pub fn explicit(&self) -> Option<&Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy),
@@ -40,8 +40,8 @@ impl Proxies {
         }
     }
 
-    /// The proxy on the way to this server, if there is one. Never one of the environment's for a server on this
-    /// machine, nor for one that is not encrypted.
+    /// Proxy on the way to this server, if there is one. The environment's proxy is not used for servers on this
+    /// machine, or without encryption.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy.clone()),

@@ -22,7 +22,7 @@ pub(crate) struct Referenced<'a> {
 }
 
 impl Referenced<'_> {
-    /// Whether neither field says anything.
+    /// Whether both fields are absent.
     pub(crate) fn is_absent(&self) -> bool {
         self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
     }
@@ -50,8 +50,8 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
     })
 }
 
-/// What can be sent as a bearer token: white space around it does not count. A file may be empty: what mounts it may
-/// fill it later, and it is read again.
+/// Checks that the content is a bearer token, without surrounding white space. An empty file is allowed, because a
+/// mount may fill it later.
 pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProblem> {
     match std::str::from_utf8(token).map(|token| HeaderValue::from_bytes(token.trim().as_bytes())) {
         Ok(Ok(_)) => Ok(()),

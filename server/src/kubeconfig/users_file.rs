@@ -1,9 +1,9 @@
-//! A kubeconfig that belongs to its user, such as `~/.kube/config`, into which this program puts entries and from
-//! which it takes them out.
+//! A user's own kubeconfig, such as `~/.kube/config`, to which this program adds entries, and from which it removes
+//! them.
 //!
-//! A change is written to a file beside it that then takes its place, so that it is whole at any time; its owner stays,
-//! a link to it stays a link, and so does its mode, but that nobody except its owner may read a token that was put in.
-//! Others that change it are kept away as kubectl does it: by a file of its name with `.lock` behind.
+//! A change is written to a new file that replaces the old one, so that it is complete at any time. Owner, links and
+//! mode stay, but only the owner may read a token. Concurrent writers are locked out as in kubectl: by a file with its
+//! name and `.lock`.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
 
@@ -20,68 +20,69 @@ use super::files::{KubeconfigFiles, NoKubeconfig};
 use crate::data_directory::write_temporary;
 use crate::exit::Failure;
 
-/// How long another program may hold the lock: kubectl writes a file in milliseconds; five seconds also on a slow disk.
+/// Time for which a second program may hold the lock: kubectl writes a file in milliseconds; five seconds suffice for a
+/// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// How often the lock is tried meanwhile.
+/// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a kubeconfig was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
-    /// It says something that stands in the way.
+    /// The content of the file prevents the change.
     #[error("kubeconfig {path} {obstacle}; it is left as it was")]
     Change {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The cause, a part of the message and therefore not a `source`.
         obstacle: ChangeError,
     },
-    /// Another file that is read with it has the same names.
+    /// A second file, which is read together with this one, has the same names.
     #[error(
         "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
          --kubeconfig-prefix{}",
         removal(other, *is_ours)
     )]
     Hidden {
-        /// The other file.
+        /// Path of the second file.
         other: PathBuf,
         /// The list: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// The name.
+        /// Name of the entry.
         name: String,
-        /// Whether this program has put it in.
+        /// Whether this program has added it.
         is_ours: bool,
     },
-    /// There is none.
+    /// The file does not exist.
     #[error("there is no kubeconfig {0}")]
     Missing(PathBuf),
     /// A pipe, a directory, or a link that leads nowhere.
     #[error("{0} is not a file; name another kubeconfig")]
     NoFile(PathBuf),
-    /// Somebody else changes it.
+    /// A different program changes the file.
     #[error(
         "{path} has existed for {} s: another program changes the kubeconfig; if none does, remove this file",
         LOCK_PATIENCE.as_secs()
     )]
     Locked {
-        /// The lock.
+        /// Path of the lock file.
         path: PathBuf,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("kubeconfig {path} cannot be read")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("kubeconfig {path} cannot be written; it is left as it was")]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -107,7 +108,7 @@ fn removal(other: &Path, is_ours: bool) -> String {
     if is_ours { command() } else { String::new() }
 }
 
-/// The files that are meant where none is named: those of `$KUBECONFIG`, else `~/.kube/config`.
+/// Default files: those of `$KUBECONFIG`, otherwise `~/.kube/config`.
 ///
 /// # Errors
 /// [`NoKubeconfig`].
@@ -116,7 +117,7 @@ pub fn default_files() -> Result<KubeconfigFiles, NoKubeconfig> {
     KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())
 }
 
-/// The file into which entries go where none is named: the first that exists, else the first.
+/// Default file for new entries: the first existing one, otherwise the first.
 ///
 /// Source: client-go `tools/clientcmd/loader.go` (`GetDefaultFilename`), where `kubectl config` writes.
 ///
@@ -128,7 +129,7 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
     paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
 }
 
-/// The other files of `$KUBECONFIG`, if a file is one of them.
+/// Other files of `$KUBECONFIG`, if this file is one of them.
 pub fn read_with(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
     others_of(path, listed)
@@ -144,13 +145,13 @@ fn is_same(other: &Path, path: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|path| path == other)
 }
 
-/// Puts entries into a kubeconfig, which is made (0600) if there is none, in place of those of the same prefix. Returns
-/// whether that changed it. They hold a token, so what the file's mode grants to others is taken away, and that is said
-/// in the log. It waits up to five seconds for others that change it. `read_with` are the files that are
-/// read together with it, in which nothing may be of the same name.
+/// Adds entries to a kubeconfig, in place of those with the same prefix; creates it (0600) if it is missing. Returns
+/// whether it changed. The entries have a token, so the mode is tightened to the owner, with a log line. Waits up to
+/// five seconds for concurrent writers. `read_with` are the files that are read together with it, and that must not
+/// have entries of the same names.
 ///
 /// # Errors
-/// [`UsersFileError`]; the file is then as it was.
+/// [`UsersFileError`]; the file is then unchanged.
 pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) -> Result<bool, UsersFileError> {
     for other in read_with {
         let Ok(Some(text)) = read(other) else { continue };
@@ -171,10 +172,10 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
     .await
 }
 
-/// Takes out of a kubeconfig everything that this program has put in; `None` if there is nothing.
+/// Removes all entries of this program from a kubeconfig; `None` if there are none.
 ///
 /// # Errors
-/// [`UsersFileError`]; the file is then as it was.
+/// [`UsersFileError`]; the file is then unchanged.
 pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
     let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
     // Before the lock: where there is no directory there is no place for one.
@@ -189,7 +190,7 @@ pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileErro
     .await
 }
 
-/// Changes a file, on a thread that may wait for a disk, while others are kept away.
+/// Changes a file under the lock, on a thread that may block.
 async fn locked<T: Send + 'static>(
     path: PathBuf,
     change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,
@@ -237,19 +238,19 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     }
 }
 
-/// Who may read a file that takes another's place.
+/// Readers of a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Whoever could read the one before.
+    /// The same as before.
     AsBefore,
-    /// Of those its owner alone: it holds our token.
+    /// The owner only, because the file has a token.
     OwnerAlone,
 }
 
 /// The mode bits of everybody but a file's owner.
 const OTHERS: u32 = 0o077;
 
-/// Writes a file in place of the one that stands there, or that a link there leads to.
+/// Replaces a file, or the target of a link.
 fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError> {
     let written = match fs::canonicalize(path) {
         Ok(target) => {
@@ -272,7 +273,7 @@ fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access
     Ok(())
 }
 
-/// Gives a file the owner and mode of the one whose place it takes.
+/// Sets owner and mode of the replaced file.
 fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
     let own = fs::metadata(temporary)?;
     if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
@@ -285,7 +286,7 @@ fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<(
     fs::set_permissions(temporary, permissions)
 }
 
-/// Takes away what a file that holds our token grants to others. Returns whether there was something.
+/// Removes other users' access to a file with a token. Returns whether there was any.
 fn close_to_others(path: &Path) -> io::Result<bool> {
     let before = fs::metadata(path)?;
     let mode = before.permissions().mode();
@@ -309,7 +310,7 @@ fn say_if_closed(path: &Path, before: &fs::Metadata) {
     }
 }
 
-/// Keeps others away until it is dropped.
+/// Lock until it is dropped.
 struct Lock(PathBuf);
 
 impl Lock {

@@ -20,7 +20,7 @@ const MARKER: &str = "tributary.dev/written-by";
 pub(crate) const ALL: &str = "all";
 /// The prefix of cluster names in the file, and the name of the one user of a personal endpoint.
 const USER: &str = "tributary";
-/// What follows the prefix in the name of the one user among others.
+/// Suffix of the name of the user in a shared kubeconfig.
 const OWN_USER: &str = "user";
 
 /// Why the file was not written.
@@ -39,31 +39,31 @@ pub enum KubeconfigWriteError {
         /// The flag for another path.
         flag: &'static str,
     },
-    /// There is no directory for it.
+    /// The directory does not exist.
     #[error("{path} cannot be written: {directory} is not a directory; make it, or choose another file by {flag}")]
     NoDirectory {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The flag for another path.
         flag: &'static str,
-        /// Where it would stand.
+        /// Directory of the file.
         directory: PathBuf,
     },
     /// The file that stands there cannot be looked at.
     #[error("{path} exists and cannot be read")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// The file cannot be written.
     #[error("{path} cannot be written")]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -101,7 +101,7 @@ impl Owner<'static> {
     pub const ONE_USER: Self = Self { user: USER, flag: "--write-kubeconfig" };
 }
 
-/// What a client's kubeconfig says.
+/// Content of a client's kubeconfig.
 pub struct ClientKubeconfig<'a> {
     /// The server's URL, without a path or a trailing slash.
     pub url: &'a str,
@@ -132,7 +132,7 @@ impl ClientKubeconfig<'_> {
         format!("{config:#}\n")
     }
 
-    /// The same as entries for a kubeconfig that has others, under names that begin with `prefix`.
+    /// The same as entries for a kubeconfig with other entries, under names with `prefix`.
     pub fn entries(&self, prefix: &str) -> Entries {
         let named = |name: &str| format!("{prefix}{name}");
         let lists = self.lists(named, named, &named(OWN_USER), Some(mark(prefix)));
@@ -176,36 +176,36 @@ impl ClientKubeconfig<'_> {
         [clusters, contexts, vec![user]]
     }
 
-    /// Writes the file (0600, by a rename), replacing only one that this program wrote.
+    /// Writes the file (0600, by a rename). Replaces only a file that this program wrote.
     ///
     /// # Errors
-    /// [`KubeconfigWriteError`]; what stood there before is untouched.
+    /// [`KubeconfigWriteError`]; an existing file is then unchanged.
     pub fn write(&self, path: &Path) -> Result<(), KubeconfigWriteError> {
         let write = match check_replaceable(path, self.owner)? {
             Destination::Free => create_private,
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
-            // Somebody was faster.
+            // A second process was faster.
             io::ErrorKind::AlreadyExists => foreign(path, self.owner),
             _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })
     }
 }
 
-/// What stands where a file is to be written.
+/// State of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Nothing.
+    /// The path is free.
     Free,
-    /// A file that this program wrote.
+    /// The path has a file of this program.
     Ours,
 }
 
 /// Checks that the path is free, or has a file that this program wrote for the same user.
 ///
 /// # Errors
-/// [`KubeconfigWriteError`] but for `Write`.
+/// [`KubeconfigWriteError`] except `Write`.
 pub fn check_replaceable(path: &Path, owner: Owner<'_>) -> Result<Destination, KubeconfigWriteError> {
     let unreadable = |source| KubeconfigWriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
@@ -213,7 +213,7 @@ pub fn check_replaceable(path: &Path, owner: Owner<'_>) -> Result<Destination, K
         Ok(metadata) if !metadata.is_file() => Err(foreign(path, owner)),
         Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?, owner.user) => Ok(Destination::Ours),
         Ok(_) => Err(foreign(path, owner)),
-        // A link that leads nowhere is somebody's, too.
+        // A dangling link belongs to the user, too.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
             Err(foreign(path, owner))
         }
@@ -236,10 +236,9 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
     KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
 }
 
-/// Whether this program wrote these bytes for this user, and nobody has put in anything else. kubectl rewrites a file
-/// as YAML when a user changes its current context, and the marker survives that; it also survives `kubectl config view
-/// --flatten`, by which users merge files, and then the file holds their own clusters beside ours. An empty file holds
-/// nothing to lose, but it is not ours either.
+/// Whether this program wrote these bytes for this user, without later additions. kubectl rewrites a file as YAML when
+/// a user changes the current context, and the marker survives that; it also survives `kubectl config view --flatten`,
+/// by which users merge files, and then the file has their own clusters as well. An empty file does not count.
 fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };

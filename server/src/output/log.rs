@@ -1,9 +1,9 @@
 //! Structured logs on standard error, as text or JSON.
 //!
-//! Only this program's own crates follow `--log-level`; everything else is kept at warnings, because HTTP libraries
-//! print headers, and with them credentials, at their lower levels.
+//! Only this program's own crates follow `--log-level`; other crates log warnings at most, because HTTP libraries log
+//! headers with credentials at lower levels.
 //!
-//! A line is a line: what clusters and clients say stands in some of them, and must not look like one of ours.
+//! Texts of clusters and clients are escaped, so that they cannot look like a line of their own.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ use tributary_apimachinery::text::is_obeyed;
 /// The spelling of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines of text for people.
     Text,
     /// One JSON object per line, for collectors.
     Json,
@@ -30,7 +30,7 @@ pub enum LogFormat {
 pub enum LogLevel {
     /// A promise of Tributary was broken.
     Error,
-    /// Degraded, still serving.
+    /// Faults while the process serves.
     Warn,
     /// The lifecycle: started, clusters joined and left, drained.
     Info,
@@ -44,12 +44,12 @@ pub enum LogLevel {
 const EVENTS: &str = "tributary_cacher::events";
 
 impl LogLevel {
-    /// Which lines are written.
+    /// Filter of lines.
     ///
     /// `--log-level trace` adds the lines about single events. In the code these have the level debug and a target of
-    /// their own, and the filter tells them from other debug lines by that target. They cannot have the level trace:
-    /// a release has no lines of that level at all (feature `release_max_level_debug` of `tracing`), because the trace
-    /// lines of libraries cost time even where nobody may ever read them.
+    /// their own, by which the filter tells them from other debug lines. They cannot have the level trace: a release
+    /// has no lines of that level (feature `release_max_level_debug` of `tracing`), because the trace lines of
+    /// libraries cost time.
     fn filter(self) -> Targets {
         let (level, events) = match self {
             Self::Error => (LevelFilter::ERROR, LevelFilter::OFF),
@@ -81,7 +81,7 @@ pub fn start(format: LogFormat, level: LogLevel) {
     }
 }
 
-/// Lines for people. JSON escapes by itself what would end a line.
+/// Lines for people. JSON escapes line ends by itself.
 fn text_layer<S, W>(colours: bool, writer: fn() -> W) -> impl Layer<S> + Send + Sync
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
@@ -90,8 +90,7 @@ where
     fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
 }
 
-/// Writes each line, which comes whole, as one: characters that would end it, or that a terminal obeys, are shown as
-/// their escapes.
+/// Writes each line as one: characters that would end it, or that a terminal interprets, are escaped.
 struct OneLine<W> {
     writer: W,
     /// Whether the escapes of colours are our own.
@@ -99,7 +98,7 @@ struct OneLine<W> {
 }
 
 impl<W> OneLine<W> {
-    /// Whether what a text begins with is shown as its escape. Colours are our own, or do no harm.
+    /// Whether the first character of a text is escaped. Colours are Tributary's own, or harmless.
     fn is_escaped(&self, text: &str) -> bool {
         let is_colour = || {
             text.strip_prefix("\u{1b}[").is_some_and(|codes| {
@@ -181,8 +180,7 @@ mod tests {
 
     #[test]
     fn what_others_say_is_no_line_of_its_own() {
-        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered
-        // for all.
+        // With a single subscriber, the interest in a line is decided on the first thread, and cached for all.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         for colours in [false, true] {
             let lines = tracing_subscriber::registry().with(text_layer(colours, || Written));

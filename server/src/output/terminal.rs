@@ -3,8 +3,8 @@
 use tributary_apimachinery::text::is_obeyed;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A text without characters that a terminal obeys, or that change how others are read: control characters and line
-/// separators become spaces; what changes the direction of writing, or has no shape, goes.
+/// Text without characters that a terminal interprets, or that change the direction of text: control characters and
+/// line separators become spaces; direction marks and invisible characters are removed.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         c if is_separator(c) => Some(' '),
@@ -17,12 +17,12 @@ fn is_separator(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// How many columns a plain text takes.
+/// Width of a plain text in columns.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A plain text in at most so many columns; what does not fit is cut, and `…` says so.
+/// A plain text cut to this number of columns, with `…` at the end of a cut one.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -41,8 +41,8 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// A JSON text that means the same and has no character that [`plain`] would take out: each is written as an escape. In
-/// JSON such characters stand in strings alone, but for line feeds.
+/// JSON text with the same meaning without the characters that [`plain`] removes: each becomes an escape. In JSON such
+/// characters occur in strings only, except line feeds.
 pub(crate) fn plain_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -60,7 +60,7 @@ pub(crate) fn plain_json(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Colors, another title, a line that is overwritten, and a text whose end is read first.
+    /// Colors, a window title, an overwritten line, and a text in reverse direction.
     const HOSTILE: &str = "a\u{1b}[31mb\u{1b}]0;title\u{7}\rc\u{9b}2Jd\u{202e}e\u{200b}f\u{2028}g\u{e0041}";
 
     #[test]

@@ -15,8 +15,8 @@ pub fn raise_limit() {
     }
 }
 
-/// How many connections clients may have: as many as asked for, but no more than half of the descriptors. With the
-/// other half members are reached, whatever clients do.
+/// Limit of client connections: the requested number, but at most half of the file descriptors. The second half is for
+/// connections to clusters.
 pub fn for_clients(asked: usize) -> usize {
     let Rlimit { current, .. } = getrlimit(Resource::Nofile);
     let half = current.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX).max(1);

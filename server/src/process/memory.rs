@@ -1,35 +1,35 @@
-//! How much memory this process may have.
+//! Memory that this process may use.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is taken for the memory there is where nobody says: 8 GiB, a laptop's.
+/// Assumed memory if the system does not report it: 8 GiB, a laptop's.
 const ASSUMED: u64 = 8 << 30;
 
-/// Where the files of the one hierarchy of cgroup v2 are, and which of them has the limit.
+/// Directory of cgroup v2, and the file with the limit.
 const V2: (&str, &str) = ("sys/fs/cgroup", "memory.max");
 
-/// The same of the memory controller of cgroup v1.
+/// Directory of the memory controller of cgroup v1, and its file.
 const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 
-/// How much memory this process may have.
+/// Memory that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// In bytes.
+    /// Size of the memory in bytes.
     pub bytes: u64,
-    /// By what.
+    /// Origin of the size.
     pub bound: MemoryBound,
 }
 
-/// By what a process's memory is bounded.
+/// Origin of a memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
     /// By the limit of its cgroup, or of one above it: a container's.
     Cgroup,
-    /// By what the machine has.
+    /// Memory of the machine.
     Machine,
-    /// Nobody says.
+    /// Assumed, because the system reports none.
     Unknown,
 }
 
@@ -44,17 +44,17 @@ impl fmt::Display for MemoryBound {
 }
 
 impl Memory {
-    /// Of this process, as of now: the least limit of its cgroups, or what the machine has where that is less. Reads
-    /// some small files of the kernel's.
+    /// Memory of this process: the least limit of its cgroups, or the machine's memory if that is less. Reads small
+    /// files of the kernel.
     pub fn of_this_process() -> Self {
         Self::found(Path::new("/"), machine_bytes())
     }
 
-    /// As the files below this directory say, on a machine that has so much.
+    /// Memory by the files below this directory, on a machine of this size.
     fn found(root: &Path, machine: Option<u64>) -> Self {
         let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         match (cgroup_bytes(root, &cgroups), machine) {
-            // What has no limit in cgroup v1 has one beyond all memory.
+            // cgroup v1 reports a number beyond all memory for no limit.
             (Some(bytes), machine) if bytes < machine.unwrap_or(u64::MAX >> 2) => {
                 Self { bytes, bound: MemoryBound::Cgroup }
             }
@@ -64,28 +64,27 @@ impl Memory {
     }
 }
 
-/// What the machine has. By the system call: a unit of systemd may see no file about it (`ProcSubset=pid`).
+/// Memory of the machine, by a system call: a unit of systemd may have no access to the file (`ProcSubset=pid`).
 #[cfg(target_os = "linux")]
 fn machine_bytes() -> Option<u64> {
     let known = rustix::system::sysinfo();
     u64::try_from(u128::from(known.totalram) * u128::from(known.mem_unit)).ok()
 }
 
-/// Not known here.
+/// Unknown on this system.
 #[cfg(not(target_os = "linux"))]
 fn machine_bytes() -> Option<u64> {
     None
 }
 
-/// The least limit of the groups that `/proc/self/cgroup` names, and of those above them. In a container that sees the
-/// path of its host, that of the root of what is mounted is its own.
+/// Least limit of the groups in `/proc/self/cgroup` and their parents. In a container that sees the path of its host,
+/// the root of the mount has its limit.
 fn cgroup_bytes(root: &Path, cgroups: &str) -> Option<u64> {
     let files = cgroups.lines().filter_map(|line| limit_files(root, line)).flatten();
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
 }
 
-/// Where the limits are of the group of one line, `HIERARCHY:CONTROLLERS:PATH`, and of those above it; `None` where it
-/// is of no memory.
+/// Files with the limits of a line `HIERARCHY:CONTROLLERS:PATH` and of its parents; `None` for other controllers.
 fn limit_files(root: &Path, line: &str) -> Option<Vec<PathBuf>> {
     let (_, of) = line.split_once(':')?;
     let (controllers, path) = of.split_once(':')?;
@@ -168,7 +167,7 @@ mod tests {
     fn this_process_has_some() {
         let memory = Memory::of_this_process();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
-        // What is assumed is more than that, too.
+        // More than the assumed size.
         #[cfg(target_os = "linux")]
         assert_ne!(memory.bound, MemoryBound::Unknown);
     }

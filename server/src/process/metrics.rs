@@ -1,4 +1,4 @@
-//! What the kernel knows of this process, under the names that Prometheus' client libraries agree on.
+//! Metrics of this process from the kernel, under the names of Prometheus' client libraries.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// Clock ticks per second in `/proc/self/stat`: 100 on every Linux that Rust runs on (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads `/proc/self` at each scrape; gives nothing where there is none.
+/// Reads `/proc/self` at each scrape; empty on systems without it.
 #[derive(Debug)]
 pub(crate) struct ProcessMetrics;
 
@@ -37,7 +37,7 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
-/// The resident memory of this process in bytes, where the kernel tells it.
+/// Resident memory of this process in bytes, if the kernel reports it.
 pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     u64::try_from(resident_bytes(&status)?).ok()

@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// The signals that this program follows, from the moment this is made.
+/// Signals of this program, from its creation on.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -13,10 +13,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes over the signals' handling. Must be called within a tokio runtime.
+    /// Installs the signal handlers. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -25,10 +25,10 @@ impl Signals {
         })
     }
 
-    /// Follows signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second,
+    /// Handles signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second,
     /// and calls `reload` on each SIGHUP.
     ///
-    /// The process is not ended from here, so that whoever made temporary files can remove them.
+    /// It does not end the process, so that temporary files can be removed.
     pub async fn follow(mut self, stop: CancellationToken, at_once: CancellationToken, reload: impl Fn()) {
         loop {
             tokio::select! {

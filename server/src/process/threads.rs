@@ -1,9 +1,8 @@
-//! Threads of their own for a part of the process.
+//! Separate threads for a part of the process.
 //!
-//! Within one tokio runtime everybody waits in the same lines. Where a thousand clusters answer at once, thousands of
-//! their tasks are ready, and a client's request stands behind them for tenths of a second, however little it asks.
-//! Runtimes of their own share the cores by the kernel's scheduler instead, which gives a thread that has slept its
-//! time within milliseconds.
+//! Tasks of one tokio runtime share its queues. When a thousand clusters answer at once, thousands of tasks are ready,
+//! and a client's request waits behind them. Separate runtimes share the cores by the kernel's scheduler, which favours
+//! threads that have slept.
 
 use std::io;
 use std::num::NonZero;
@@ -13,17 +12,16 @@ use std::time::Duration;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// How long the end of a runtime is waited for. Its tasks are dropped as soon as none of them runs, within a
-/// millisecond; what a thread for long work is at, an answer of a hundred thousand objects, takes some tenths of a
-/// second.
+/// Time limit for the end of a runtime. Tasks are dropped within a millisecond; a thread with long work, an answer of a
+/// hundred thousand objects, takes some tenths of a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many cores this process may use; one where the system does not say.
+/// Cores that this process may use; one if the system does not report it.
 pub fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// A runtime that ends with this, and whose tasks are dropped then.
+/// A runtime; its tasks are dropped with it.
 pub struct Threads {
     handle: Handle,
     /// Taken when this is dropped.
@@ -31,10 +29,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// As many threads as there are cores, over `parts`, and one at least.
+    /// Starts as many threads as cores, divided by `parts`, and at least one.
     ///
     /// # Errors
-    /// When the system gives no more threads.
+    /// The system gives no more threads.
     pub fn start(name: &'static str, parts: usize) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads((cores() / parts.max(1)).max(1)).thread_name(name).enable_all();
@@ -47,16 +45,15 @@ impl Threads {
         self.handle.spawn(task)
     }
 
-    /// Drops all tasks, and ends once they are: what is told of each at its end is told by then. After 5 s in
-    /// any case. Cancel: the tasks are dropped all the same.
+    /// Drops all tasks and waits for the end of it, at most 5 s. Cancel: the tasks are dropped all the same.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // It fails only where the runtime that waits ends itself.
+            // Fails only at the end of the waiting runtime.
             let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
         }
     }
 
-    /// What is made until the guard is dropped, sockets for instance, belongs there.
+    /// Enters the runtime, until the guard is dropped.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }

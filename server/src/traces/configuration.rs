@@ -26,7 +26,7 @@ pub enum TracingConfigurationError {
     /// It cannot be read.
     #[error("the tracing configuration {} cannot be read", .path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -35,7 +35,7 @@ pub enum TracingConfigurationError {
     /// Something is wrong with what it says.
     #[error("the tracing configuration {}: {problem}", .path.display())]
     Invalid {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What.
         problem: String,

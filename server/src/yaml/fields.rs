@@ -8,7 +8,7 @@ use super::edit::{Edit, apply, lines};
 use super::layout::{Layout, Mapping, Node};
 
 /// Changes a document from the value `from` to the value `to`; the lines of equal fields stay. `None` for a document in
-/// braces, whose fields have no lines of their own, and for a document with anchors.
+/// braces, with fields on common lines, and for a document with anchors.
 pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::parse(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };

@@ -7,7 +7,7 @@ use granit_parser::{Event, Parser, ScanError, Span};
 pub(crate) struct Node {
     /// Its first byte; of a list in block form that of the first entry's content.
     start: usize,
-    /// The byte after its last one.
+    /// Index after its last byte.
     pub(crate) end: usize,
     shape: Shape,
 }
@@ -21,12 +21,12 @@ enum Shape {
     Mapping(Vec<(Node, Node)>),
 }
 
-/// How a list stands in the text.
+/// Position of a list in the text.
 #[derive(Debug)]
 pub(crate) enum ListLayout {
     /// There is no such key.
     Absent,
-    /// Nothing is in it. `colon` is the byte after the key's colon, `end` the byte after the value.
+    /// An empty list. `colon` is the index after the key's colon, `end` the index after the value.
     Empty { colon: usize, end: usize },
     /// `[…]`, with the bytes of each entry.
     Flow { entries: Vec<(usize, usize)> },
@@ -57,10 +57,10 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Reads the first document.
+    /// Parses the first document.
     ///
     /// # Errors
-    /// What is no YAML.
+    /// Invalid YAML.
     pub(crate) fn parse(text: &'a str) -> Result<Self, ScanError> {
         let mut events = Events { parser: Parser::new_from_str(text) };
         let root = events.document()?;
@@ -121,7 +121,7 @@ impl<'a> Layout<'a> {
         self.root.as_ref().map_or(self.text.len(), |root| root.end)
     }
 
-    /// How a list of the document stands in it; `None` if it stands in a way that cannot be changed here, as an alias.
+    /// Position of a list of the document; `None` for a form that cannot be edited, such as an alias.
     pub(crate) fn list(&self, key: &str) -> Option<ListLayout> {
         let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
             return Some(ListLayout::Absent);
@@ -152,7 +152,7 @@ impl<'a> Layout<'a> {
         self.text[..at].rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    /// The byte after the line whose content ends before `end`.
+    /// Index after the line that contains `end`.
     pub(crate) fn line_end(&self, end: usize) -> usize {
         if end > 0 && self.text[..end].ends_with('\n') {
             return end;
@@ -160,7 +160,7 @@ impl<'a> Layout<'a> {
         self.text[end..].find('\n').map_or(self.text.len(), |newline| end + newline + 1)
     }
 
-    /// What is put at the begin of a line, which there is not if the text ends without a newline.
+    /// Text for the begin of a line, with a newline before it if the text ends without one.
     pub(crate) fn with_newline(&self, at: usize, lines: String) -> String {
         let begins_line = at == 0 || self.text[..at].ends_with('\n');
         if begins_line { lines } else { format!("\n{lines}") }
@@ -172,7 +172,7 @@ impl<'a> Layout<'a> {
         rest[spaces..].starts_with(':').then_some(key_end + spaces + 1)
     }
 
-    /// The dash before an entry's content, if nothing else is on its line before it.
+    /// Position of the dash before an entry's content, if the line has no other text before it.
     fn dash_before(&self, content: usize) -> Option<usize> {
         let dash = self.text[..content].trim_end().strip_suffix('-')?.len();
         self.text[self.line_start(dash)..dash].chars().all(|c| c == ' ').then_some(dash)
@@ -233,7 +233,7 @@ impl<'a> Events<'a> {
                     let key = self.node(event, span)?;
                     let Some((event, span)) = self.next()? else { break };
                     let mut value = self.node(event, span)?;
-                    // Nothing after the colon: where the next token stands says nothing of this one.
+                    // Without text after the colon, the position belongs to the next token.
                     if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
                         (value.start, value.end) = (key.end, key.end);
                     }

@@ -31,7 +31,6 @@ impl RawClient {
         Self { stream, authorization, authority: server.address.to_string(), ping: None }
     }
 
-    /// Sends a GET.
     async fn get(&mut self, stream: u32, path: &str) {
         let authorization = self.authorization.clone();
         self.get_as(stream, path, &authorization).await;

@@ -83,7 +83,6 @@ impl Endpoint {
         Self::before(StandIn::default()).await
     }
 
-    /// With this handler.
     pub(crate) async fn before(handler: impl Handler) -> Self {
         let [servers, people, people_of_eu] = ["servers", "people", "people of eu"].map(Authority::new);
         let (chain, key) = servers.sign("all", &["all.test", "us.test", "localhost"]);
@@ -233,7 +232,6 @@ async fn a_connection_is_for_the_host_that_it_was_opened_for() {
     }
 }
 
-/// Case 18 of KubeGateway's.
 #[tokio::test]
 async fn a_host_that_nobody_has_is_503_and_told_nothing() {
     let endpoint = Endpoint::start().await;

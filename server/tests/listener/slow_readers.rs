@@ -112,7 +112,6 @@ impl Drop for Object {
 }
 
 impl Talker {
-    /// A large object.
     fn object(&self) -> Response<Body> {
         self.object_of(LARGE_BYTES)
     }

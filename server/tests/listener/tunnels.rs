@@ -47,7 +47,6 @@ type Ends = (TlsStream<TcpStream>, TokioIo<Upgraded>);
 /// protocol with 101.
 #[derive(Clone)]
 struct Member {
-    /// What is switched.
     opened: UnboundedSender<OnUpgrade>,
     /// How often it was asked whether it is well.
     asked: Arc<watch::Sender<usize>>,

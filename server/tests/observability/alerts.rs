@@ -1,8 +1,6 @@
 //! The alert rules, for a Prometheus' `rule_files` and for a PrometheusRule's `spec`.
 
-/// One alert.
 pub(crate) struct Alert {
-    /// Its name.
     pub(crate) name: &'static str,
     /// What holds while it is raised, in PromQL.
     pub(crate) expression: &'static str,
@@ -15,7 +13,6 @@ pub(crate) struct Alert {
     pub(crate) description: &'static str,
 }
 
-/// Every alert.
 pub(crate) const ALERTS: &[Alert] = &[
     Alert {
         name: "TributaryAbsent",

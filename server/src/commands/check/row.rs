@@ -1,4 +1,4 @@
-//! What a user would see of one resource of one cluster, as lines for people. Pure.
+//! Text about a user's rights on one resource of one cluster. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, U
 
 use crate::cli::GroupResource;
 
-/// How many places of a resource are told one by one, each with its binding. Who has more is told how many.
+/// Limit of namespaces and names that are listed with their bindings; more are counted.
 pub(super) const PLACES_MAX: usize = 10;
 
-/// What a cluster itself says that the user may list.
+/// Answer of a cluster about lists of a user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterAnswer {
-    /// Whether all of it.
+    /// Whether all namespaces may be listed.
     pub(super) all: bool,
     /// Whether all of each of these namespaces.
     pub(super) within: BTreeMap<String, bool>,
-    /// Of how many namespaces more it was not asked, which roles and bindings would give.
+    /// Namespaces with rights by roles for which the cluster was not asked.
     pub(super) unasked: usize,
     /// Whether the endpoint's account may hold it in memory, or list it in users' names.
     pub(super) is_reached: bool,
 }
 
-/// A resource of a cluster, as somebody asks for it.
+/// A resource of a cluster, with the user.
 #[derive(Clone, Copy)]
 pub(super) struct CheckRow<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) cluster: &'a ClusterName,
-    /// By what the cluster is judged.
+    /// Method by which rights in the cluster are decided.
     pub(super) authorization: ClusterAuthorization,
     pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
@@ -95,7 +95,7 @@ impl CheckRow<'_> {
         lines.collect()
     }
 
-    /// Whether the cluster itself says otherwise than its roles and bindings, where these decide.
+    /// Difference between the cluster's answer and its roles and bindings, if these decide.
     fn doubt(&self, said: &ClusterAnswer) -> Option<&'static str> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
         match (self.authorization, said.all, is_whole) {
@@ -109,7 +109,7 @@ impl CheckRow<'_> {
         }
     }
 
-    /// What the cluster lets the user see by its own word.
+    /// Lines by the cluster's own answer.
     fn by_word(&self, said: &ClusterAnswer) -> Vec<String> {
         if said.all {
             return vec!["all, as the cluster itself says".to_owned()];
@@ -121,8 +121,8 @@ impl CheckRow<'_> {
         within.chain(unasked).collect()
     }
 
-    /// The places that roles and bindings let the user see, each with the bindings. RoleBindings give nothing of what
-    /// lives in no namespace.
+    /// Places that roles and bindings allow, with the bindings. RoleBindings give no rights on cluster-scoped
+    /// resources.
     fn places(&self) -> Vec<String> {
         let Visible::Part(part) = self.visible() else { return vec![format!("all, by {}", self.by("", ""))] };
         let named = part.names.iter().map(|name| format!("the one named {name}, by {}", self.by("", name)));
@@ -138,7 +138,7 @@ impl CheckRow<'_> {
     }
 }
 
-/// The lines of bindings of a user whose role is not there: they give nothing until it is made.
+/// Lines about bindings of a user to missing roles.
 pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
@@ -188,7 +188,7 @@ mod tests {
         fleet
     }
 
-    /// The lines of a user, who may have a group; `said`: whether the cluster says that all may be listed.
+    /// Lines for a user with an optional group; `said`: whether the cluster allows the whole list.
     fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();

@@ -1,5 +1,5 @@
-//! What a user would see of each cluster, and by which binding: asked of the clusters by Tributary's own account, and
-//! decided as a server decides it.
+//! Objects that a user would see in each cluster, with the bindings: asked with Tributary's own account, and decided as
+//! in the server.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,17 @@ use crate::config_source::{ClusterSpec, ConfigurationSources};
 use crate::exit::Failure;
 use crate::output::print;
 
-/// What helps where the account that asks may not, as a server's report has it.
+/// Remedy for missing rights of the account, as in a server's report.
 const MAY_ASK: &str = "tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
-/// How many clusters are asked at once.
+/// Clusters that are asked at once.
 const AT_ONCE: usize = 16;
-/// How many objects a page has: kubectl's own number.
+/// Objects in a page, as in kubectl.
 const PAGE: usize = 500;
 
-/// Tells it, cluster by cluster.
+/// Prints the rights, cluster by cluster.
 ///
 /// # Errors
-/// A usage failure for clusters that are not well named; a runtime failure where one cannot be asked, after the others
-/// were told of.
+/// A usage failure for wrong names of clusters; a runtime failure if a cluster cannot be asked, after the others.
 pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Result<(), Failure> {
     let named = ClusterArguments {
         config: arguments.config.as_deref(),
@@ -78,7 +77,7 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
     Err(Failure::runtime(anyhow::anyhow!("not all clusters were asked: {}", failed.join(", "))))
 }
 
-/// A user of this name and these groups, and whether it is a ServiceAccount, which has groups by its name.
+/// A user of this name and groups, and whether it is a ServiceAccount, which has groups by its name.
 fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
     let account = ServiceAccount::of_user(name);
     let mut groups = groups.to_vec();
@@ -89,9 +88,9 @@ fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
     (user.authenticated(), account.is_some())
 }
 
-/// A cluster that has said what it serves.
+/// A cluster with its discovery.
 struct ServedCluster<'a> {
-    /// What the configuration says of it.
+    /// Configuration of the cluster.
     cluster: &'a ClusterSpec,
     /// The way to ask it.
     member: ClusterAccess,
@@ -107,7 +106,7 @@ impl<'a> ServedCluster<'a> {
         Ok(Self { cluster, member, served })
     }
 
-    /// What a user would see of it, resource by resource.
+    /// Text about a user's rights, by resource.
     async fn of_user(self, user: &UserInfo, is_account: bool, resources: &[GroupResource]) -> anyhow::Result<String> {
         let Self { cluster, member, served } = &self;
         let authority = match is_account {
@@ -143,7 +142,7 @@ impl<'a> ServedCluster<'a> {
         Ok(text)
     }
 
-    /// What the cluster itself says of a resource.
+    /// The cluster's own answer about a resource.
     async fn cluster_answer(&self, row: &CheckRow<'_>) -> anyhow::Result<ClusterAnswer> {
         let all = says(&self.member, row.user, row.of, "").await?;
         let mut within = BTreeMap::new();
@@ -170,7 +169,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
             let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}?limit={PAGE}&continue={token}");
             let page = member.send_request(Method::GET, &path, None, &[]).await?;
             for object in page["items"].as_array().into_iter().flatten() {
-                // What cannot be read grants nothing here, as in the server.
+                // An unreadable object grants nothing, as in the server.
                 objects.extend(RbacObject::parse(kind, object.to_string().as_bytes()));
             }
             match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
@@ -184,7 +183,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
     Ok(fleet)
 }
 
-/// Whether the cluster itself says that the user may list all of a resource, or all of a namespace of it.
+/// Whether the cluster allows the user to list all objects of a resource, or of a namespace.
 async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
@@ -192,8 +191,8 @@ async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, na
     review(member, "SubjectAccessReview", &spec).await
 }
 
-/// Whether the endpoint's account may hold a resource in memory, or list it in the user's name: as KEP-5284 bounds it,
-/// or in every way. ServiceAccounts it tells of themselves in the latter alone.
+/// Whether Tributary's account may cache a resource, or list it in the user's name: with constrained impersonation
+/// (KEP-5284), or with full impersonation, which ServiceAccounts need.
 async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {
@@ -214,7 +213,7 @@ async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResour
     review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": anybody})).await
 }
 
-/// What a cluster says to a question of authorization.k8s.io/v1.
+/// Answer of a cluster to an access review.
 async fn review(member: &ClusterAccess, kind: &str, spec: &Value) -> anyhow::Result<bool> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
     let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());

@@ -1,4 +1,4 @@
-//! Which resources clusters serve, and what somebody may have meant who names one that none does. Pure.
+//! Resources of clusters, and suggestions for unknown names. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use tributary_apimachinery::ResourceNames;
 
 use crate::cli::GroupResource;
 
-/// What a cluster serves.
+/// Resources of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
     /// Each resource, and whether its objects live in namespaces.
     by_resource: BTreeMap<String, bool>,
     /// The names of each.
     names: ResourceNames,
-    /// Whether there may be more: the servers behind some groups do not answer the cluster.
+    /// Whether resources are missing, because some aggregated servers do not answer.
     is_incomplete: bool,
 }
 
 impl Served {
-    /// What a cluster says.
+    /// Resources in a cluster's discovery.
     pub(super) fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut served = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
@@ -37,14 +37,13 @@ impl Served {
         served
     }
 
-    /// Whether the objects of a resource live in namespaces; `None` where it is not served.
+    /// Whether a resource is namespaced; `None` if it is not served.
     pub(super) fn is_namespaced(&self, resource: &GroupResource) -> Option<bool> {
         self.by_resource.get(&resource.to_string()).copied()
     }
 }
 
-/// What is wrong with resources that no cluster serves: each with those that may have been meant. Nothing where that is
-/// not known of all clusters.
+/// Messages about resources that no cluster serves, with suggestions. None if discovery of a cluster is missing.
 pub(super) fn unknown<'a>(wanted: &[GroupResource], clusters: impl Iterator<Item = Option<&'a Served>>) -> Vec<String> {
     let Some(clusters) = clusters.collect::<Option<Vec<_>>>() else { return Vec::new() };
     if clusters.is_empty() || clusters.iter().any(|served| served.is_incomplete) {

@@ -1,5 +1,5 @@
-//! The account that Tributary has in a cluster: the one source of what `join` makes and of the manifests in
-//! `deploy/members`. Pure.
+//! Account of Tributary in a cluster: the only source of `join`'s objects and of the manifests in `deploy/members`.
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +11,21 @@ use tributary_authorization::RbacKind;
 use super::resources::{KnownResources, ON_BEHALF, READS};
 use crate::cli::{Profile, TokenLifetime};
 
-/// What marks objects as made here.
+/// Label of the objects.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tributary");
 /// The group of users, of uids and of extras.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const SECRETS: &str = "secrets";
-/// The annotation of the ClusterRole that says what the account was made for: whoever may change that may do more
-/// already.
+/// Annotation of the ClusterRole with the account's purpose.
 const RECORD: &str = "tributary.dev/join";
-/// Where a get of Kubernetes' own resources is no reading.
+/// Subresources of Kubernetes' own resources for which a get is no read.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-/// What a get of other resources reads below them, as custom resources have it
-/// (apiextensions-apiserver `pkg/apiserver/customresource_handler.go`). What else other APIs have there may be a
-/// console.
+/// Subresources of other resources for which a get is a read, as in custom resources (apiextensions-apiserver
+/// `pkg/apiserver/customresource_handler.go`). Further subresources of other APIs may be consoles.
 const READABLE: [&str; 2] = ["scale", "status"];
-/// APIs whose measurements have a resource and its subresource as their name
-/// (kubernetes-sigs/custom-metrics-apiserver).
+/// APIs with the name of a measurement in place of resource and subresource (kubernetes-sigs/custom-metrics-apiserver).
 const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
-/// What everybody may get (apiserver's role `system:discovery`): the patterns are that role's own.
+/// Paths that all users may get: the patterns of apiserver's role `system:discovery`.
 const OPEN_PATHS: [&str; 11] = [
     "/api",
     "/api/*",
@@ -43,13 +40,13 @@ const OPEN_PATHS: [&str; 11] = [
     "/version/",
 ];
 
-/// How an account acts as users.
+/// Impersonation rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Impersonation {
-    /// For what the profile names alone: constrained impersonation (KEP-5284), on in Kubernetes 1.36 and later.
+    /// Only for the requests of the profile: constrained impersonation (KEP-5284), on in Kubernetes 1.36 and later.
     Constrained,
-    /// In every way: whoever may impersonate may do what anybody may.
+    /// For all requests: full impersonation gives the rights of every user.
     Any,
 }
 
@@ -58,32 +55,32 @@ pub enum Impersonation {
 pub struct Account {
     /// The name of the ServiceAccount, its role and its binding.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the account.
     pub namespace: String,
-    /// What it is made for.
+    /// Purpose of the account.
     pub purpose: Purpose,
 }
 
-/// What an account is made for. It is recorded in the cluster, so that `join` can be run again without saying it again.
+/// Purpose of an account. The cluster stores it, so that a later `join` needs no flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Purpose {
-    /// What it may do.
+    /// Requests that users may make through the account.
     pub profile: Profile,
-    /// How it acts as users.
+    /// Impersonation rights of the account.
     pub impersonation: Impersonation,
-    /// Whether it may tell uids.
+    /// Whether the account may impersonate uids.
     pub uid: bool,
-    /// The extras that it may tell.
+    /// Extras that the account may impersonate.
     pub extra: Vec<String>,
-    /// Whether the cluster reviews tokens for it.
+    /// Whether the account may create TokenReviews.
     pub tokens: bool,
-    /// How long its token lasts. One that does not end is in a Secret.
+    /// Lifetime of the token. A permanent one is in a Secret.
     pub token_lifetime: TokenLifetime,
 }
 
 impl Purpose {
-    /// What the account of this role was made for; `None` where that is not recorded.
+    /// Stored purpose of this role's account; `None` without a record.
     pub(super) fn recorded(role: &Value) -> Option<Self> {
         serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
     }
@@ -93,7 +90,7 @@ impl Purpose {
         json!(self).to_string()
     }
 
-    /// Each choice by its flag, with what was chosen.
+    /// Flag and value of each choice.
     pub(super) fn choices(&self) -> [(&'static str, String); 6] {
         let impersonation = match self.impersonation {
             Impersonation::Constrained => "constrained",
@@ -111,7 +108,7 @@ impl Purpose {
 }
 
 impl Account {
-    /// All objects, in the order in which they are made.
+    /// All objects, in the order of their creation.
     pub fn objects(&self, known: &KnownResources) -> Vec<Value> {
         let Self { name, namespace, .. } = self;
         let mut objects = vec![
@@ -146,7 +143,7 @@ impl Account {
         metadata
     }
 
-    /// How many kinds it holds, and of how many groups.
+    /// Numbers of cached kinds and of their groups.
     pub fn count_kinds(&self, known: &KnownResources) -> (usize, usize) {
         let held: Vec<_> = known.iter().filter(|(group, resource, verbs)| self.holds(group, resource, verbs)).collect();
         (held.len(), held.iter().map(|(group, ..)| group).collect::<BTreeSet<_>>().len())
@@ -158,7 +155,7 @@ impl Account {
         is_followed && (!is_secret || self.purpose.profile == Profile::ReadWithSecrets)
     }
 
-    /// What the role says.
+    /// Rules of the ClusterRole.
     pub fn rules(&self, known: &KnownResources) -> Vec<Value> {
         let mut rules = RuleSet::default();
         for (group, resource, verbs) in known.iter() {
@@ -170,14 +167,14 @@ impl Account {
                 rules.allow(group, resource, passed.map(|verb| format!("{ON_BEHALF}{verb}")));
             }
         }
-        // By whose rights memory is shown.
+        // Memory shows objects by these rights.
         for resource in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
             rules.allow(RbacKind::GROUP, resource, ["list", "watch"]);
         }
         rules.allow("authorization.k8s.io", "subjectaccessreviews", ["create"]);
         self.impersonate(&mut rules);
         let mut rules = rules.written();
-        // Its uid tells a cluster from another at the same address.
+        // The uid identifies the cluster.
         rules.push(
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}),
         );
@@ -190,7 +187,7 @@ impl Account {
         rules
     }
 
-    /// Whether users may do something through it, if their own rights let them.
+    /// Whether users may make the request through the account, if their own rights allow it.
     fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
         let is_read = READS.contains(&verb) && is_reading(group, resource);
         match self.purpose.profile {
@@ -210,7 +207,7 @@ impl Account {
         let extras = extra.iter().map(|key| format!("userextras/{key}"));
         extras.chain(uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
         if *impersonation == Impersonation::Constrained {
-            // Whoever may ask about themselves may do so through it.
+            // All users may ask about their own rights.
             let create = || [format!("{ON_BEHALF}create")];
             rules.allow(AUTHENTICATION, "selfsubjectreviews", create());
             rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create());
@@ -218,7 +215,7 @@ impl Account {
         }
         if *tokens {
             rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
-            // What the cluster says of its own users is told it as it said it.
+            // Names of the cluster's own users are impersonated unchanged.
             rules.allow("", "serviceaccounts", ["impersonate"]);
             let own = ["credential-id", "node-name", "node-uid", "pod-name", "pod-uid"];
             own.iter().for_each(|key| {
@@ -229,7 +226,7 @@ impl Account {
     }
 }
 
-/// Whether a get, list or watch of this resource, or of `resource/subresource`, reads and does nothing else.
+/// Whether a get, list or watch of this resource, or of `resource/subresource`, has no effect beside the read.
 fn is_reading(group: &str, resource: &str) -> bool {
     match resource.split_once('/') {
         None => true,
@@ -294,7 +291,7 @@ mod tests {
         assert_eq!(Purpose::recorded(&Value::Null), None);
     }
 
-    /// KubeVirt's consoles are opened by a get, as are the shells of others.
+    /// A get opens KubeVirt's consoles, and other shells.
     #[test]
     fn a_get_below_what_is_not_kubernetes_own_reads_nothing_unless_that_is_known() {
         for (group, resource, expected) in [
@@ -314,7 +311,7 @@ mod tests {
         }
     }
 
-    /// What RBAC says of the account.
+    /// RBAC's decision about the account.
     fn allows(account: &Account, verb: &str, [group, resource, name]: [&str; 3]) -> bool {
         let (here, mut fleet) = (ClusterName::new("here").unwrap(), Fleet::default());
         for object in account.objects(&KnownResources::usual()) {

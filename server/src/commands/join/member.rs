@@ -1,4 +1,4 @@
-//! What `join` asks a cluster: with the rights of whoever joins it, and then with the account's.
+//! Requests of `join` to a cluster: with the user's rights, and then with the account's.
 
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -15,18 +15,18 @@ use crate::cli::TokenLifetime;
 use crate::commands::member::{ClusterAccess, MemberError};
 use crate::output::print;
 
-/// Whose fields these are, as the cluster's `managedFields` say.
+/// Field manager in the cluster's `managedFields`.
 const MANAGER: &str = "tributary-join";
 
 impl ClusterAccess {
-    /// Kubernetes' minor version.
+    /// Minor version of Kubernetes.
     pub(super) async fn minor(&self) -> anyhow::Result<u32> {
         let version = self.send_request(Method::GET, "/version", None, &[]).await?;
         let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
         minor.parse().with_context(|| format!("{} does not say its version", self.url))
     }
 
-    /// Who asks, as the cluster knows them.
+    /// Name of the user in the cluster.
     pub(super) async fn user(&self) -> anyhow::Result<String> {
         self.user_as(&[]).await
     }
@@ -38,7 +38,7 @@ impl ClusterAccess {
         Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
     }
 
-    /// The object that is there under the name of another; `None` where there is none.
+    /// Existing object with the name of this one, if there is one.
     pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         match self.send_request(Method::GET, &path(object)?, None, &[]).await {
             Ok(present) => Ok(Some(present)),
@@ -49,7 +49,7 @@ impl ClusterAccess {
         }
     }
 
-    /// The ClusterRole of this name; `None` where there is none.
+    /// ClusterRole of this name, if there is one.
     pub(super) async fn role(&self, name: &str) -> anyhow::Result<Option<Value>> {
         self.present(&json!({"kind": "ClusterRole", "metadata": {"name": name}})).await
     }
@@ -59,20 +59,19 @@ impl ClusterAccess {
         self.present(&json!({"kind": "Secret", "metadata": {"name": name, "namespace": namespace}})).await
     }
 
-    /// What tells it from another cluster at the same address: the uid of its namespace kube-system.
+    /// uid of the namespace kube-system, which identifies the cluster.
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
         let namespace = self.send_request(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
         let uid = namespace["metadata"]["uid"].as_str();
         Ok(uid.with_context(|| format!("{}: its namespace kube-system has no uid", self.url))?.to_owned())
     }
 
-    /// Deletes an object.
     pub(super) async fn delete(&self, object: &Value) -> anyhow::Result<()> {
         self.send_request(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
     }
 
-    /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label;
-    /// `for_real`, or to see whether that would be allowed.
+    /// Applies an object on the server side, also over changes of other writers, because the label says that it is
+    /// Tributary's; `for_real`, or as a dry run.
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
         let path = format!("{}?fieldManager={MANAGER}&force=true{dry_run}", path(object)?);
@@ -80,7 +79,7 @@ impl ClusterAccess {
         applied.map(drop).with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))
     }
 
-    /// The account's token: the lasting one that the cluster puts into its Secret, or one that ends.
+    /// Token of the account: the permanent one of its Secret, or one with a lifetime.
     pub(super) async fn token(&self, account: &Account) -> anyhow::Result<SecretString> {
         let Account { name, namespace, purpose } = account;
         if let TokenLifetime::Ends(lifetime) = purpose.token_lifetime {
@@ -102,7 +101,7 @@ impl ClusterAccess {
         Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into())
     }
 
-    /// Waits until the cluster lets this account do what it is for: its authorizer learns of a role a moment later.
+    /// Waits until the cluster's authorizer knows the account's rights.
     pub(super) async fn may_all(&self, account: &Account) -> anyhow::Result<()> {
         let mut refused = None;
         let tried = until_there("the cluster lets the account do what it is for", print, async || {
@@ -147,7 +146,7 @@ impl ClusterAccess {
     }
 }
 
-/// What is to be done where nobody puts a token into the account's Secret.
+/// Remedy if the cluster puts no token into the account's Secret.
 fn no_token(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, which \

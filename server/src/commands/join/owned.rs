@@ -158,7 +158,7 @@ fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
 }
 
 /// Lists the changes between two states of an object, a line for each field. The line of a long field, or of one that
-/// may hold a secret, lacks the value.
+/// may contain a secret, has no value.
 pub(super) fn list_changes(from: &Value, to: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     collect_changes("", (from, to), &mut lines);

@@ -1,18 +1,17 @@
-//! What there is to do in a cluster, object by object: a pure comparison, and its text for people.
+//! Steps in a cluster, object by object: a pure comparison, and its text.
 
 use serde_json::Value;
 
 use super::account::{Account, Impersonation, MANAGED_BY, Purpose};
 use crate::cli::Profile;
 
-/// What is done with an object.
+/// Step for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is none.
+    /// The object is missing.
     Create,
-    /// The one that there is differs.
     Change,
-    /// It is as it should be.
+    /// The object is right.
     Keep,
 }
 
@@ -35,10 +34,10 @@ pub(super) struct Foreign {
     flag: &'static str,
 }
 
-/// What there is to do, by what is there and what it would be.
+/// Step by the wanted and the present object.
 ///
 /// # Errors
-/// [`Foreign`]: somebody else's role is not changed. A namespace may be anybody's.
+/// [`Foreign`]: a role of a different owner is not changed. A namespace may have any owner.
 pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Foreign> {
     let Some(present) = present else { return Ok(Step::Create) };
     let kind = wanted["kind"].as_str().unwrap_or_default();
@@ -53,7 +52,7 @@ pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Fore
     Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
 }
 
-/// Whether all that is wanted is there. Lists are compared whole: rules that are more than wanted are to go.
+/// Whether the present object has all wanted fields. Lists are compared as a whole, because surplus rules have to go.
 fn is_within(wanted: &Value, present: &Value) -> bool {
     match (wanted, present) {
         (Value::Object(wanted), Value::Object(present)) => {
@@ -63,7 +62,7 @@ fn is_within(wanted: &Value, present: &Value) -> bool {
     }
 }
 
-/// What an account is not made for any longer, and for what instead: `profile write to read`.
+/// Changes of the purpose: `profile write to read`.
 pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<Item = String> + use<> {
     let both = before.choices().into_iter().zip(after.choices());
     let shown = |choice: String| if choice.is_empty() { "none".to_owned() } else { choice };
@@ -71,7 +70,7 @@ pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<It
         .map(move |((flag, before), (_, after))| format!("{flag} {} to {}", shown(before), shown(after)))
 }
 
-/// What a profile does not bound, where whoever makes the account may think so.
+/// Note about rights that a profile does not limit.
 pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     if purpose.impersonation != Impersonation::Any || purpose.profile == Profile::Write {
         return None;
@@ -83,7 +82,7 @@ pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     ))
 }
 
-/// What stays in a cluster where all was made and there is no token yet.
+/// Objects that remain in a cluster if the token cannot be read.
 pub(super) fn stays(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay there; running join again \

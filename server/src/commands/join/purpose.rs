@@ -1,4 +1,4 @@
-//! What an account is to be made for: what the flags say, else what it was made for before. Pure.
+//! Purpose of an account: by the flags, otherwise by the stored purpose. Pure.
 
 use anyhow::ensure;
 
@@ -8,10 +8,10 @@ use crate::cli::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 /// From which minor version of Kubernetes constrained impersonation is on by itself (KEP-5284, beta in 1.36).
 const CONSTRAINED_SINCE: u32 = 36;
 
-/// What the flags ask for. What they do not name is as it was `before`, else the least that serves.
+/// Purpose by the flags. Absent flags have the value `before`, otherwise the least sufficient one.
 ///
 /// # Errors
-/// What constrained impersonation cannot do.
+/// A combination that constrained impersonation does not allow.
 pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, minor: u32) -> anyhow::Result<Purpose> {
     let tokens = arguments.tokens.or(before.map(|before| before.tokens)).unwrap_or(false);
     let extra = match &arguments.impersonate_extra {
@@ -30,8 +30,8 @@ pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, 
         }),
     };
     if impersonation == Impersonation::Constrained {
-        // ServiceAccounts by their names alone (`onlyUsernameSet` in apiserver's `filters/impersonation/mode.go`): what
-        // the cluster's review says of them could not be told.
+        // Constrained impersonation of ServiceAccounts allows names only (`onlyUsernameSet` in apiserver's
+        // `filters/impersonation/mode.go`), so the attributes of a TokenReview could not be sent.
         ensure!(!tokens, "--tokens needs --impersonation any, by which the account may act as anybody");
         let plain = extra.iter().find(|key| !key.contains('/'));
         ensure!(

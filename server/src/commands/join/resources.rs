@@ -1,4 +1,4 @@
-//! The kinds that a cluster serves, as far as roles name them.
+//! Kinds of a cluster for the rules of roles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use serde_json::Value;
 use tributary_apimachinery::built_in::usually_served;
 use tributary_authorization::RbacKind;
 
-/// What may be read of an object.
+/// Verbs that only read.
 pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// By which verb an account may do something in users' names (KEP-5284).
+/// Prefix of the verb for requests in users' names (KEP-5284).
 pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
 
 /// The group of roles and bindings.
 const RBAC: &str = RbacKind::GROUP;
 
-/// How a kube-apiserver marks a version whose aggregated server does not answer it.
+/// Freshness of a version with an aggregated server that does not answer.
 const STALE: &str = "Stale";
 
 /// Verbs that are allowed on each resource, or `resource/subresource`, of each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownResources {
     by_name: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Groups of which not all is known: the servers behind them do not answer the cluster.
+    /// Groups with unknown kinds: their aggregated servers do not answer.
     stale: BTreeSet<String>,
 }
 
 impl KnownResources {
-    /// What a cluster says that it serves, of all versions together.
+    /// Kinds in a cluster's discovery, of all versions together.
     pub fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut known = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
@@ -49,7 +49,7 @@ impl KnownResources {
         known
     }
 
-    /// What every cluster serves: of the manifests, which are written before any cluster is known.
+    /// Kinds of every cluster, for manifests that are written without one.
     pub fn usual() -> Self {
         let mut known = Self::default();
         for (group, verbs, resource) in usually_served() {
@@ -63,10 +63,10 @@ impl KnownResources {
         self.stale.iter().map(String::as_str)
     }
 
-    /// Whether an account can be given rights by a role.
+    /// Checks that the cluster can have roles.
     ///
     /// # Errors
-    /// What the cluster lacks, and what to do.
+    /// The missing API, and the remedy.
     pub(super) fn has_roles(&self) -> anyhow::Result<()> {
         let has = |resource: &str| self.by_name.contains_key(&(RBAC.to_owned(), resource.to_owned()));
         ensure!(
@@ -78,7 +78,7 @@ impl KnownResources {
         Ok(())
     }
 
-    /// Takes from the rules that a role has what is not known of [stale](Self::stale) groups, so that it keeps them.
+    /// Keeps the rules of an existing role for [stale](Self::stale) groups.
     pub(super) fn take_from(&mut self, role: &Value) {
         let words = |rule: &Value, field: &str| -> Vec<String> {
             rule[field].as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Of an aggregated server that does not answer a kube-apiserver knows nothing, or what it said before.
+    /// A kube-apiserver knows nothing, or old facts, about an aggregated server that does not answer.
     #[test]
     fn what_a_role_has_of_a_group_that_is_not_known_now_is_kept() {
         let discovered = json!({"items": [

@@ -1,22 +1,20 @@
-//! Waiting for what a cluster does by itself. Whoever sits at the terminal is told what is waited for.
+//! Waits for controllers of a cluster, with messages for the user at the terminal.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long the cluster may take over filling in a token, and its authorizer over learning of a role: seconds, where it
-/// is well.
+/// Time limit of a wait: a token in a Secret, or a role in the authorizer, takes seconds in a healthy cluster.
 pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often it is said that it is still waited for.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// Looks again and again until there is something, for [`SETTLED_WITHIN`]; `None` where there is nothing then. `say` is
-/// told `what` is waited for, every [`TOLD_EVERY`].
+/// Calls `look` until it returns a value, for [`SETTLED_WITHIN`]; `None` after that. Calls `say` with `what` every
+/// [`TOLD_EVERY`].
 ///
 /// # Errors
-/// What `look` fails with. Cancel: safe wherever `look` is.
+/// Those of `look`. Cancel: safe if `look` is.
 pub(super) async fn until_there<T>(
     what: &str,
     say: impl Fn(&str),

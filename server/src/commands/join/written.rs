@@ -29,9 +29,9 @@ const FIRST_LINE: &str = "# Written by tributary join. Another run of join sets 
 /// The files of one cluster.
 #[derive(Debug)]
 pub(super) struct WrittenFiles {
-    /// The UpstreamCluster.
+    /// File with the UpstreamCluster.
     pub(super) cluster: PathBuf,
-    /// The token.
+    /// File with the token.
     pub(super) token: PathBuf,
     /// The changes of a present UpstreamCluster, a line for each field; `None` for a new one.
     pub(super) changes: Option<Vec<String>>,
@@ -79,10 +79,10 @@ impl WrittenFiles {
         Ok(Self { cluster, token, changes, text })
     }
 
-    /// Writes them, the token first: whoever serves the directory reads the UpstreamCluster at once.
+    /// Writes the files, the token first, because a running server reads the UpstreamCluster at once.
     ///
     /// # Errors
-    /// What the system says, with the file.
+    /// The system's error, with the file.
     pub(super) fn write(&self, token: &SecretString) -> anyhow::Result<()> {
         let write = |path: &Path, bytes: &[u8]| {
             write_private(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
@@ -149,7 +149,7 @@ impl WrittenCluster {
     }
 }
 
-/// Chooses the name of the cluster: `--name`, else the name in the directory, else one from the context.
+/// Chooses the name of the cluster: `--name`, otherwise the name in the directory, otherwise one from the context.
 fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Result<ClusterName> {
     if let Some(name) = &arguments.name {
         return Ok(name.clone());
@@ -280,7 +280,7 @@ mod tests {
 
     const ONE: (&str, &str) = ("u1", "https://one");
 
-    /// What is written has to be what `serve` takes.
+    /// `serve` has to accept the files.
     #[test]
     fn a_proxy_is_written_only_where_the_kubeconfig_names_it() {
         let folder = Folder::new();
@@ -362,7 +362,7 @@ mod tests {
         folder.join("eu", ("u1", "https://moved"));
         let refused = folder.refused("eu", ("u2", "https://moved"));
         assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
-        // One that was written before it said its cluster.
+        // A file from before the uid was stored.
         let text = folder.read("eu.yaml");
         let lines: Vec<_> =
             text.lines().filter(|line| !line.contains("annotations") && !line.contains("cluster-uid")).collect();

@@ -130,7 +130,7 @@ fn describe(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> S
 
 /// Formats a duration in minutes, hours or days: the greatest unit with a number of two or more.
 fn format_duration(duration: Duration) -> String {
-    // Half a minute for the time since the certificate was made.
+    // Adds half a minute for the time since the certificate was made.
     let minutes = (duration.as_secs() + 30) / 60;
     match minutes {
         0..120 => format!("{minutes} minutes"),

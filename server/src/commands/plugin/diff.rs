@@ -6,40 +6,33 @@ use tributary_apimachinery::ClusterName;
 
 use super::found::{Found, NamedObject};
 
-/// Lines around a difference, as diff(1) has them.
+/// Lines around a difference, as in diff(1).
 const CONTEXT_LINES: usize = 3;
-/// What a cluster sets by itself, or that follows from what is compared.
+/// Metadata that a cluster sets by itself, or that follows from compared fields.
 const OWN_METADATA: [&str; 6] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"];
-/// What `kubectl apply` keeps: the object as it was applied, a second time.
+/// Annotation in which `kubectl apply` stores the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The fields of a Secret that hold what is secret.
+/// Fields of a Secret with secret values.
 const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
 
-/// What cannot be compared.
+/// Objects that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotComparable {
     /// There is one alone.
     #[error("only {cluster} has {wanted}: there is nothing to compare it with")]
-    Alone {
-        /// The cluster.
-        cluster: String,
-        /// The object.
-        wanted: String,
-    },
-    /// A cluster that was asked for has none.
+    Alone { cluster: String, wanted: String },
+    /// A requested cluster has no such object.
     #[error("--clusters: {cluster} does not have {wanted}; it is in {clusters}")]
     NotThere {
-        /// The cluster.
         cluster: ClusterName,
-        /// The object.
         wanted: String,
         /// The clusters that have it.
         clusters: String,
     },
 }
 
-/// The objects to compare, the first of which is what the others are compared with: two at least.
+/// Chooses at least two objects; the others are compared with the first.
 ///
 /// # Errors
 /// [`NotComparable`].
@@ -65,10 +58,10 @@ pub(super) fn chosen(
     }
 }
 
-/// A unified diff of the first object with each of the others; nothing if all are alike.
+/// Unified diff of the first object with each other one; empty if all are equal.
 ///
 /// # Errors
-/// An object that has no YAML.
+/// An object without a YAML form.
 pub(super) fn render(
     wanted: &NamedObject,
     compared: &[Found],
@@ -99,7 +92,7 @@ fn yaml(object: &Value) -> Result<String, serde_saphyr::ser::Error> {
     serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX })
 }
 
-/// Takes out what differs by nature.
+/// Removes fields that always differ.
 fn leave_out(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
@@ -119,7 +112,7 @@ fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// Hides a Secret's values, but for whether they are the same.
+/// Replaces a Secret's values, so that only their equality is visible.
 fn mask((one_cluster, one): (&str, &mut Value), (two_cluster, two): (&str, &mut Value)) {
     for field in SECRET_FIELDS {
         let known = one.get(field).cloned().unwrap_or_default();

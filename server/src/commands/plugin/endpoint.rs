@@ -1,5 +1,4 @@
-//! The endpoint that a kubeconfig's context leads to, asked as kubectl asks: with the context's user, Warnings on
-//! standard error.
+//! Endpoint of a kubeconfig's context, asked as kubectl asks: with the context's user, and Warnings on standard error.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::cli::EndpointArguments;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 
-/// How long an answer may take: the endpoint itself gives a request up after 60 s.
+/// Time limit of an answer: the endpoint itself gives up after 60 s.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 
 /// An endpoint, and the context that leads to it.
@@ -36,7 +35,7 @@ impl PluginEndpoint {
         let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await;
         let ChosenContext { context, target, .. } = chosen.map_err(Failure::usage)?;
         let mut config = target.config;
-        // Who waits at a terminal wants the reason, not another try.
+        // The user at the terminal wants the reason, not a retry.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_PATIENCE);
         let server = config.cluster_url.clone();
@@ -44,30 +43,30 @@ impl PluginEndpoint {
         Ok(Self { client, context, server })
     }
 
-    /// The context's name.
+    /// Name of the context.
     pub(super) fn context(&self) -> &str {
         &self.context
     }
 
-    /// The namespace that the context names, else `default`.
+    /// Namespace of the context, or `default`.
     pub(super) fn namespace(&self) -> &str {
         self.client.default_namespace()
     }
 
-    /// The types that are served: of the core group, and of all others.
+    /// Discovery of the endpoint: of the core group, and of the named groups.
     ///
     /// # Errors
-    /// What keeps the endpoint from answering.
+    /// The reason for a missing answer.
     pub(super) async fn discovery(&self) -> anyhow::Result<(APIGroupDiscoveryList, APIGroupDiscoveryList)> {
         let core = self.client.list_core_api_versions_aggregated().await.map_err(|error| self.describe_error(error))?;
         let named = self.client.list_api_groups_aggregated().await.map_err(|error| self.describe_error(error))?;
         Ok((core, named))
     }
 
-    /// Reads a path and prints the answer's Warnings.
+    /// Gets a path and prints the answer's Warnings.
     ///
     /// # Errors
-    /// What keeps the endpoint from answering, or its refusal.
+    /// The reason for a missing answer, or the endpoint's refusal.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let request = Request::get(path).header("accept", "application/json").body(Body::empty());
         let answer = self.client.send(request.context("the request cannot be made")?).await;

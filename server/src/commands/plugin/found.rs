@@ -1,4 +1,4 @@
-//! The objects of one name in all clusters: what is asked for, and what a list of the merged view says. Pure.
+//! Objects of one name in all clusters, from a list of the merged view. Pure.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
 use super::resource_type::ResourceType;
 
-/// What cannot be asked for, or cannot be what was asked for.
+/// A question that cannot be asked, or an unexpected answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotMeant {
     /// Arguments that name no object.
     #[error("{0:?} names no object; write TYPE/NAME, for example deploy/web")]
     Arguments(String),
-    /// The endpoint is something else.
+    /// The endpoint is no merged view.
     #[error(
         "context {0:?} does not lead to Tributary's merged view, but to one cluster; choose one that does by --context, for \
          example all or tributary-all"
@@ -22,11 +22,11 @@ pub(super) enum NotMeant {
     Endpoint(String),
 }
 
-/// The object that is asked for.
+/// Type, namespace and name of the requested object.
 pub(super) struct NamedObject {
     resource: ResourceType,
     name: String,
-    /// `None` for what lives in no namespace.
+    /// `None` for a cluster-scoped resource.
     namespace: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl NamedObject {
         Self { resource, name: name.to_owned(), namespace }
     }
 
-    /// The path of the list that has it.
+    /// Path of the list with the object.
     pub(super) fn path(&self) -> String {
         let ResourceType { group, version, resource, .. } = &self.resource;
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -54,7 +54,7 @@ impl NamedObject {
         self.resource.group.is_empty() && self.resource.resource == "secrets"
     }
 
-    /// Its type, namespace and name, as a path.
+    /// Type, namespace and name, as a path.
     pub(super) fn label(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{}/{namespace}{}", self.resource, self.name)
@@ -68,12 +68,12 @@ impl fmt::Display for NamedObject {
     }
 }
 
-/// An object, and where it is.
+/// An object with its cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// The cluster.
+    /// Name of the cluster.
     pub(super) cluster: String,
-    /// The object, whole.
+    /// Complete object as JSON.
     pub(super) object: Value,
 }
 
@@ -92,13 +92,13 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMea
         .ok_or_else(|| NotMeant::Arguments(arguments.join(" ")))
 }
 
-/// The objects of a list, in its order.
+/// Objects of a list, in its order.
 ///
 /// # Errors
-/// [`NotMeant::Endpoint`] if one does not say in which cluster it is, or the list's version is one cluster's own.
+/// [`NotMeant::Endpoint`] if one has no cluster, or the list's version belongs to one cluster.
 pub(super) fn items(wanted: &NamedObject, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    // Of an empty list nothing else says whose it is. A list of the merged view has a composite version.
+    // An empty list shows its origin only by its version: the merged view's is composite.
     if version.parse::<u64>().is_ok() {
         return Err(NotMeant::Endpoint(context.to_owned()));
     }

@@ -50,7 +50,7 @@ struct SplitArguments {
     cluster: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
-    /// All others, for kubectl.
+    /// Remaining arguments, for kubectl.
     others: Vec<OsString>,
 }
 

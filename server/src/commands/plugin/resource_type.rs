@@ -1,4 +1,4 @@
-//! Which resource a word means, as kubectl reads it. Pure.
+//! Resolves the name of a resource, as kubectl does. Pure.
 //!
 //! Source: client-go `restmapper/shortcut.go`; apimachinery `api/meta/priority.go`, `schema.ParseResourceArg`.
 
@@ -13,7 +13,7 @@ pub(super) struct ResourceType {
     pub(super) group: String,
     /// The version that is read.
     pub(super) version: String,
-    /// The plural name.
+    /// Plural name of the resource.
     pub(super) resource: String,
     /// Whether its objects live in namespaces.
     pub(super) is_namespaced: bool,
@@ -31,7 +31,7 @@ impl fmt::Display for ResourceType {
 #[error("the clusters serve no resource type {0:?}; `kubectl api-resources` lists what they do")]
 pub(super) struct UnknownType(String);
 
-/// How well a word fits; the least fits best.
+/// Precision of a match; the least value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Name,
@@ -39,8 +39,8 @@ enum Fit {
     BeginOfGroup,
 }
 
-/// Finds what a word means: a plural, a singular, a kind or a short name, alone or before a group or before a version
-/// and a group. Of several the first in the order of discovery counts, in which the core group is first.
+/// Resolves a plural, a singular, a kind or a short name, alone or before a group or before a version and a group.
+/// Among several matches the first in discovery wins; the core group comes first.
 ///
 /// # Errors
 /// [`UnknownType`].
@@ -90,7 +90,7 @@ fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<Fit> {
     }
 }
 
-/// How a group and version fit what stands behind the name.
+/// Precision of the part after the name, for a group and version.
 fn fit_of_place(place: Option<&str>, group: &str, version: &str) -> Option<Fit> {
     let Some(place) = place else { return Some(Fit::Name) };
     let is_whole =

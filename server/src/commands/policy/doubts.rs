@@ -1,4 +1,4 @@
-//! What cannot be meant, or hardly, by a question to policies. They themselves take any word. Pure.
+//! Doubtful questions about policies, which themselves accept any word. Pure.
 
 use anyhow::ensure;
 use tributary_apimachinery::Verb;
@@ -7,10 +7,10 @@ use tributary_policy::{group_doubt, resource_doubt};
 
 use crate::front::policy_question::{PolicyQuestion, QuestionResource, QuestionTarget};
 
-/// Checks that there are requests for a resource by the verb. Of a path it is found out otherwise.
+/// Checks that the verb exists for a resource. Paths are checked elsewhere.
 ///
 /// # Errors
-/// The verb, and those that there are.
+/// The verb, and the existing ones.
 pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
     let verbs = Verb::OF_RESOURCES.map(Verb::as_str);
     let is_one = matches!(question.target, QuestionTarget::Path(_)) || verbs.contains(&&*question.verb);

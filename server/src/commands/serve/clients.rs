@@ -1,4 +1,4 @@
-//! How clients of the shared mode are known, kept in step with the files that say so.
+//! Authentication of clients in shared mode, kept up to date with its files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::hosts::{HostTable, Hosts};
 use crate::listener::tls::{ServingCertificate, TlsSettings};
 
-/// Who vouches for clients, the files that say so, and what the handshake asks for.
+/// Verifiers of clients, their files, and the authorities in the TLS handshake.
 pub(super) struct SharedClients {
     arguments: SharedArguments,
     files: AuthenticationFiles,
@@ -29,10 +29,10 @@ pub(super) struct SharedClients {
 }
 
 impl SharedClients {
-    /// Reads the files for the first time. Clusters are asked about tokens by `router`.
+    /// Reads the files for the first time. The `router` sends TokenReviews.
     ///
     /// # Errors
-    /// A usage failure that names the flag and the file.
+    /// A usage failure with the flag and the file.
     pub(super) fn open(
         arguments: &SharedArguments,
         certificate: &Arc<ServingCertificate>,
@@ -65,15 +65,15 @@ impl SharedClients {
         follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens), directory.clone())
     }
 
-    /// Has the tokens reviewed again by which something lasts, for ever. Cancel: safe.
+    /// Reviews the tokens of open streams again, for ever. Cancel: safe.
     pub(super) fn review_followed_tokens(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
         review_followed_tokens(Arc::clone(router), Arc::clone(&self.tokens))
     }
 
-    /// Takes over which clusters are asked about tokens where they are addressed.
+    /// Sets the clusters that review tokens of requests to their own paths.
     ///
     /// # Errors
-    /// The token-review cluster is not among those that are served.
+    /// The token-review cluster is not configured.
     pub(super) fn set_clusters(
         &self,
         all: &BTreeSet<ClusterName>,
@@ -89,7 +89,7 @@ impl SharedClients {
         Ok(())
     }
 
-    /// Checks that no client of these hosts could say that it is a proxy in front.
+    /// Checks that no client certificate of a host could pass as a front proxy.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::AnyClientOfAHostMayBeAProxy`].
@@ -97,7 +97,6 @@ impl SharedClients {
         are_no_proxies(&self.authenticator, hosts)
     }
 
-    /// What knows the clients.
     pub(super) fn authenticator(&self) -> Authenticator {
         Authenticator::Shared(self.authenticator.clone())
     }
@@ -107,8 +106,8 @@ impl SharedClients {
         self.watch.changed().await;
     }
 
-    /// Reads the files anew. Requests on open connections are judged by what they say now; what cannot be used is
-    /// logged, and nothing changes.
+    /// Reads the files again. Requests on open connections use the new content; an unusable file is logged, and the old
+    /// content stays.
     pub(super) fn reload(&mut self) {
         match self.reload_all() {
             Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were read anew"),

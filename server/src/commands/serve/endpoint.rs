@@ -1,4 +1,4 @@
-//! An endpoint: it has its port before it has clusters, and answers once it has both.
+//! An endpoint: it opens its port before it has clusters, and answers when it has both.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,40 +34,38 @@ use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
 use crate::replicas;
 
-/// What has its port, and answers nobody yet.
+/// An endpoint with a port that does not answer yet.
 pub(super) struct BoundEndpoint {
-    /// What changes while it serves.
+    /// Parts that change while it serves.
     pub(super) running: Running,
-    /// Where clients connect.
     socket: TcpListener,
     parts: Parts,
 }
 
-/// What answers clients.
+/// An endpoint that answers clients.
 pub(super) struct Answering {
-    /// What changes while it serves.
+    /// Parts that change while it serves.
     pub(super) running: Running,
     /// Ends when everything has drained.
     serving: JoinHandle<Drained>,
     parts: Parts,
 }
 
-/// What lasts as long as an endpoint does.
+/// Parts that live as long as the endpoint.
 struct Parts {
     logs: Logs,
-    /// Breaks off what is open to all clusters.
+    /// Ends the streams of all clusters.
     shutdown: CancellationToken,
     _denied: Option<AbortOnDropHandle<()>>,
-    /// What members say is taken in on the threads of the task that has this, and what clients ask is answered on
-    /// these.
+    /// Threads for clients. The threads of the caller's runtime process answers of clusters.
     clients: Threads,
 }
 
 impl BoundEndpoint {
-    /// Takes the port. No cluster is there yet, and nobody is answered.
+    /// Opens the port, without clusters and answers.
     ///
     /// # Errors
-    /// [`Failure`] of what cannot be listened on, or read.
+    /// [`Failure`] for a port or a file that cannot be opened.
     pub(super) async fn open(prepared: Prepared) -> Result<Self, Failure> {
         let Prepared { arguments, sources, merged_kubeconfig, identity, logs } = prepared;
         let router = Router::new(router_config(&identity.directory, &arguments));
@@ -107,11 +105,10 @@ impl BoundEndpoint {
         Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
 
-    /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which
-    /// is so long after `leaving` as the flags say.
+    /// Answers clients on their threads, until `stop` is cancelled, which follows `leaving` after the configured delay.
     ///
     /// # Errors
-    /// [`Failure`] where nobody could be known.
+    /// [`Failure`] without a way to authenticate clients.
     pub(super) fn begin_answering(
         self,
         leaving: &CancellationToken,
@@ -144,14 +141,14 @@ impl BoundEndpoint {
 }
 
 impl Answering {
-    /// Waits until everything has drained, cuts what is left, and writes the logs' last lines.
+    /// Waits for the drain, cuts the remaining streams, and writes the logs.
     ///
     /// # Errors
-    /// [`Failure`] where the listener has ended by itself.
+    /// [`Failure`] if the listener has ended by itself.
     pub(super) async fn shut_down(self) -> Result<(), Failure> {
         let Parts { logs, shutdown, clients, _denied } = self.parts;
         let drained = self.serving.await.context("the listener ended").map_err(Failure::runtime)?;
-        // What is still open is cut now, so that the logs have the last lines of it.
+        // Before the logs end, so that they have the last lines of the streams.
         clients.end().await;
         self.running.router.last_heard_is_kept().await;
         shutdown.cancel();
@@ -161,8 +158,7 @@ impl Answering {
     }
 }
 
-/// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or
-/// by a list of endpoints that the process has left, sends clients here until they have noticed.
+/// After `leaving`, lets `/readyz` fail, and cancels `stop` after the delay, so that load balancers notice meanwhile.
 async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
     leaving.cancelled().await;
     router.leave();
@@ -170,12 +166,12 @@ async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Rou
     stop.cancel();
 }
 
-/// Denies the users whom a file names, as long as what is given is held.
+/// Follows the file of denied users while the returned handle lives.
 async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
     let mut file = DeniedUsersFile::open(path).await?;
     let router = Arc::clone(router);
     router.deny(file.denied().clone());
-    // Beside what is read of the configuration, which may wait for a credential plugin.
+    // In a task of its own, because the configuration may wait for a credential plugin.
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             file.changed().await;
@@ -184,7 +180,7 @@ async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropH
     })))
 }
 
-/// Who the clients are.
+/// Authenticator of clients, by the mode.
 fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
     if let Some(clients) = &running.clients {
         return Ok(clients.authenticator());
@@ -208,8 +204,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     }
 }
 
-/// What is held at most. What of it follows from the memory there is, the log says; of the demo only where that is too
-/// little.
+/// Limits of memory. The log shows those that follow from the available memory; in the demo only if it is too small.
 fn limits(arguments: &ServeArguments) -> Limits {
     let Memory { bytes: memory, bound } = Memory::of_this_process();
     let limits = arguments.limits.router(memory);
@@ -239,9 +234,8 @@ fn limits(arguments: &ServeArguments) -> Limits {
     limits
 }
 
-/// Over how many connections to a member the requests of many clients spread: half of the cores encrypt and frame for
-/// members, the others for clients. Four at most, which is more than one kube-apiserver answers; one on two cores,
-/// where a second gained nothing.
+/// Connections to a cluster over which many clients' requests spread: half of the cores, at most four, which is more
+/// than one kube-apiserver answers; one on two cores, where a second had no effect.
 fn spread_over(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

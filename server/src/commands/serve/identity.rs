@@ -1,4 +1,4 @@
-//! What an endpoint proves itself by, opened at the start and renewed while it runs.
+//! Credentials of an endpoint, opened at the start and renewed while it runs.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::exit::Failure;
 use crate::listener::tls::ServingCertificate;
 use crate::listener_settings::ListenAddress;
 
-/// What this endpoint proves itself by, and what its one client does.
+/// Certificate of the endpoint, and the token of its only client.
 pub(super) struct ServingIdentity {
     pub(super) directory: DataDirectory,
-    /// The one credential of personal mode; none is made where many users are served.
+    /// Token of personal mode; none in shared mode.
     pub(super) token: Option<BearerToken>,
     listen: ListenAddress,
     /// The authority of the certificate, PEM, for kubeconfigs; `None` where the certificate is a file's.
@@ -46,7 +46,7 @@ impl ServingIdentity {
         Ok(Self { directory, token, listen: arguments.listen, authority_pem, certificate })
     }
 
-    /// Replaces the serving certificate when its end is near. One that a file has is replaced by whoever wrote it.
+    /// Replaces the serving certificate near its end. The administrator replaces one from a file.
     pub(super) async fn renew(&mut self) -> Result<(), certificates::CertificateError> {
         if self.authority_pem.is_none() {
             return Ok(());

@@ -1,5 +1,4 @@
-//! What is settled before anybody is connected to: flags that fit together, a first configuration, logs and an
-//! identity.
+//! Preparation of the start without connections: flags, first configuration, logs and identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{Owner, check_replaceable};
 use crate::traces::{Tracer, TracingConfiguration};
 
-/// What an endpoint is made of.
+/// Prepared parts of an endpoint.
 pub(super) struct Prepared {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
@@ -28,7 +27,7 @@ pub(super) struct Prepared {
     pub(super) logs: Logs,
 }
 
-/// Where is written what clients do.
+/// Logs about requests of clients.
 #[derive(Clone)]
 pub(super) struct Logs {
     pub(super) audit: Option<Arc<Auditor>>,
@@ -36,7 +35,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Writes what is left, and ends.
+    /// Writes the remaining lines, and ends.
     pub(super) async fn shut_down(self) {
         if let Some(audit) = self.audit {
             audit.shut_down().await;
@@ -68,7 +67,7 @@ pub(super) async fn prepare(
     let sources = sources(&arguments, merged_kubeconfig.as_deref())?;
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
     let configuration = configuration.map_err(Failure::usage)?;
-    // From here on it is settled whether many users are served.
+    // From here on the mode is known.
     arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
     let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
@@ -94,7 +93,7 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
     Ok(Observers { access_log, tracer })
 }
 
-/// Where the configuration is read from, none of which is a kubeconfig that is to be written. Contexts can be put into
+/// Sources of the configuration; none may be a kubeconfig that will be written. Contexts can be added to
 /// `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
     let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
@@ -117,13 +116,12 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
-/// Whether the flags alone say that many users are served, or one: with `--config`, hosts of clusters may have
-/// authorities of their own.
+/// Whether the flags alone determine the mode: with `--config`, hosts of clusters may have authorities.
 fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
     arguments.shared.is_shared() || arguments.config.is_none()
 }
 
-/// Whether who may connect, and from where, fits together.
+/// Checks that the flags about addresses and authentication fit together.
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     if !shared.is_shared() {

@@ -1,23 +1,23 @@
-//! Why a configuration is read anew.
+//! Causes of a reload.
 
-/// Why a configuration is read anew.
+/// Cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReloadCause {
-    /// A file that it comes from is another one, or gone.
+    /// A file of the configuration has changed, or is gone.
     FilesChanged,
-    /// Somebody sent SIGHUP.
+    /// The process got SIGHUP.
     Hangup,
-    /// It was refused before, or a cluster has no client, and that may have mended itself.
+    /// A retry after a refused configuration, or for a cluster without a client.
     Retry,
 }
 
 impl ReloadCause {
-    /// Whether a reload that changes nothing is told of. A try that was nobody's wish is not: it is made all the time.
+    /// Whether a reload without changes is logged. A retry is not, because it happens all the time.
     pub(super) fn is_news_by_itself(self) -> bool {
         self != Self::Retry
     }
 
-    /// The words for it in the log.
+    /// Words for the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::FilesChanged => "the files have changed",

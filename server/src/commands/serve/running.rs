@@ -1,4 +1,4 @@
-//! What an endpoint serves, and how that is kept in step with its sources until it ends.
+//! State of a running endpoint, kept up to date with its sources.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,33 +31,33 @@ use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
 use crate::listener::tls::TlsSettings;
 use crate::output::print;
 
-/// How long the start waits for the members' first answers. Longer would not help: what is out of reach now is served
-/// by the partial rule, and compared when it comes.
+/// Time for which the start waits for the clusters' first answers. Clusters that are out of reach are then subject to
+/// `partial`.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
-/// How long the start waits until it is known what users may do: a load balancer that finds this process ready sends it
-/// requests that are refused until then. As long as the roles of a thousand clusters take to be compiled; a cluster
-/// that is out of reach, or does not let us know, is not waited for.
+/// Time for which the start waits for users' rights, because a load balancer would send requests that are refused until
+/// then. As long as the roles of a thousand clusters take to compile; clusters out of reach, or without the right to
+/// read roles, are not waited for.
 const FIRST_RIGHTS: Duration = Duration::from_secs(30);
-/// How often two names for one cluster, and resources that no cluster serves, are looked for: for members that were out
-/// of reach at the start.
+/// Interval of checks for two names of one cluster, and for resources that no cluster serves, which clusters may show
+/// late.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may
-/// have come back where nothing watches.
+/// Interval of retries of a refused configuration, or of a cluster without a client: a missing file may have come back
+/// unnoticed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the serving certificate's end is looked at; it is renewed 30 days before.
+/// Interval of checks of the serving certificate; it is renewed 30 days before its end.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is said when the server serves.
+/// Facts for the message that the server is ready.
 pub struct Ready<'a> {
     /// The URL of the merged view.
     pub url: &'a str,
-    /// The data directory.
+    /// Directory of persistent state.
     pub directory: &'a DataDirectory,
     /// The clusters, by name.
     pub clusters: &'a [ClusterName],
 }
 
-/// Everything that changes while the server runs.
+/// State that changes while the server runs.
 pub(super) struct Running {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
@@ -67,19 +67,19 @@ pub(super) struct Running {
     pub(super) router: Arc<Router>,
     pub(super) watch: FileWatch,
     pub(super) identity: ServingIdentity,
-    /// How clients are known where there are many.
+    /// Authentication in shared mode.
     pub(super) clients: Option<SharedClients>,
-    /// Where a line of each request is written, if anywhere.
+    /// Access log, if there is one.
     pub(super) access_log: Option<Arc<AccessLog>>,
-    /// How connections are encrypted.
+    /// TLS configuration of the listener.
     pub(super) tls: Arc<TlsSettings>,
-    /// Which host has which API.
+    /// API of each host.
     pub(super) hosts: Arc<Hosts>,
-    /// Where this endpoint listens.
+    /// Address of the listener.
     pub(super) address: SocketAddr,
-    /// Which resources are named that no cluster serves.
+    /// Configured resources that no cluster serves.
     pub(super) unserved: Unserved,
-    /// Why the configuration that was read last is not the one that is served.
+    /// Reason for which the last configuration was refused.
     pub(super) refused: Option<String>,
 }
 
@@ -108,11 +108,11 @@ impl Running {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.review_tokens_of(&configuration.clusters)?;
-        // Before the policies that name its schemas; what it refuses, all else is still unchanged for.
+        // Before the policies that refer to its schemas; after a refusal the rest is unchanged.
         self.router.set_flow_control(configuration.flow_control)?;
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
-        // Before there is a cluster that they are about.
+        // Before the clusters to which they apply.
         self.router.set_dispatch(configuration.dispatch);
         if let Some(log) = &self.access_log {
             log.set_modes(configuration.logging);
@@ -123,7 +123,7 @@ impl Running {
         self.serve_hosts(hosts)
     }
 
-    /// The hosts that a configuration names, if they fit together and to who may connect.
+    /// Hosts of a configuration, if they fit together and to the authentication.
     fn hosts_of(&self, configuration: &LoadedConfiguration) -> anyhow::Result<HostTable> {
         let named = configuration.clusters.iter().map(|spec| (&spec.name, &spec.hosts));
         let (merged, local) = (&self.arguments.merged_hosts, self.arguments.listen.local_hosts());
@@ -147,7 +147,6 @@ impl Running {
         Ok(hosts)
     }
 
-    /// Tells requests apart by other hosts from now on.
     fn serve_hosts(&self, hosts: HostTable) -> anyhow::Result<()> {
         let before = self.hosts.table();
         if !hosts.tells_hosts_apart() && !before.tells_hosts_apart() {
@@ -163,12 +162,12 @@ impl Running {
         }
         self.tls.serve_hosts(&hosts)?;
         self.hosts.replace(hosts);
-        // Whoever a cluster's own authorities vouched for may be nobody now.
+        // Users of a cluster's own authorities may be unknown now.
         self.router.authentication_changed();
         Ok(())
     }
 
-    /// Takes over which of these clusters are asked about tokens.
+    /// Applies which of these clusters review tokens.
     fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();
@@ -223,7 +222,7 @@ impl Running {
         }
     }
 
-    /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
+    /// Reads the configuration again. An unusable one is logged, and the old one stays.
     async fn reload(&mut self, why: ReloadCause) {
         let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
@@ -270,7 +269,7 @@ impl Running {
         }
     }
 
-    /// A member that was out of reach at the start may turn out to be one that is served already.
+    /// A cluster that was out of reach at the start may turn out to be a second name.
     fn refuse_same_clusters(&mut self) {
         while let Some((first, second)) = self.router.same_cluster_twice() {
             let reason = self.same_cluster(&first, &second).to_string();
@@ -372,7 +371,7 @@ fn line_to_try(context: &str, file: Option<&Path>) -> String {
     format!("Try it: kubectl{file} --context {context} get pods -A\n")
 }
 
-/// What stands in `one` and not in `other`.
+/// Names in `one` and not in `other`.
 fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
     let names: Vec<&str> = one.iter().filter(|name| !other.contains(name)).map(ClusterName::as_str).collect();
     names.join(",")

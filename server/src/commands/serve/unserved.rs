@@ -1,11 +1,11 @@
-//! Tells of resources that flags and registries name and that no cluster serves: such a name is most often mistyped.
+//! Log lines about configured resources that no cluster serves, usually misspelt names.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
 
 use crate::config_source::policies::NamedResource;
 
-/// The resources that are named, and those of them that it has been told no cluster serves.
+/// Configured resources, and those that no cluster serves by the last check.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     named: Vec<NamedResource>,
@@ -13,14 +13,14 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// Takes over what is named now.
+    /// Sets the configured resources.
     pub(super) fn set(&mut self, named: Vec<NamedResource>) {
         self.told.retain(|own| named.contains(own));
         self.named = named;
     }
 
-    /// Looks at what is served, and logs of each resource once when no cluster serves it, and when one does again.
-    /// `None` is what is not known of all clusters: one of them may serve anything.
+    /// Compares with the clusters' discovery, and logs each resource once when no cluster serves it, and when one does
+    /// again. `None` if discovery of a cluster is missing.
     pub(super) fn look(&mut self, served: Option<&ServedResources>) {
         let Some(served) = served else { return };
         let (begun, ended) = self.news(|named| served.has(&named.pattern));
@@ -38,7 +38,7 @@ impl Unserved {
         }
     }
 
-    /// What is served by nobody since the last look, and what is by somebody again.
+    /// Resources that are newly unserved, and newly served.
     fn news(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
         let unserved: Vec<_> = self.named.iter().filter(|named| !is_served(named)).cloned().collect();
         let begun = unserved.iter().filter(|own| !self.told.contains(own)).cloned().collect();
@@ -72,12 +72,12 @@ mod tests {
         let before = |own: &NamedResource| *own == pods;
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]));
         assert_eq!(unserved.news(before), (vec![], vec![]), "once");
-        // A reload that names the same is no news.
+        // A reload with the same resources logs nothing.
         unserved.set(vec![carts.clone(), pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
         assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]), "its CustomResourceDefinition is gone");
-        // What is no longer named is not told of.
+        // Removed resources are not logged.
         unserved.set(vec![pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
     }

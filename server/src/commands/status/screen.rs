@@ -1,4 +1,4 @@
-//! A report as lines of text: pure, and plain whatever members have said.
+//! Text of a report: pure, without control characters of clusters' texts.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ pub(super) const COLUMNS_MAX: usize = 110;
 /// short columns have room beside it.
 const NAME_COLUMNS: usize = 30;
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// How many resources with repeated names are shown: those with the most. 8: what is repeated everywhere (ConfigMaps,
-/// ServiceAccounts, Namespaces) and some more.
+/// Resources with repeated names that are shown, by number. 8: those repeated everywhere (ConfigMaps, ServiceAccounts,
+/// Namespaces) and some more.
 const REPEATED_SHOWN: usize = 8;
 
 /// The report in lines of at most so many columns.
@@ -34,7 +34,7 @@ pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
     lines.iter().map(|line| cut(line.trim_end(), columns)).collect()
 }
 
-/// One line of a table, its cells as wide as the table's, or a line of its own below one.
+/// A line of a table, with aligned cells, or a line of its own below one.
 struct ScreenRow(Vec<String>);
 
 impl ScreenRow {
@@ -87,7 +87,7 @@ fn summary(report: &Report) -> Vec<String> {
     ]
 }
 
-/// The clusters, those in trouble first, with what is wrong below.
+/// Clusters, those with faults first, with the faults below.
 fn clusters(report: &Report) -> Vec<ScreenRow> {
     let mut clusters: Vec<_> = report.clusters.iter().collect();
     clusters.sort_by_key(|cluster| cluster.condition);
@@ -128,7 +128,7 @@ fn word(condition: ClusterCondition) -> &'static str {
     }
 }
 
-/// What is wrong with a cluster. What it refuses stands among the collections that are behind.
+/// Faults of a cluster, without refused collections.
 fn troubles(cluster: &ClusterReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(problem) = &cluster.problem {
@@ -138,7 +138,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
     lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
-    // Of an only one the cluster's own problem tells, but for what the configuration says.
+    // For an only endpoint, the cluster's own fault suffices, except for the configuration's reasons.
     let is_only = cluster.endpoints.len() == 1;
     let told = cluster.endpoints.iter().filter(|it| !is_only || it.left_out.as_deref() == Some("drain"));
     let lost = told.filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
@@ -146,7 +146,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     lines
 }
 
-/// The collections that are behind, those of one cluster with one reason in one line.
+/// Collections that are not current, joined by cluster and reason.
 fn behind(report: &Report) -> Vec<ScreenRow> {
     let mut groups: BTreeMap<_, Vec<&CollectionReport>> = BTreeMap::new();
     for collection in &report.behind {
@@ -169,7 +169,7 @@ fn behind(report: &Report) -> Vec<ScreenRow> {
     if rows.is_empty() { Vec::new() } else { table(&["CLUSTER", "BEHIND", "HELD", "FOR", "REASON"], rows) }
 }
 
-/// Which collections these are, in a few words.
+/// Short description of collections.
 fn counted(collections: &[&CollectionReport], all: u64) -> String {
     let named = |collection: &CollectionReport| match &collection.namespace {
         Some(namespace) => format!("{} in {namespace}", collection.resource),
