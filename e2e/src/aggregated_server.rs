@@ -1,5 +1,4 @@
-//! An aggregated API server of any shape, behind the aggregator of a member: a test gives it a JSON document for each
-//! path.
+//! An aggregated API server behind a cluster's aggregator. A test gives it a JSON document for each path.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;

@@ -1,5 +1,4 @@
-//! The real kubectl, and Helm, which is run in the same way: each with a home of its own so that no cache or setting of
-//! the user's takes part.
+//! The real kubectl and Helm, each with a home of its own, without the user's caches and settings.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -16,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 /// kubectl for one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
-    /// What it is called in messages.
+    /// Name of the program in messages.
     name: &'static str,
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -24,16 +23,16 @@ pub struct Kubectl {
     runs: AtomicUsize,
 }
 
-/// What one run printed.
+/// Output of a run.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
     /// Arguments, for messages.
     pub command: String,
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Standard output.
+    /// Standard output of the run.
     pub stdout: String,
-    /// Standard error.
+    /// Standard error of the run.
     pub stderr: String,
 }
 
@@ -62,18 +61,18 @@ impl KubectlOutput {
 }
 
 impl Kubectl {
-    /// kubectl that uses `kubeconfig`.
+    /// kubectl with this kubeconfig.
     ///
     /// # Errors
-    /// When no temporary folder can be made.
+    /// No temporary folder can be made.
     pub fn new(tools: &Tools, kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::with_kubeconfig("kubectl", tools.server("kubectl"), kubeconfig)
     }
 
-    /// Helm of a major version that uses `kubeconfig`: it is run as kubectl is.
+    /// Helm of a major version with this kubeconfig.
     ///
     /// # Errors
-    /// When no temporary folder can be made.
+    /// No temporary folder can be made.
     pub fn helm(tools: &Tools, version: u8, kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::with_kubeconfig("helm", tools.helm(version), kubeconfig)
     }
@@ -115,10 +114,10 @@ impl Kubectl {
         self.run_with(self.command(arguments), None).await
     }
 
-    /// Runs a command made by [`Kubectl::command`], with text on its standard input.
+    /// Runs a command of [`Kubectl::command`], with text on its standard input.
     ///
     /// # Errors
-    /// As [`Kubectl::run`].
+    /// Those of [`Kubectl::run`].
     pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<KubectlOutput> {
         use std::io::Write;
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -147,15 +146,15 @@ impl Kubectl {
     /// Starts a kubectl that keeps running (`-w`, `port-forward`, `logs -f`). It is killed on drop.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// It cannot be started.
     pub fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Process> {
         self.start(self.command(arguments), Stdio::null())
     }
 
-    /// As [`Kubectl::spawn`], of a command made by [`Kubectl::command`].
+    /// Like [`Kubectl::spawn`], with a command of [`Kubectl::command`].
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// It cannot be started.
     pub fn spawn_command(&self, command: Command) -> anyhow::Result<Process> {
         self.start(command, Stdio::null())
     }

@@ -1,5 +1,5 @@
-//! A member cluster: etcd and kube-apiserver, and if asked for kube-controller-manager and kwok, on loopback ports in a
-//! temporary folder.
+//! A cluster: etcd and kube-apiserver, optionally kube-controller-manager and kwok, on loopback ports in a temporary
+//! folder.
 
 use crate::{
     Access, HttpClient, PeopleAuthority, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok,
@@ -24,7 +24,7 @@ use tokio::{
 /// A kube-apiserver is ready about 4 s after its start, and much later on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a server may take to end after SIGTERM before it is killed.
+/// Time for which a server may take to end after SIGTERM before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Controllers that make namespaces, Deployments, aggregated roles and garbage collection live. The root CA publisher
@@ -33,11 +33,11 @@ const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbag
                            replicaset-controller,deployment-controller,disruption-controller,\
                            clusterrole-aggregation-controller";
 
-/// etcd's data, and the last backup of it.
+/// Folder of etcd's data, and of the last backup.
 const DATA: &str = "etcd";
 const BACKUP: &str = "etcd.backup";
 
-/// Says what a member is made of.
+/// Builder of a cluster.
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
     name: String,
@@ -59,7 +59,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Runs kube-controller-manager with what its flag `--controllers` is given here.
+    /// Runs kube-controller-manager with this value of `--controllers`.
     #[must_use]
     pub fn controllers_named(mut self, list: &str) -> Self {
         self.controllers = Some(list.to_owned());
@@ -96,7 +96,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Creates this many Node objects, named `<member>-node-0` and so on. They become Ready where kwok runs.
+    /// Creates this many Node objects, `<member>-node-0` and so on. They become Ready if kwok runs.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
@@ -110,17 +110,17 @@ impl MemberBuilder {
         self
     }
 
-    /// Has kube-apiserver's authorizers be what these flags say, in place of `--authorization-mode=RBAC`.
+    /// Sets the flags of kube-apiserver's authorizers, in place of `--authorization-mode=RBAC`.
     #[must_use]
     pub fn authorization(mut self, flags: &[String]) -> Self {
         self.authorization = flags.to_vec();
         self
     }
 
-    /// Starts it and waits until it is ready, about 4 s on an idle machine.
+    /// Starts the cluster and waits until it is ready, about 4 s on an idle machine.
     ///
     /// # Errors
-    /// When a program does not start or is not ready in time; the message has the end of its log.
+    /// A program does not start or is not ready in time; the message has the end of its log.
     pub async fn start(self, tools: &Tools) -> anyhow::Result<TestCluster> {
         let folder = guard::temporary_folder(&self.name)?;
         let certificates = TestCertificates::generate(&self.name)?;
@@ -187,12 +187,12 @@ struct MemberProcesses {
     etcd: Option<Process>,
 }
 
-/// A running member. Dropping it kills its processes and removes its folder.
+/// A running cluster. Its drop kills the processes and removes the folder.
 #[derive(Debug)]
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Before the folder, so that nothing writes into it any more when it is removed.
+    // Before the folder, so that no process writes into a removed folder.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -218,19 +218,19 @@ impl TestCluster {
         }
     }
 
-    /// Its name, which is the name of its kubeconfig context too.
+    /// Name of the cluster and of its kubeconfig context.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.builder.name
     }
 
-    /// Its temporary folder; tests may put files there.
+    /// Temporary folder; tests may put files there.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// How it is reached.
+    /// Access to the cluster.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access.clone()
@@ -248,10 +248,10 @@ impl TestCluster {
         &self.http
     }
 
-    /// A client of its kube-apiserver for somebody with a certificate, of this name and in these groups.
+    /// Client of its kube-apiserver with a certificate of this name and these groups.
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// The certificate cannot be made.
     pub async fn http_of(&self, name: &str, groups: &[&str]) -> anyhow::Result<HttpClient> {
         let folder = guard::temporary_folder("person")?;
         let path = folder.path().join("kubeconfig");
@@ -264,10 +264,10 @@ impl TestCluster {
         &self.people
     }
 
-    /// Writes a kubeconfig for somebody with a certificate, of this name and in these groups.
+    /// Writes a kubeconfig with a certificate of this name and these groups.
     ///
     /// # Errors
-    /// When the certificate cannot be made, or the file not be written.
+    /// The certificate cannot be made, or the file cannot be written.
     pub fn write_kubeconfig_of(&self, path: &Path, name: &str, groups: &[&str]) -> anyhow::Result<()> {
         let user = self.people.user(name, groups)?;
         kubeconfig::write_entries(path, &[kubeconfig::ContextParts { user, ..self.access.entries() }])
@@ -282,12 +282,12 @@ impl TestCluster {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// Process id of kube-apiserver, for measurements; `None` while it is stopped.
+    /// Process ID of kube-apiserver, for measurements; `None` while it is stopped.
     pub async fn apiserver_pid(&self) -> Option<u32> {
         self.processes.lock().await.apiserver.as_ref().map(Process::pid)
     }
 
-    /// Process id of etcd, for measurements; `None` while it is stopped.
+    /// Process ID of etcd, for measurements; `None` while it is stopped.
     pub async fn etcd_pid(&self) -> Option<u32> {
         self.processes.lock().await.etcd.as_ref().map(Process::pid)
     }
@@ -316,21 +316,21 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts another kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
+    /// Starts a second kube-apiserver on the same etcd and returns its port on 127.0.0.1. It lives as long as the
+    /// cluster.
     ///
     /// # Errors
-    /// When it does not start or is not ready in time.
+    /// It does not start or is not ready in time.
     pub async fn start_another_apiserver(&self) -> anyhow::Result<u16> {
         let port = ports::free_port()?;
         self.start_apiserver_at(port).await?;
         Ok(port)
     }
 
-    /// Restarts the kube-apiserver of a port as an upgrade does: it is told to end (SIGTERM), and once it has, another
-    /// one takes its place.
+    /// Restarts the kube-apiserver of a port as an upgrade does: SIGTERM, and a new one after its end.
     ///
     /// # Errors
-    /// When it does not end, or is not ready again in time.
+    /// It does not end, or is not ready again in time.
     pub async fn restart_apiserver(&self, port: u16) -> anyhow::Result<()> {
         let ending = {
             let mut processes = self.processes.lock().await;
@@ -362,10 +362,10 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.
+    /// Kills kube-apiserver (SIGKILL): its state stays, and its watch cache starts again.
     ///
     /// # Errors
-    /// When it does not end.
+    /// It does not end.
     pub async fn kill_apiserver(&self) -> anyhow::Result<()> {
         let process = self.processes.lock().await.apiserver.take();
         match process {
@@ -384,21 +384,20 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Goes back to the last backup, as after a disaster: what happened since is undone,
-    /// and its revisions are given again.
+    /// Restores the last backup, as after a disaster: later changes are undone, and their revisions are reused.
     ///
     /// # Errors
-    /// As [`back_up`](Self::back_up), and when there is no backup.
+    /// Those of [`back_up`](Self::back_up), and a missing backup.
     pub async fn restore(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         self.replace_data(DATA, BACKUP).await?;
         self.start_again().await
     }
 
-    /// Becomes another cluster at the same address: nothing of its data stays, and its uids are new.
+    /// Replaces the cluster by a new one at the same address, without its data and with new uids.
     ///
     /// # Errors
-    /// When a program does not end or start, or the data cannot be removed.
+    /// A program does not end or start, or the data cannot be removed.
     pub async fn make_anew(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         tokio::fs::remove_dir_all(self.folder().join(DATA)).await.context("remove etcd's data")?;
@@ -418,34 +417,34 @@ impl TestCluster {
         .context("join")?
     }
 
-    /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
+    /// Freezes kube-apiserver (SIGSTOP): connections stay open and silent.
     ///
     /// # Errors
-    /// When it is not running.
+    /// It is not running.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::STOP).await
     }
 
-    /// Lets a frozen kube-apiserver run again.
+    /// Continues a frozen kube-apiserver.
     ///
     /// # Errors
-    /// When it is not running.
+    /// It is not running.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::CONT).await
     }
 
-    /// Stops the clock of etcd (SIGSTOP): kube-apiserver answers from memory alone, and hears nothing new.
+    /// Freezes etcd (SIGSTOP): kube-apiserver answers from memory only.
     ///
     /// # Errors
-    /// When it is not running.
+    /// It is not running.
     pub async fn freeze_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::STOP).await
     }
 
-    /// Lets a frozen etcd run again.
+    /// Continues a frozen etcd.
     ///
     /// # Errors
-    /// When it is not running.
+    /// It is not running.
     pub async fn thaw_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::CONT).await
     }
@@ -466,10 +465,10 @@ impl TestCluster {
         processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
     }
 
-    /// Starts what does not run, on the same ports and data, and waits until all is ready.
+    /// Starts stopped programs on the same ports and data, and waits until all are ready.
     ///
     /// # Errors
-    /// When a program does not start or is not ready in time; the message has the end of its log.
+    /// A program does not start or is not ready in time; the message has the end of its log.
     pub async fn start_again(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         if processes.etcd.is_none() {
@@ -675,7 +674,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // Without this it would listen on all addresses.
+        // The default is all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

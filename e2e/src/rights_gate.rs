@@ -1,8 +1,7 @@
-//! A gate before a member: it passes on what is asked of the member, and holds back, or refuses, what is asked of its
-//! roles and bindings.
+//! A proxy in front of a cluster that delays or refuses requests for its roles and bindings.
 //!
-//! It ends TLS, with an authority of its own, because what is held back shows in a request's path. It speaks HTTP/2, as
-//! a kube-apiserver does, so that what is held back shares its connections with what passes.
+//! It terminates TLS, because it needs the paths of requests. It speaks HTTP/2, as a kube-apiserver does, so that
+//! delayed and other requests share connections.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -28,35 +27,35 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What roles and bindings are asked for at.
+/// Path prefix of roles and bindings.
 const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
 type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// What becomes of what is asked of roles and bindings. Everything else passes, where nothing else is said.
+/// Treatment of requests for roles and bindings. Other requests pass, unless stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
-    /// All of it passes.
+    /// All requests pass.
     Clear,
-    /// The watches that are open bring nothing more, and stay open. What is asked from now on passes.
+    /// Open watches get no more events, and stay open. New requests pass.
     OpenSilent,
-    /// No watch brings anything: the heads of answers pass, and nothing behind them. Lists pass.
+    /// Watches get the head of their answer only. Lists pass.
     Silent,
-    /// As [`Silent`](Self::Silent), and the watches of everything else that are open bring nothing more. Those of
-    /// everything else that begin from now on pass.
+    /// Like [`Silent`](Self::Silent), and open watches of other resources get no more events. New watches of other
+    /// resources pass.
     SilentBesideOpen,
-    /// What is open breaks off, and whatever is asked is reset before an answer.
+    /// Open streams break off, and new requests are reset without an answer.
     Refused,
 }
 
-/// The passage of now, and which one since the start it is.
+/// Current treatment, with its number.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
     turn: u64,
 }
 
-/// A running gate. Dropping it closes its port and all its connections.
+/// A running proxy. Its drop closes the port and all connections.
 #[derive(Debug)]
 pub struct RightsGate {
     port: u16,
@@ -66,10 +65,10 @@ pub struct RightsGate {
 }
 
 impl RightsGate {
-    /// Starts it before a member, on a free port of 127.0.0.1. Everything passes at first.
+    /// Starts it in front of a cluster, on a free port of 127.0.0.1. All requests pass at first.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// There is no certificate or no free port.
     pub async fn start(member: &TestCluster) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("gate")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -87,20 +86,19 @@ impl RightsGate {
         Ok(Self { port, authority: certificates.authority, state, task })
     }
 
-    /// Its port on 127.0.0.1.
+    /// Port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The authority that signed its certificate, PEM.
+    /// Authority of its certificate, in PEM form.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Changes what becomes of what is asked of roles and bindings, of what is open, too. What was held back comes once
-    /// it may pass.
+    /// Changes the treatment, also of open streams. Delayed events come when they may pass.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
     }
@@ -183,12 +181,12 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// The body of an answer that may be held back: one about roles or bindings, or a watch.
+/// Body of an answer that may be delayed: roles, bindings, or a watch.
 struct HeldBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// Of when it was asked for.
+    /// Number of the treatment at the request.
     turn: u64,
     state: watch::Receiver<GateState>,
 }
@@ -202,7 +200,7 @@ impl HeldBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next frame, as soon as it may pass.
+    /// The next frame, when it may pass.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();
