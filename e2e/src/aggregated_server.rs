@@ -1,4 +1,5 @@
-//! An aggregated API server behind a cluster's aggregator. A test gives it a JSON document for each path.
+//! An aggregated API server of any shape, behind the aggregator of a member: a test gives it a JSON document for each
+//! path.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;

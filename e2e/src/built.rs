@@ -1,7 +1,7 @@
-//! Check that a program built by cargo is newer than its sources.
+//! Whether a program that cargo has built is one of the sources as they are now.
 //!
-//! Cargo writes `tributary.d` beside the program for `cargo build` only. The lists of sources in `deps`, one for each
-//! crate, are always written.
+//! Cargo writes `tributary.d` beside the program for `cargo build` alone. The lists of sources by which it judges
+//! itself what to build, one for each crate in `deps`, are there whatever has built the program.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -17,23 +17,23 @@ const PROGRAM: &str = "tributary";
 /// Crates of ours that no program has: a change of them makes none old.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
-/// Command that builds the program.
+/// How a program of now is made.
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
                                  --profile dist -p tributary-server --locked`), or name another program in \
                                  TRIBUTARY_BIN";
 
-/// Checks that no source of a program has changed since it was built. `workspace` is the root of the sources' paths.
-/// Cost: a look at each of a thousand files.
+/// Makes sure that no source of a program has changed since the program was built. `workspace` is where the paths of
+/// sources begin. Cost: a look at each of a thousand files.
 ///
 /// # Errors
-/// The changed source and the remedy; or cargo's lists of sources are missing.
+/// Which source has changed, and what helps; and where cargo's lists of sources are not beside the program.
 pub(crate) fn ensure_of_now(program: &Path, workspace: &Path) -> anyhow::Result<()> {
     let built = changed(program).with_context(|| format!("look at {}", program.display()))?;
     let lists = program.with_file_name("deps");
     let sources = sources(&lists).with_context(|| format!("read what {} is made of", program.display()))?;
     ensure!(!sources.is_empty(), "{} does not say what {} is made of: {REMEDY}", lists.display(), program.display());
     for source in sources {
-        // A removed file was left out of later builds.
+        // One that is gone was left out of what was built since.
         let is_newer = changed(&workspace.join(&source)).is_ok_and(|changed| changed > built);
         ensure!(!is_newer, "{} is older than {}: {REMEDY}", program.display(), source.display());
     }
@@ -44,7 +44,7 @@ fn changed(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// Sources of the program and of its libraries, without test files.
+/// The sources of the program and of its libraries, without those of tests alone.
 fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut sources = BTreeSet::new();
     for entry in fs::read_dir(lists)? {
@@ -56,7 +56,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         for line in fs::read_to_string(&path)?.lines() {
             let Some((made, from)) = line.split_once(": ") else { continue };
-            // A library's tests are a program, and clippy's output is no library.
+            // A library's tests are a program, and what is only looked at by clippy is no library.
             let is_in_program = match Path::new(made).extension() {
                 Some(extension) => extension == "rlib",
                 None => of == PROGRAM,
@@ -116,7 +116,7 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // These are no part of it.
+        // Those are no part of it.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }

@@ -6,18 +6,18 @@ use rcgen::{
 };
 use std::{fs, path::Path};
 
-/// Certificates of a cluster's servers and clients, in PEM form.
+/// What a member's servers read from files and its clients from a kubeconfig. All PEM.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
-    /// Certificate of the authority.
+    /// The authority's certificate.
     pub authority: String,
     /// The serving certificate for 127.0.0.1 and localhost.
     pub serving_certificate: String,
-    /// Key of the serving certificate.
+    /// Its key.
     pub serving_key: String,
     /// The key that signs service account tokens.
     pub service_account_key: String,
-    /// Public half of the key, which verifies tokens.
+    /// Its public half, which checks them.
     pub service_account_public_key: String,
 }
 

@@ -1,9 +1,9 @@
-//! A guard process that outlives a test process without a cleanup (SIGKILL, abort, Ctrl-C), kills its child processes
-//! and removes its temporary folders.
+//! A guard process that outlives a test process which dies without cleaning up (SIGKILL, abort, Ctrl-C), kills what
+//! that process started and removes its temporary folders.
 //!
-//! It is a small shell script that reads process groups from a pipe. The pipe closes when the test process ends, and
-//! then the script acts. This needs neither `unsafe` nor a parent-death signal (which fires when the *thread* that
-//! spawned ends, not the process).
+//! It is a small shell script that reads the process groups from a pipe. The pipe closes when the test process ends, in
+//! whatever way, and then the script acts. This needs neither `unsafe` nor a parent-death signal (which fires when the
+//! *thread* that spawned ends, not the process).
 
 use std::{
     io::Write,
@@ -31,7 +31,7 @@ for folder in $folders; do rm -rf -- "$folder"; done
 
 struct Guard {
     input: Mutex<ChildStdin>,
-    /// Kept alive as the reader of the pipe; it ends after this process.
+    /// Kept so that the pipe's reader is known to live; never waited for: it ends after this process.
     _script: Child,
 }
 
@@ -66,13 +66,13 @@ pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }
 
-/// Removes an ended process group, so that a reused number is never killed.
+/// Takes a process group, which has ended, out of the guard's hands, so that a reused number is never killed.
 pub(crate) fn remove_group(group: u32) {
     print_line(&format!("del {group}\n"));
 }
 
-/// Removes a temporary folder at the end of this process. Folders with blanks are ignored, because the script splits at
-/// them.
+/// Has a temporary folder removed at the end of this process, if it is still there. Folders with blanks are refused
+/// silently: the script splits at them.
 pub fn remove_folder_at_exit(folder: &Path) {
     if let Some(folder) = folder.to_str().filter(|folder| !folder.contains(char::is_whitespace)) {
         print_line(&format!("dir {folder}\n"));

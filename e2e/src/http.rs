@@ -1,5 +1,5 @@
-//! A plain HTTP client for the Kubernetes API: it sends paths unchanged and returns raw answers, so that tests check
-//! bytes and headers.
+//! A plain HTTP client for the Kubernetes API: it sends paths as they are and shows answers as they come, so that tests
+//! judge bytes and headers, not what a client library made of them.
 
 use crate::kubeconfig::{self, Access};
 use anyhow::{Context, bail};
@@ -22,12 +22,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Scheme and authority of the server.
+    /// Scheme and authority.
     origin: String,
-    /// Prefix of each path, without a trailing slash: `/clusters/member1`, or empty.
+    /// What stands before each path, without a trailing slash: `/clusters/member1`, or nothing.
     prefix: String,
     pub(crate) authorization: Option<HeaderValue>,
-    /// For connections other than plain HTTP.
+    /// For what is no plain HTTP.
     pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
@@ -75,19 +75,19 @@ impl HttpClient {
         })
     }
 
-    /// Bearer token, if there is one.
+    /// The bearer token, if there is one.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
     }
 
-    /// A client of the same server and connections, without credentials.
+    /// The same server and connections without credentials.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { authorization: None, ..self.clone() }
     }
 
-    /// A client of the same server and connections, with a different prefix such as `/clusters/member1`.
+    /// The same server and connections below another prefix, such as `/clusters/member1`.
     #[must_use]
     pub fn below(&self, prefix: &str) -> Self {
         Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }
@@ -117,7 +117,7 @@ impl HttpClient {
         }
     }
 
-    /// Starts a GET request.
+    /// Begins a GET.
     #[must_use]
     pub fn get(&self, path: &str) -> RequestBuilder {
         self.request(Method::GET, path)
@@ -148,16 +148,16 @@ impl HttpClient {
         self.request(Method::DELETE, path)
     }
 
-    /// Opens a watch: a GET with a stream of JSON events.
+    /// Opens a watch: a GET whose answer is a stream of JSON events.
     ///
     /// # Errors
-    /// The request fails, or the status is not 200.
+    /// When the request fails or the status is not 200.
     pub async fn watch(&self, path: &str) -> anyhow::Result<EventStream> {
         self.get(path).stream().await?.events()
     }
 }
 
-/// A request under construction.
+/// A request being made.
 #[derive(Clone, Debug)]
 pub struct RequestBuilder {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -178,7 +178,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds a header beside others of the name; invalid ones are left out, as by [`header`](Self::header).
+    /// Adds a header beside those of that name; what HTTP forbids is left out, as by [`header`](Self::header).
     #[must_use]
     pub fn header_beside(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
@@ -187,7 +187,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Removes a header from the request.
+    /// Removes a header.
     #[must_use]
     pub fn without_header(mut self, name: &str) -> Self {
         self.headers.remove(name);
@@ -250,16 +250,16 @@ impl RequestBuilder {
     }
 }
 
-/// A complete answer.
+/// A whole answer.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
     /// Method and URL, for messages.
     pub request: String,
-    /// HTTP status of the answer.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// Headers of the answer.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Body of the answer.
+    /// The body.
     pub body: Bytes,
 }
 
@@ -270,19 +270,19 @@ impl HttpResponse {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Parses the body as JSON.
+    /// The body as JSON.
     ///
     /// # Errors
-    /// The body is not JSON; the message contains it.
+    /// When it is not JSON; the message shows it.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body)
             .with_context(|| format!("{}: {} and not JSON: {}", self.request, self.status, shorten(&self.text())))
     }
 
-    /// Returns this answer if it has the status.
+    /// This answer if it has that status.
     ///
     /// # Errors
-    /// A different status; the message contains the body.
+    /// When it has another; the message shows the body.
     pub fn expect(self, status: u16) -> anyhow::Result<Self> {
         if self.status.as_u16() != status {
             bail!("{}: {} where {status} was due: {}", self.request, self.status, shorten(&self.text()));
@@ -305,14 +305,14 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// An answer with a body that is still coming.
+/// An answer whose body is still coming.
 #[derive(Debug)]
 pub struct Streaming {
     /// Method and URL, for messages.
     pub request: String,
-    /// HTTP status of the answer.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// Headers of the answer.
+    /// The headers.
     pub headers: HeaderMap,
     /// The rest of the body.
     pub body: Incoming,
@@ -335,7 +335,7 @@ impl Streaming {
 #[derive(Debug)]
 pub struct EventStream {
     request: String,
-    /// Headers of the answer.
+    /// The answer's headers.
     pub headers: HeaderMap,
     body: Incoming,
     buffer: BytesMut,
@@ -363,10 +363,10 @@ impl EventStream {
         self.next(patience).await?.with_context(|| format!("{}: the stream ended", self.request))
     }
 
-    /// Returns all events until none comes for `quiet`, or the stream ends, and whether it ended.
+    /// All events until none comes for `quiet` or the stream ends; the flag says that it ended.
     ///
     /// # Errors
-    /// The stream breaks, or a line is not JSON.
+    /// When the stream breaks or a line is not JSON.
     pub async fn drain(&mut self, quiet: Duration) -> anyhow::Result<(Vec<Value>, bool)> {
         let mut events = Vec::new();
         loop {

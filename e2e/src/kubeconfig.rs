@@ -6,7 +6,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-/// Access to a server: the content of a kubeconfig's context.
+/// How one server is reached: what a context of a kubeconfig says.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Name of the context, the cluster and the user.
@@ -15,7 +15,7 @@ pub struct Access {
     pub server: String,
     /// The authority that signed the serving certificate, PEM.
     pub certificate_authority: String,
-    /// Bearer token of the user.
+    /// A bearer token.
     pub token: String,
 }
 
@@ -34,7 +34,7 @@ impl Access {
     }
 }
 
-/// Parts of a context as JSON, so that a test can change them.
+/// The parts of one context, as JSON, so that a test may break them.
 #[derive(Clone, Debug)]
 pub struct ContextParts {
     /// Name of the context, the cluster and the user.
@@ -54,10 +54,10 @@ pub fn write(path: &Path, members: &[&Access]) -> anyhow::Result<()> {
     write_entries(path, &entries)
 }
 
-/// Writes a kubeconfig from parts, as JSON, which is YAML, too.
+/// Writes a kubeconfig from parts. It is JSON, which is YAML too.
 ///
 /// # Errors
-/// The file cannot be written.
+/// When the file cannot be written.
 pub fn write_entries(path: &Path, entries: &[ContextParts]) -> anyhow::Result<()> {
     let named = |key: &str, value: fn(&ContextParts) -> Value| -> Vec<Value> {
         entries.iter().map(|entry| json!({"name": entry.name, key: value(entry)})).collect()

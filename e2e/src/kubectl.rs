@@ -1,4 +1,5 @@
-//! The real kubectl and Helm, each with a home of its own, without the user's caches and settings.
+//! The real kubectl, and Helm, which is run in the same way: each with a home of its own so that no cache or setting of
+//! the user's takes part.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -15,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 /// kubectl for one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
-    /// Name of the program in messages.
+    /// What it is called in messages.
     name: &'static str,
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -23,16 +24,16 @@ pub struct Kubectl {
     runs: AtomicUsize,
 }
 
-/// Output of a run.
+/// What one run printed.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
     /// Arguments, for messages.
     pub command: String,
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Standard output of the run.
+    /// Standard output.
     pub stdout: String,
-    /// Standard error of the run.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -61,18 +62,18 @@ impl KubectlOutput {
 }
 
 impl Kubectl {
-    /// kubectl with this kubeconfig.
+    /// kubectl that uses `kubeconfig`.
     ///
     /// # Errors
-    /// No temporary folder can be made.
+    /// When no temporary folder can be made.
     pub fn new(tools: &Tools, kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::with_kubeconfig("kubectl", tools.server("kubectl"), kubeconfig)
     }
 
-    /// Helm of a major version with this kubeconfig.
+    /// Helm of a major version that uses `kubeconfig`: it is run as kubectl is.
     ///
     /// # Errors
-    /// No temporary folder can be made.
+    /// When no temporary folder can be made.
     pub fn helm(tools: &Tools, version: u8, kubeconfig: &Path) -> anyhow::Result<Self> {
         Self::with_kubeconfig("helm", tools.helm(version), kubeconfig)
     }
@@ -114,10 +115,10 @@ impl Kubectl {
         self.run_with(self.command(arguments), None).await
     }
 
-    /// Runs a command of [`Kubectl::command`], with text on its standard input.
+    /// Runs a command made by [`Kubectl::command`], with text on its standard input.
     ///
     /// # Errors
-    /// Those of [`Kubectl::run`].
+    /// As [`Kubectl::run`].
     pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<KubectlOutput> {
         use std::io::Write;
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -146,15 +147,15 @@ impl Kubectl {
     /// Starts a kubectl that keeps running (`-w`, `port-forward`, `logs -f`). It is killed on drop.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// When it cannot be started.
     pub fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Process> {
         self.start(self.command(arguments), Stdio::null())
     }
 
-    /// Like [`Kubectl::spawn`], with a command of [`Kubectl::command`].
+    /// As [`Kubectl::spawn`], of a command made by [`Kubectl::command`].
     ///
     /// # Errors
-    /// It cannot be started.
+    /// When it cannot be started.
     pub fn spawn_command(&self, command: Command) -> anyhow::Result<Process> {
         self.start(command, Stdio::null())
     }

@@ -1,4 +1,4 @@
-//! A kubelet that rejects every client, as one with an authority other than its kube-apiserver's.
+//! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -13,7 +13,7 @@ use std::{convert::Infallible, sync::Arc};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// A running kubelet, stopped on drop.
+/// A running kubelet. Dropping it stops it.
 #[derive(Debug)]
 pub struct RefusingKubelet {
     port: u16,
@@ -24,7 +24,7 @@ impl RefusingKubelet {
     /// Starts it on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// There is no certificate or no free port.
+    /// When no certificate can be made or no port be had.
     pub async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("kubelet")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -39,10 +39,10 @@ impl RefusingKubelet {
         Ok(Self { port, task })
     }
 
-    /// Creates a node of this name in a cluster, with this kubelet.
+    /// Makes a node of this name in a member whose kubelet this is.
     ///
     /// # Errors
-    /// The cluster refuses the node.
+    /// When the member refuses the node.
     pub async fn register(&self, member: &TestCluster, node: &str) -> anyhow::Result<()> {
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
         member.http().post("/api/v1/nodes", &object).send().await?.expect(201)?;

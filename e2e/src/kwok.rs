@@ -1,5 +1,5 @@
-//! Configuration of kwok: stages of nodes and pods, and the answers of its kubelet to logs, exec, attach and
-//! port-forward.
+//! kwok's configuration: the stages that bring nodes and pods to life, and what its kubelet answers to logs, exec,
+//! attach and port-forward.
 
 use anyhow::Context;
 use serde_json::json;
@@ -14,16 +14,16 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// Begin of a stage's conditions, with one that keeps a pod running while its container sleeps, so that specs can see a
-/// running job.
+/// Where a stage's conditions begin, and one that keeps a pod from completing at once whose container sleeps for
+/// minutes: specs that wait for a job at work would see it for a moment only.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
-/// Folder of the programs that replace this machine's for pods, below the cluster's folder.
+/// Where programs stand that pods have in place of this machine's, below the member's folder.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// `tar` for pods. kwok never closes the input of a command, and GNU tar reads on after the end of an archive; Python
-/// stops there.
+/// `tar` as pods have it. kwok never tells a command that its input has ended, and GNU tar reads on after the end of an
+/// archive until it has; so what is unpacked is unpacked by Python, which stops there.
 const TAR: &str = r#"#!/bin/sh
 case " $* " in
   *" -xmf - "*)
@@ -36,10 +36,10 @@ PATH=${PATH#*:}
 exec tar "$@"
 "#;
 
-/// Writes kwok's configuration for the cluster `name` into `folder`, and the container log.
+/// Writes kwok's configuration for the member `name` into `folder`, and the container log that it serves.
 ///
 /// Every pod has the same log, [`log_line`] for `hello`; exec runs the command on this machine with `MEMBER` set to the
-/// cluster's name; port 8080 of every pod leads to `forward_port` on 127.0.0.1.
+/// member's name; port 8080 of every pod leads to `forward_port` on 127.0.0.1.
 pub(crate) fn write_configuration(folder: &Path, stages: &Path, name: &str, forward_port: u16) -> anyhow::Result<()> {
     let programs = folder.join(PROGRAMS);
     fs::create_dir_all(&programs).context("make a folder for programs")?;

@@ -1,5 +1,5 @@
-//! Fixtures of the end-to-end tests and the benchmarks: real clusters (etcd and kube-apiserver, optionally a controller
-//! manager and kwok), the `tributary` binary in front of them, kubectl, and a plain HTTP client.
+//! Fixtures of the end-to-end tests and the benchmarks: real members (etcd + kube-apiserver, and if asked for a
+//! controller manager and kwok), the `tributary` binary in front of them, kubectl, and a plain HTTP client.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -16,7 +16,7 @@
 //!
 //! Everything listens on 127.0.0.1 at free ports and lives in temporary folders. Dropping a fixture kills its
 //! processes; a guard process ([`guard`]) does the same, and removes the folders,
-//! when the test process dies without a cleanup.
+//! when the test process dies without dropping.
 
 pub mod aggregated_server;
 mod built;

@@ -1,5 +1,5 @@
-//! A cluster: etcd and kube-apiserver, optionally kube-controller-manager and kwok, on loopback ports in a temporary
-//! folder.
+//! A member cluster: etcd and kube-apiserver, and if asked for kube-controller-manager and kwok, on loopback ports in a
+//! temporary folder.
 
 use crate::{
     Access, HttpClient, PeopleAuthority, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok,
@@ -24,7 +24,7 @@ use tokio::{
 /// A kube-apiserver is ready about 4 s after its start, and much later on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time for which a server may take to end after SIGTERM before it is killed.
+/// How long a server may take to end after SIGTERM before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Controllers that make namespaces, Deployments, aggregated roles and garbage collection live. The root CA publisher
@@ -33,11 +33,11 @@ const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbag
                            replicaset-controller,deployment-controller,disruption-controller,\
                            clusterrole-aggregation-controller";
 
-/// Folder of etcd's data, and of the last backup.
+/// etcd's data, and the last backup of it.
 const DATA: &str = "etcd";
 const BACKUP: &str = "etcd.backup";
 
-/// Builder of a cluster.
+/// Says what a member is made of.
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
     name: String,
@@ -59,7 +59,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Runs kube-controller-manager with this value of `--controllers`.
+    /// Runs kube-controller-manager with what its flag `--controllers` is given here.
     #[must_use]
     pub fn controllers_named(mut self, list: &str) -> Self {
         self.controllers = Some(list.to_owned());
@@ -96,7 +96,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Creates this many Node objects, `<member>-node-0` and so on. They become Ready if kwok runs.
+    /// Creates this many Node objects, named `<member>-node-0` and so on. They become Ready where kwok runs.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
@@ -110,17 +110,17 @@ impl MemberBuilder {
         self
     }
 
-    /// Sets the flags of kube-apiserver's authorizers, in place of `--authorization-mode=RBAC`.
+    /// Has kube-apiserver's authorizers be what these flags say, in place of `--authorization-mode=RBAC`.
     #[must_use]
     pub fn authorization(mut self, flags: &[String]) -> Self {
         self.authorization = flags.to_vec();
         self
     }
 
-    /// Starts the cluster and waits until it is ready, about 4 s on an idle machine.
+    /// Starts it and waits until it is ready, about 4 s on an idle machine.
     ///
     /// # Errors
-    /// A program does not start or is not ready in time; the message has the end of its log.
+    /// When a program does not start or is not ready in time; the message has the end of its log.
     pub async fn start(self, tools: &Tools) -> anyhow::Result<TestCluster> {
         let folder = guard::temporary_folder(&self.name)?;
         let certificates = TestCertificates::generate(&self.name)?;
@@ -187,12 +187,12 @@ struct MemberProcesses {
     etcd: Option<Process>,
 }
 
-/// A running cluster. Its drop kills the processes and removes the folder.
+/// A running member. Dropping it kills its processes and removes its folder.
 #[derive(Debug)]
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Before the folder, so that no process writes into a removed folder.
+    // Before the folder, so that nothing writes into it any more when it is removed.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -218,19 +218,19 @@ impl TestCluster {
         }
     }
 
-    /// Name of the cluster and of its kubeconfig context.
+    /// Its name, which is the name of its kubeconfig context too.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.builder.name
     }
 
-    /// Temporary folder; tests may put files there.
+    /// Its temporary folder; tests may put files there.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Access to the cluster.
+    /// How it is reached.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access.clone()
@@ -248,10 +248,10 @@ impl TestCluster {
         &self.http
     }
 
-    /// Client of its kube-apiserver with a certificate of this name and these groups.
+    /// A client of its kube-apiserver for somebody with a certificate, of this name and in these groups.
     ///
     /// # Errors
-    /// The certificate cannot be made.
+    /// When the certificate cannot be made.
     pub async fn http_of(&self, name: &str, groups: &[&str]) -> anyhow::Result<HttpClient> {
         let folder = guard::temporary_folder("person")?;
         let path = folder.path().join("kubeconfig");
@@ -264,10 +264,10 @@ impl TestCluster {
         &self.people
     }
 
-    /// Writes a kubeconfig with a certificate of this name and these groups.
+    /// Writes a kubeconfig for somebody with a certificate, of this name and in these groups.
     ///
     /// # Errors
-    /// The certificate cannot be made, or the file cannot be written.
+    /// When the certificate cannot be made, or the file not be written.
     pub fn write_kubeconfig_of(&self, path: &Path, name: &str, groups: &[&str]) -> anyhow::Result<()> {
         let user = self.people.user(name, groups)?;
         kubeconfig::write_entries(path, &[kubeconfig::ContextParts { user, ..self.access.entries() }])
@@ -282,12 +282,12 @@ impl TestCluster {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// Process ID of kube-apiserver, for measurements; `None` while it is stopped.
+    /// Process id of kube-apiserver, for measurements; `None` while it is stopped.
     pub async fn apiserver_pid(&self) -> Option<u32> {
         self.processes.lock().await.apiserver.as_ref().map(Process::pid)
     }
 
-    /// Process ID of etcd, for measurements; `None` while it is stopped.
+    /// Process id of etcd, for measurements; `None` while it is stopped.
     pub async fn etcd_pid(&self) -> Option<u32> {
         self.processes.lock().await.etcd.as_ref().map(Process::pid)
     }
@@ -316,21 +316,21 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts a second kube-apiserver on the same etcd and returns its port on 127.0.0.1. It lives as long as the
-    /// cluster.
+    /// Starts another kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
     ///
     /// # Errors
-    /// It does not start or is not ready in time.
+    /// When it does not start or is not ready in time.
     pub async fn start_another_apiserver(&self) -> anyhow::Result<u16> {
         let port = ports::free_port()?;
         self.start_apiserver_at(port).await?;
         Ok(port)
     }
 
-    /// Restarts the kube-apiserver of a port as an upgrade does: SIGTERM, and a new one after its end.
+    /// Restarts the kube-apiserver of a port as an upgrade does: it is told to end (SIGTERM), and once it has, another
+    /// one takes its place.
     ///
     /// # Errors
-    /// It does not end, or is not ready again in time.
+    /// When it does not end, or is not ready again in time.
     pub async fn restart_apiserver(&self, port: u16) -> anyhow::Result<()> {
         let ending = {
             let mut processes = self.processes.lock().await;
@@ -362,10 +362,10 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Kills kube-apiserver (SIGKILL): its state stays, and its watch cache starts again.
+    /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.
     ///
     /// # Errors
-    /// It does not end.
+    /// When it does not end.
     pub async fn kill_apiserver(&self) -> anyhow::Result<()> {
         let process = self.processes.lock().await.apiserver.take();
         match process {
@@ -384,20 +384,21 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Restores the last backup, as after a disaster: later changes are undone, and their revisions are reused.
+    /// Goes back to the last backup, as after a disaster: what happened since is undone,
+    /// and its revisions are given again.
     ///
     /// # Errors
-    /// Those of [`back_up`](Self::back_up), and a missing backup.
+    /// As [`back_up`](Self::back_up), and when there is no backup.
     pub async fn restore(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         self.replace_data(DATA, BACKUP).await?;
         self.start_again().await
     }
 
-    /// Replaces the cluster by a new one at the same address, without its data and with new uids.
+    /// Becomes another cluster at the same address: nothing of its data stays, and its uids are new.
     ///
     /// # Errors
-    /// A program does not end or start, or the data cannot be removed.
+    /// When a program does not end or start, or the data cannot be removed.
     pub async fn make_anew(&self) -> anyhow::Result<()> {
         self.kill9().await?;
         tokio::fs::remove_dir_all(self.folder().join(DATA)).await.context("remove etcd's data")?;
@@ -417,34 +418,34 @@ impl TestCluster {
         .context("join")?
     }
 
-    /// Freezes kube-apiserver (SIGSTOP): connections stay open and silent.
+    /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
     ///
     /// # Errors
-    /// It is not running.
+    /// When it is not running.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::STOP).await
     }
 
-    /// Continues a frozen kube-apiserver.
+    /// Lets a frozen kube-apiserver run again.
     ///
     /// # Errors
-    /// It is not running.
+    /// When it is not running.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.signal_apiserver(Signal::CONT).await
     }
 
-    /// Freezes etcd (SIGSTOP): kube-apiserver answers from memory only.
+    /// Stops the clock of etcd (SIGSTOP): kube-apiserver answers from memory alone, and hears nothing new.
     ///
     /// # Errors
-    /// It is not running.
+    /// When it is not running.
     pub async fn freeze_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::STOP).await
     }
 
-    /// Continues a frozen etcd.
+    /// Lets a frozen etcd run again.
     ///
     /// # Errors
-    /// It is not running.
+    /// When it is not running.
     pub async fn thaw_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::CONT).await
     }
@@ -465,10 +466,10 @@ impl TestCluster {
         processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
     }
 
-    /// Starts stopped programs on the same ports and data, and waits until all are ready.
+    /// Starts what does not run, on the same ports and data, and waits until all is ready.
     ///
     /// # Errors
-    /// A program does not start or is not ready in time; the message has the end of its log.
+    /// When a program does not start or is not ready in time; the message has the end of its log.
     pub async fn start_again(&self) -> anyhow::Result<()> {
         let mut processes = self.processes.lock().await;
         if processes.etcd.is_none() {
@@ -674,7 +675,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // The default is all addresses.
+        // Without this it would listen on all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

@@ -10,7 +10,7 @@ use std::{
 
 const GROUP_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// A running metrics server, stopped on drop; the cluster then reports that it is unavailable.
+/// A running metrics server. Dropping it stops it; the member then says that it is not available.
 #[derive(Debug)]
 pub struct MetricsServer {
     server: AggregatedServer,
@@ -27,7 +27,7 @@ impl MetricsServer {
     /// Starts it on a free port of 127.0.0.1, without figures.
     ///
     /// # Errors
-    /// There is no certificate or no free port.
+    /// When no certificate can be made or no port be had.
     pub async fn start() -> anyhow::Result<Self> {
         let server = AggregatedServer::start().await?;
         server.set_resources(GROUP_VERSION, &resources());

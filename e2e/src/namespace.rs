@@ -1,4 +1,4 @@
-//! A namespace for each test, so that tests share clusters.
+//! One namespace per test, so that tests share members without seeing each other.
 
 use crate::TestCluster;
 use serde_json::json;
@@ -22,7 +22,7 @@ pub async fn create(name: &str, members: &[&TestCluster]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Remaining objects of a failed test: a line for each object of the usual kinds.
+/// What a failed test leaves in its namespace: a line per object of the kinds that tests use.
 pub async fn dump(name: &str, member: &TestCluster) -> String {
     let mut text = String::new();
     for (group, resource) in

@@ -26,7 +26,7 @@ impl PeopleAuthority {
         Ok(Self { pem, issuer: Issuer::new(parameters, key) })
     }
 
-    /// Certificate of the authority.
+    /// Its certificate.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
@@ -45,10 +45,10 @@ impl PeopleAuthority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// `user` entry of a kubeconfig for this name and these groups.
+    /// The `user` entry of a kubeconfig for somebody of this name in these groups.
     ///
     /// # Errors
-    /// The key or the signature cannot be made.
+    /// When key generation or signing fails.
     pub fn user(&self, name: &str, groups: &[&str]) -> anyhow::Result<Value> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.distinguished_name.push(DnType::CommonName, name);

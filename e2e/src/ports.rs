@@ -8,8 +8,8 @@ use std::{
     sync::Mutex,
 };
 
-/// Below the local ports of outgoing connections on Linux (32768 on), so that no connection takes the port of a stopped
-/// server.
+/// Below the range from which Linux takes the local ports of outgoing connections (32768 on), so that no connection
+/// takes the port of a member that is down for a moment.
 const RANGE: std::ops::Range<u16> = 15_000..32_000;
 
 /// Enough to find a free one even when most of the range is taken.

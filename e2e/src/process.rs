@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Interval of a wait. Short against the seconds that servers take to start.
+/// How often a wait looks again. Short against the seconds that servers take to start.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running child. Dropping it kills its whole process group.
@@ -35,10 +35,10 @@ impl Process {
         Self::spawn_with(name, command, log, log, Stdio::null())
     }
 
-    /// Like `spawn`, with separate files for the two streams and a chosen standard input.
+    /// The same with separate files for the two streams and a chosen standard input.
     ///
     /// # Errors
-    /// A file cannot be written, or the program cannot be started.
+    /// Where a file cannot be written or the program not be started.
     pub fn spawn_with(
         name: &str,
         mut command: Command,
@@ -68,7 +68,7 @@ impl Process {
         })
     }
 
-    /// Name of the process.
+    /// The name it was started under.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -80,24 +80,24 @@ impl Process {
         self.group
     }
 
-    /// Standard input of the child, once, if it is piped.
+    /// The child's standard input, once, if it was piped.
     pub fn take_input(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Standard output so far.
+    /// What it wrote to standard output so far.
     #[must_use]
     pub fn output(&self) -> String {
         read_lossy(&self.output)
     }
 
-    /// Standard error so far (the same file as the output if they are not separate).
+    /// What it wrote to standard error so far (the same file as the output where they were not separated).
     #[must_use]
     pub fn errors(&self) -> String {
         read_lossy(&self.errors)
     }
 
-    /// Exit status, if it has ended.
+    /// The exit status, if it has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().ok().flatten();
@@ -160,7 +160,7 @@ impl Process {
     /// Waits until standard output satisfies `check`, and returns it.
     ///
     /// # Errors
-    /// It does not within `patience`; the message has the output so far.
+    /// When it does not within `patience`, with what was written so far.
     pub async fn wait_for_output(
         &mut self,
         patience: Duration,

@@ -1,7 +1,8 @@
-//! A proxy in front of a cluster that delays or refuses requests for its roles and bindings.
+//! A gate before a member: it passes on what is asked of the member, and holds back, or refuses, what is asked of its
+//! roles and bindings.
 //!
-//! It terminates TLS, because it needs the paths of requests. It speaks HTTP/2, as a kube-apiserver does, so that
-//! delayed and other requests share connections.
+//! It ends TLS, with an authority of its own, because what is held back shows in a request's path. It speaks HTTP/2, as
+//! a kube-apiserver does, so that what is held back shares its connections with what passes.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -27,35 +28,35 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Path prefix of roles and bindings.
+/// What roles and bindings are asked for at.
 const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
 type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Treatment of requests for roles and bindings. Other requests pass, unless stated.
+/// What becomes of what is asked of roles and bindings. Everything else passes, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
-    /// All requests pass.
+    /// All of it passes.
     Clear,
-    /// Open watches get no more events, and stay open. New requests pass.
+    /// The watches that are open bring nothing more, and stay open. What is asked from now on passes.
     OpenSilent,
-    /// Watches get the head of their answer only. Lists pass.
+    /// No watch brings anything: the heads of answers pass, and nothing behind them. Lists pass.
     Silent,
-    /// Like [`Silent`](Self::Silent), and open watches of other resources get no more events. New watches of other
-    /// resources pass.
+    /// As [`Silent`](Self::Silent), and the watches of everything else that are open bring nothing more. Those of
+    /// everything else that begin from now on pass.
     SilentBesideOpen,
-    /// Open streams break off, and new requests are reset without an answer.
+    /// What is open breaks off, and whatever is asked is reset before an answer.
     Refused,
 }
 
-/// Current treatment, with its number.
+/// The passage of now, and which one since the start it is.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
     turn: u64,
 }
 
-/// A running proxy. Its drop closes the port and all connections.
+/// A running gate. Dropping it closes its port and all its connections.
 #[derive(Debug)]
 pub struct RightsGate {
     port: u16,
@@ -65,10 +66,10 @@ pub struct RightsGate {
 }
 
 impl RightsGate {
-    /// Starts it in front of a cluster, on a free port of 127.0.0.1. All requests pass at first.
+    /// Starts it before a member, on a free port of 127.0.0.1. Everything passes at first.
     ///
     /// # Errors
-    /// There is no certificate or no free port.
+    /// When no certificate can be made or no port be had.
     pub async fn start(member: &TestCluster) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("gate")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -86,19 +87,20 @@ impl RightsGate {
         Ok(Self { port, authority: certificates.authority, state, task })
     }
 
-    /// Port on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Authority of its certificate, in PEM form.
+    /// The authority that signed its certificate, PEM.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Changes the treatment, also of open streams. Delayed events come when they may pass.
+    /// Changes what becomes of what is asked of roles and bindings, of what is open, too. What was held back comes once
+    /// it may pass.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
     }
@@ -181,12 +183,12 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// Body of an answer that may be delayed: roles, bindings, or a watch.
+/// The body of an answer that may be held back: one about roles or bindings, or a watch.
 struct HeldBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// Number of the treatment at the request.
+    /// Of when it was asked for.
     turn: u64,
     state: watch::Receiver<GateState>,
 }
@@ -200,7 +202,7 @@ impl HeldBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next frame, when it may pass.
+    /// The next frame, as soon as it may pass.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();

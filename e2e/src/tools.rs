@@ -1,4 +1,4 @@
-//! Real servers and clients: built by `e2e/tools/build.sh` and cached outside the checkout.
+//! Where the real servers and clients are: built once by `e2e/tools/build.sh` and cached outside the checkout.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Runs `tools/build.sh`, which builds missing programs (minutes, once).
+    /// Runs `tools/build.sh`, which builds what is missing (minutes, once) and else answers at once.
     ///
     /// # Errors
-    /// Go is missing or a build fails; the error has the script's message.
+    /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn locate() -> anyhow::Result<Self> {
         let script = script();
         let servers = run(Command::new(&script).arg("servers")).await?;
@@ -27,61 +27,62 @@ impl Tools {
         Ok(Self { servers: servers.into(), clients: clients.into(), helm: helm.into(), kwok_stages: stages.into() })
     }
 
-    /// Folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built at the first call, because few tests
-    /// need it.
+    /// The folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built when first asked for: few
+    /// tests need it.
     ///
     /// # Errors
-    /// Go is missing or a build fails; the error has the script's message.
+    /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn specs(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
-    /// Folder of `promtool`, and of `collector`, a minimal OpenTelemetry collector. Built at the first call, because
-    /// few tests need it.
+    /// The folder of `promtool`, and of `collector`, an OpenTelemetry collector of the fewest parts. Built when first
+    /// asked for: few tests need it.
     ///
     /// # Errors
-    /// Go is missing or a build fails; the error has the script's message.
+    /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn observability(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("observability")).await?.into())
     }
 
-    /// Folder of `issuer`, an OpenID Connect issuer and a client that signs in there. Built at the first call, because
+    /// The folder of `issuer`, an OpenID Connect issuer and a client that signs in there. Built when first asked for:
     /// one test needs it.
     ///
     /// # Errors
-    /// Go is missing or a build fails; the error has the script's message.
+    /// When Go is missing or a build fails; the script's message is passed on.
     pub async fn issuer(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("issuer")).await?.into())
     }
 
-    /// Folder of the CustomResourceDefinitions for the chart's objects: the Prometheus Operator's and cert-manager's
-    /// files. Fetched at the first call, because one test needs it.
+    /// The folder of the CustomResourceDefinitions of others' kinds of which the chart makes objects: the Prometheus
+    /// Operator's and cert-manager's own files. Fetched when first asked for: one test needs it.
     ///
     /// # Errors
-    /// Go is missing or they cannot be fetched; the error has the script's message.
+    /// When Go is missing or they cannot be fetched; the script's message is passed on.
     pub async fn definitions(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("definitions")).await?.into())
     }
 
-    /// Interpreter of an environment with the Python client; `None` without python3. Installed at the first call.
+    /// The interpreter of an environment with the Python client; `None` where there is no python3.
+    /// Installed when first asked for.
     ///
     /// # Errors
-    /// The client cannot be installed; the error has the script's message.
+    /// When the client cannot be installed; the script's message is passed on.
     pub async fn python(&self) -> anyhow::Result<Option<PathBuf>> {
         let path = run(Command::new(script()).arg("python")).await?;
         Ok((!path.is_empty()).then(|| path.into()))
     }
 
-    /// haproxy, a plain reverse proxy for comparison in benchmarks: the installed one, or Debian's package. Fetched at
-    /// the first call.
+    /// haproxy, a plain reverse proxy that benchmarks compare with: the one that is installed, or that of Debian's
+    /// package. Fetched when first asked for.
     ///
     /// # Errors
-    /// There is neither; the error has the script's message.
+    /// When there is neither; the script's message is passed on.
     pub async fn haproxy(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("haproxy")).await?.into())
     }
 
-    /// Path of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager` or `kwok`.
+    /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
     #[must_use]
     pub fn server(&self, name: &str) -> PathBuf {
         self.servers.join(name)
@@ -105,7 +106,7 @@ impl Tools {
         self.helm.join(format!("helm{version}"))
     }
 
-    /// kwok's folder of stages for nodes and pods.
+    /// kwok's folder of ready-made stages, which say how nodes and pods come alive.
     #[must_use]
     pub fn kwok_stages(&self) -> &Path {
         &self.kwok_stages

@@ -20,14 +20,14 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest that a run that is to fail may take.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit of a drain after SIGTERM.
+/// How long a drain may take after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Path of the binary: `TRIBUTARY_BIN`, otherwise in the target folder of the running program. Checks once that it is
-/// newer than the sources.
+/// Path of the binary: `TRIBUTARY_BIN`, else the one in the target folder of the program that runs this. Whether that
+/// is of the sources as they are now is looked at once.
 ///
 /// # Errors
-/// It is missing or older than a source; the message has the command that builds it.
+/// When there is none, or one of its sources has changed since it was built; the message says how to build it.
 pub fn binary() -> anyhow::Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("TRIBUTARY_BIN") {
@@ -59,10 +59,10 @@ pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
     run_with(arguments, &[]).await
 }
 
-/// Like [`run`], with environment variables.
+/// As [`run`], with variables of its environment.
 ///
 /// # Errors
-/// Those of [`run`].
+/// As [`run`].
 pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> anyhow::Result<KubectlOutput> {
     let folder = guard::temporary_folder("run")?;
     let mut command = Command::new(binary()?);
@@ -80,10 +80,10 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
     }
 }
 
-/// Builder of a `tributary serve`.
+/// Says how `tributary serve` is started.
 #[derive(Clone, Debug)]
 pub struct TributaryBuilder {
-    /// Kubeconfig with the served contexts.
+    /// The kubeconfig that is served, and which of its contexts.
     contexts: Option<(PathBuf, Vec<String>)>,
     /// Another binary than [`binary`]'s.
     program: Option<PathBuf>,
@@ -95,20 +95,21 @@ pub struct TributaryBuilder {
 }
 
 impl TributaryBuilder {
-    /// Serves many users of this authority. Writes no kubeconfig: [`Tributary::kubeconfig_of`] makes one for each user.
+    /// Serves many users, for whom this authority vouches, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
+    /// makes one for each.
     #[must_use]
     pub fn shared(self, client_ca_file: &Path) -> Self {
         self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Serves many users by further arguments, and writes no kubeconfig.
+    /// Serves many users, as further arguments say, and so writes no kubeconfig.
     #[must_use]
     pub fn for_many(mut self) -> Self {
         self.shared = true;
         self
     }
 
-    /// Runs this binary instead of [`binary`]'s: a different version.
+    /// Runs this binary instead of [`binary`]'s: one of another version.
     #[must_use]
     pub fn program(mut self, path: &Path) -> Self {
         self.program = Some(path.to_owned());
@@ -143,7 +144,7 @@ impl TributaryBuilder {
         self
     }
 
-    /// Uses this folder for data, log and kubeconfig, so that a second start finds them.
+    /// Uses this folder for its data, log and kubeconfig, so that a second start finds what the first left.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
@@ -153,7 +154,7 @@ impl TributaryBuilder {
     /// Starts it and waits for the line `ready: <url>`.
     ///
     /// # Errors
-    /// It ends, or is not ready within 60 s; the message has the end of its log.
+    /// When it ends, or does not say so within 60 s; the message has the end of its log.
     pub async fn start(self) -> anyhow::Result<Tributary> {
         let temporary = match &self.folder {
             Some(_) => None,
@@ -196,7 +197,7 @@ fn ready_url(output: &str) -> Option<String> {
     line.split_whitespace().next().map(str::to_owned)
 }
 
-/// A running `tributary serve`, killed on drop.
+/// A running `tributary serve`. Dropping it kills it.
 #[derive(Debug)]
 pub struct Tributary {
     process: Process,
@@ -252,7 +253,7 @@ impl Tributary {
         crate::kubeconfig::write_entries(path, &all)
     }
 
-    /// Address of the endpoint.
+    /// Where it serves.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -270,7 +271,7 @@ impl Tributary {
         &self.kubeconfig
     }
 
-    /// Process ID of the server.
+    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -301,10 +302,10 @@ impl Tributary {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// kubectl with the kubeconfig of the server.
+    /// kubectl with the kubeconfig it wrote.
     ///
     /// # Errors
-    /// No temporary folder can be made.
+    /// When no temporary folder can be made.
     pub fn kubectl(&self, tools: &Tools) -> anyhow::Result<Kubectl> {
         Kubectl::new(tools, &self.kubeconfig)
     }
@@ -321,15 +322,15 @@ impl Tributary {
         self.process.log_tail(lines)
     }
 
-    /// Whether the process runs.
+    /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.process.exit_status().is_none()
     }
 
-    /// Reloads the configuration (SIGHUP).
+    /// Asks it to reload its configuration (SIGHUP).
     ///
     /// # Errors
-    /// The process has ended.
+    /// When it is gone.
     pub fn reload(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::HUP)
     }

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Protocol of a proxy.
+/// What is spoken with a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// CONNECT, over plain HTTP.
@@ -28,7 +28,7 @@ pub enum ProxyKind {
     Socks5,
 }
 
-/// A running proxy. Its drop stops it with its connections.
+/// A running proxy. Dropping it stops it, and what goes through it.
 #[derive(Debug)]
 pub struct TunnelProxy {
     kind: ProxyKind,
@@ -42,7 +42,7 @@ impl TunnelProxy {
     /// Starts it on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// There is no certificate or no free port.
+    /// When no certificate can be made or no port be had.
     pub async fn start(kind: ProxyKind) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("proxy")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -71,7 +71,7 @@ impl TunnelProxy {
         Ok(Self { kind, address, authority: certificates.authority, connections, task })
     }
 
-    /// Value of a kubeconfig's `proxy-url`.
+    /// As `proxy-url` of a kubeconfig has it.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = match self.kind {
@@ -82,13 +82,13 @@ impl TunnelProxy {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Authority of its certificate, in PEM form.
+    /// The authority that signed its certificate, PEM.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Number of connections so far.
+    /// How many connections were made to it.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ async fn serve(kind: ProxyKind, stream: TcpStream, acceptor: &TlsAcceptor) -> an
     }
 }
 
-/// Answers CONNECT. Clients wait for the answer before they send data.
+/// Answers CONNECT. Whoever asks sends nothing behind it before the answer.
 async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

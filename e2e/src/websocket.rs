@@ -10,27 +10,27 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-/// Time limit of a handshake, on a busy machine.
+/// How long a handshake may take, on a busy machine.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An open WebSocket connection.
+/// An open WebSocket.
 pub type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// Result of a handshake.
+/// What a handshake came to.
 #[derive(Debug)]
 pub enum Opened {
-    /// The connection is open; the subprotocol is the server's choice, or empty.
+    /// It is open; the subprotocol is what the server chose, or empty.
     Open(Box<WebSocket>, String),
     /// The server answered otherwise: status and text.
     Refused(u16, String),
 }
 
 impl HttpClient {
-    /// Opens a WebSocket on a new connection. `headers` are added to those of the handshake; a name without a value
-    /// removes one.
+    /// Opens a WebSocket over a connection of its own. `headers` come beside what makes the handshake; a name without a
+    /// value is left out of it.
     ///
     /// # Errors
-    /// There is no connection, or no answer within 30 s.
+    /// When there is no connection, or no answer within 30 s.
     pub async fn websocket(&self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<Opened> {
         tokio::time::timeout(HANDSHAKE_TIMEOUT, self.open_websocket(path, headers))
             .await
