@@ -1,89 +1,91 @@
-//! The composite resourceVersion: one member's version per cluster. [`crate::version_text`] writes and reads it.
+//! The composite resourceVersion: one cluster's version per cluster. [`crate::version_text`] encodes and decodes its
+//! text.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
-/// Up to which of each cluster's changes something is known: cluster → that member's resourceVersion, sorted by name.
+/// A map from cluster to that cluster's resourceVersion, sorted by name.
 ///
-/// It depends on the members' versions alone, never on the process that wrote it, so any replica can resume from it.
+/// The value depends on the clusters' versions alone and never on the process that wrote it, so each replica can resume
+/// from it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CompositeResourceVersion {
     components: Vec<(ClusterName, CollectionVersion)>,
 }
 
 impl CompositeResourceVersion {
-    /// The vector without any cluster.
+    /// Creates a vector without components.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The vector of a set of snapshots: each cluster at its snapshot's version.
+    /// Creates the vector of a set of snapshots: each cluster at its snapshot's version.
     pub fn from_snapshots(snapshots: &[(ClusterName, Snapshot)]) -> Self {
         snapshots.iter().map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version())).collect()
     }
 
-    /// A cluster's component.
+    /// Returns a cluster's component.
     pub fn get(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
-        self.place(cluster).ok().map(|at| self.components[at].1)
+        self.search(cluster).ok().map(|at| self.components[at].1)
     }
 
     /// Sets a cluster's component.
     pub fn set(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>) {
         let version = version.into();
-        match self.place(cluster) {
+        match self.search(cluster) {
             Ok(at) => self.components[at].1 = version,
             Err(at) => self.components.insert(at, (cluster.clone(), version)),
         }
     }
 
-    /// Raises a cluster's component to `version`, and leaves a higher one as it is.
+    /// Raises a cluster's component to `version`; a higher component stays.
     pub fn raise(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>) {
         let version = version.into();
-        match self.place(cluster) {
+        match self.search(cluster) {
             Ok(at) => self.components[at].1 = self.components[at].1.max(version),
             Err(at) => self.components.insert(at, (cluster.clone(), version)),
         }
     }
 
-    /// Takes a cluster out.
+    /// Removes a cluster's component and returns it.
     pub fn remove(&mut self, cluster: &ClusterName) -> Option<CollectionVersion> {
-        self.place(cluster).ok().map(|at| self.components.remove(at).1)
+        self.search(cluster).ok().map(|at| self.components.remove(at).1)
     }
 
-    /// The components in the order of the clusters' names.
+    /// Iterates over the components in the order of the clusters' names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ClusterName, CollectionVersion)> {
         self.components.iter().map(|(cluster, version)| (cluster, *version))
     }
 
-    /// How many clusters have a component.
+    /// Returns the number of clusters with a component.
     pub fn len(&self) -> usize {
         self.components.len()
     }
 
-    /// Whether no cluster has a component.
+    /// Returns whether no cluster has a component.
     pub fn is_empty(&self) -> bool {
         self.components.is_empty()
     }
 
-    /// Raises every component to the other vector's: the component-wise maximum.
+    /// Raises each component to the other vector's: the component-wise maximum.
     pub fn join(&mut self, other: &Self) {
         for (cluster, version) in other.iter() {
             self.raise(cluster, version);
         }
     }
 
-    /// Whether every component of the other vector is here and at least as new.
+    /// Returns whether each component of `other` exists here and is at least as new.
     pub fn covers(&self, other: &Self) -> bool {
         other.iter().all(|(cluster, version)| self.get(cluster).is_some_and(|own| own >= version))
     }
 
-    fn place(&self, cluster: &ClusterName) -> Result<usize, usize> {
+    fn search(&self, cluster: &ClusterName) -> Result<usize, usize> {
         self.components.binary_search_by(|(name, _)| name.cmp(cluster))
     }
 
-    /// The JSON form: the one canonical spelling. `mark_of` gives a cluster's mark.
+    /// Returns the canonical JSON form. `mark_of` returns a cluster's mark.
     pub(crate) fn json(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> String {
         let mut json = String::with_capacity(self.json_len(&mark_of));
         json.push('{');
@@ -101,7 +103,7 @@ impl CompositeResourceVersion {
         json
     }
 
-    /// The length of the JSON form, in bytes.
+    /// Returns the length of the JSON form, in bytes.
     pub(crate) fn json_len(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> usize {
         let marked = |cluster: &ClusterName| mark_of(cluster).map_or(0, |mark| 1 + mark.len());
         let members = self.components.iter().map(|(cluster, version)| member_len(cluster, *version) + marked(cluster));
@@ -111,11 +113,11 @@ impl CompositeResourceVersion {
 }
 
 impl<V: Into<CollectionVersion>> FromIterator<(ClusterName, V)> for CompositeResourceVersion {
-    /// Of a cluster that comes twice the last one counts.
+    /// Collects components; the last component of a repeated cluster wins.
     fn from_iter<I: IntoIterator<Item = (ClusterName, V)>>(components: I) -> Self {
         let mut vector = Self::new();
         for (cluster, version) in components {
-            // Components nearly always come in order, and then this is a push.
+            // Components nearly always arrive in order, so this is a push.
             vector.set(&cluster, version);
         }
         vector
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn join_takes_the_newer_of_each() {
+    fn join_takes_the_newer_of_each_component() {
         let mut value = vector(&[("a", 1), ("b", 5)]);
         let other = vector(&[("b", 3), ("c", 9), ("a", 2)]);
         assert!(!value.covers(&other));

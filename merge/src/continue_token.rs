@@ -4,10 +4,9 @@
 //! v1.<base64url of {"cluster":"a","after":"ns/name","remaining":7}>[.<composite resourceVersion>]
 //! ```
 //!
-//! The vector keeps its own text (either form) instead of being wrapped in base64 again, which would cost a third
-//! more. A token without a vector is *inconsistent*: it goes out with a 410 in `metadata.continue` and carries on
-//! after the last key in the present state, as kube-apiserver's tokens with resourceVersion −1 do
-//! (`pkg/storage/continue.go`).
+//! The vector keeps its own text (either form), because wrapping it in base64 again would cost a third more bytes. A
+//! token without a vector is *inconsistent*: a 410 carries it in `metadata.continue`, and the list resumes after the
+//! last key in the present state, like kube-apiserver's tokens with resourceVersion −1 (`pkg/storage/continue.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,19 +18,19 @@ use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::version_text::TEXT_MAX;
 
-/// What every token begins with; the digit is the version of the layout.
+/// The prefix of each token; the digit is the version of the layout.
 const PREFIX: &str = "v1.";
 
-/// The longest key, in bytes: a namespace of 63 and a name of 253, and room for kinds with laxer names.
+/// The longest key, in bytes: a namespace of 63, a name of 253, and room for kinds with laxer names.
 const KEY_MAX: usize = 1024;
 
-/// A place between two objects of a merged list: clusters by name, objects of each by key.
+/// A point between two objects of a merged list. Clusters are ordered by name, and the objects of each by key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// The cluster in which the list goes on; those before it are done.
+    /// The cluster in which the list resumes; the clusters before it are complete.
     pub cluster: ClusterName,
-    /// The last key of that cluster that is done.
+    /// The last key of that cluster on earlier pages.
     pub after: Box<str>,
 }
 
@@ -40,25 +39,25 @@ pub struct Position {
 pub struct ContinueToken {
     /// Where the next page starts.
     pub position: Position,
-    /// How many objects are still to come, if the list has no selectors. Counting once and subtracting spares each page
-    /// a walk over all that follows.
+    /// The number of objects still to list, if the list has no selectors. The first page counts them and later pages
+    /// subtract, which spares each page a walk over the rest.
     pub remaining: Option<u64>,
     /// The vector that all pages share; `None` for an inconsistent token.
     pub version: Option<CompositeResourceVersion>,
 }
 
-/// Why a continue token cannot be followed.
+/// The reason why a continue token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContinueError {
-    /// No token that anybody handed out: 400.
+    /// The text is not a token that Tributary issued: 400.
     #[error("continue key is not valid: {0}")]
     Invalid(&'static str),
-    /// A token whose vector has no meaning here: 410, with an inconsistent token for `position`.
+    /// The token's vector has no meaning here: 410, with an inconsistent token for `position`.
     #[error("the provided continue parameter cannot be honoured here")]
     Foreign {
-        /// Where the list would have gone on.
+        /// The point from which the list would have resumed.
         position: Position,
-        /// What is the matter with the vector.
+        /// The reason why the vector has no meaning.
         #[source]
         source: Foreign,
     },
@@ -74,12 +73,12 @@ struct ContinueTokenFields {
 }
 
 impl ContinueToken {
-    /// The token that goes on from a position in the present state.
+    /// Creates a token that resumes from a position in the present state.
     pub fn inconsistent(position: Position) -> Self {
         Self { position, remaining: None, version: None }
     }
 
-    /// The text that clients are given.
+    /// Encodes the token as clients receive it.
     pub fn encode(&self, epochs: &Epochs) -> String {
         let Position { cluster, after } = self.position.clone();
         // A struct of texts and a number always serializes.
@@ -94,22 +93,22 @@ impl ContinueToken {
         text
     }
 
-    /// Reads a text that a client sent back.
+    /// Decodes a text that a client sent back.
     ///
     /// # Errors
-    /// [`ContinueError`]: a token that cannot be read is never a list from the start.
+    /// [`ContinueError`]. An unreadable token never becomes a list from the start.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, ContinueError> {
-        Self::decode_told(text, epochs, |_| true)
+        Self::decode_for(text, epochs, |_| true)
     }
 
-    /// Decodes as [`decode`](Self::decode) for a reader who may know some clusters only.
+    /// Decodes as [`decode`](Self::decode) for a reader who may know only some clusters.
     ///
     /// # Errors
-    /// As of [`decode`](Self::decode).
-    pub fn decode_told(
+    /// The errors of [`decode`](Self::decode).
+    pub fn decode_for(
         text: &str,
         epochs: &Epochs,
-        is_told: impl Fn(&ClusterName) -> bool,
+        may_know: impl Fn(&ClusterName) -> bool,
     ) -> Result<Self, ContinueError> {
         if text.len() > TEXT_MAX + 2 * KEY_MAX {
             return Err(ContinueError::Invalid("it is too long"));
@@ -122,7 +121,7 @@ impl ContinueToken {
             None => (rest, None),
         };
         let (position, remaining) = decode_place(place)?;
-        let version = version.map(|text| CompositeResourceVersion::decode_told(text, epochs, is_told)).transpose();
+        let version = version.map(|text| CompositeResourceVersion::decode_for(text, epochs, may_know)).transpose();
         match version {
             Ok(version) => Ok(Self { position, remaining, version }),
             Err(VersionDecodeError::Malformed(_)) => {
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_in_every_form() {
+    fn continue_token_round_trips_in_each_form() {
         let (large, epochs) = large();
         let small: CompositeResourceVersion =
             [(ClusterName::new("b").unwrap(), ResourceVersion(7))].into_iter().collect();
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_of_an_unknown_epoch_keeps_the_position() {
+    fn continue_token_with_an_unknown_epoch_keeps_the_position() {
         let (version, epochs) = large();
         let text = ContinueToken { position: position(), remaining: None, version: Some(version) }.encode(&epochs);
         let error = ContinueToken::decode(&text, &Epochs::default()).unwrap_err();
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused() {
+    fn malformed_continue_tokens_are_refused() {
         let token = |json: &str| PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode(json);
         let good = token(r#"{"cluster":"a","after":"x"}"#);
         assert!(ContinueToken::decode(&good, &Epochs::default()).is_ok());

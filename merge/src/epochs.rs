@@ -1,4 +1,4 @@
-//! The compact form of a composite resourceVersion, and the lists of clusters that it is packed over.
+//! The compact form of a composite resourceVersion, and the lists of clusters to which it refers.
 //!
 //! ```text
 //! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
@@ -7,15 +7,14 @@
 //!                   base-128 varint>
 //! ```
 //!
-//! A dot is no letter of base64url, so no JSON form begins like this. An *epoch* is the first 64 bits of SHA-256 over
-//! the sorted (name, kube-system uid) list: replicas that serve the same clusters agree on it without talking, and a
-//! cluster that was replaced by another of its name makes a new one. 1,000 clusters at revisions below 2³⁵ take 6.7
-//! KB.
+//! The base64url alphabet has no dot, so no JSON form has this prefix. An *epoch* is the first 64 bits of SHA-256 over
+//! the sorted (name, kube-system uid) list. Replicas that serve the same clusters compute the same epoch without
+//! communication, and a cluster that takes over a name changes it. 1,000 clusters at revisions below 2³⁵ take 6.7 KB.
 //!
-//! A cluster that does not tell its uid stands in the list with an empty one, so that the others' versions need not be
-//! long because of it. Its component then promises what the JSON form promises of every cluster: the name, and nothing
-//! of the incarnation behind it. Once a uid is known (or no longer), its component in earlier versions is refused as
-//! that of another incarnation: nobody knows whether it is. Versions that say nothing of that cluster go on.
+//! A cluster without a known uid has an empty uid in the list, so that it does not make the versions of all clusters
+//! long. Its component then has the guarantee of the JSON form: it identifies the cluster by name only. When the uid
+//! becomes known, or is no longer known, the component of earlier versions is refused as that of a different
+//! incarnation, because the incarnation cannot be verified. Versions without that cluster remain valid.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,31 +29,31 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 
-/// What the compact form begins with; the digit is the version of the layout.
+/// The prefix of the compact form; the digit is the version of the layout.
 const PREFIX: &str = "c1.";
 
-/// How many lists are kept. Clusters come and go by the hour, and a version lives as long as the log's history:
-/// minutes.
+/// The number of lists that are kept. Clusters join and leave at most every few minutes, and a version lives as long as
+/// the log's history: minutes.
 pub const LISTS_MAX: usize = 64;
 
-/// For how long the JSON form marks the versions of a cluster that has taken another's name. An hour: informers renew
-/// their versions each minute, and a replica that has not seen the other cluster writes no marks.
+/// The time for which the JSON form marks the versions of a cluster that took over a name. An hour: informers renew
+/// their versions each minute, and a replica that has not seen the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// How much later a replacement has to be than a known one to be another, in seconds: clocks are adjusted.
-const MARKED_AGAIN_AFTER: u64 = 5;
+/// The minimum time between two replacements of a cluster, in seconds. A difference below it can be a clock adjustment.
+const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 
-/// The lists of clusters that compact versions may refer to: the current one and those before it; and the clusters
-/// whose versions the JSON form marks.
+/// The lists of clusters that compact versions may refer to (the current and earlier ones), and the clusters whose
+/// versions the JSON form marks.
 ///
-/// Serialize it into the data directory after each [`update`](Epochs::update) and versions survive a restart. Cheap to
-/// share in an `Arc`.
+/// Versions survive a restart if the data directory keeps the serialized value after each [`update`](Epochs::update).
+/// Sharing in an `Arc` is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "EpochsFile", into = "EpochsFile")]
 pub struct Epochs {
-    /// Newest first.
+    /// The lists, newest first.
     lists: VecDeque<Arc<Epoch>>,
-    /// When a cluster with another uid took the name, in seconds since 1970.
+    /// The time at which a cluster with a different uid took over the name, in seconds since 1970.
     replaced: BTreeMap<ClusterName, u64>,
 }
 
@@ -84,12 +83,12 @@ impl From<Epochs> for EpochsFile {
     }
 }
 
-/// One list of clusters and its number.
+/// A list of clusters and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(ClusterName, String)>", into = "Vec<(ClusterName, String)>")]
 struct Epoch {
     id: u64,
-    /// Name and kube-system uid, sorted by name; the uid is empty where it is not known.
+    /// Names and kube-system uids, sorted by name; an unknown uid is empty.
     members: Vec<(ClusterName, String)>,
 }
 
@@ -99,7 +98,7 @@ impl From<Vec<(ClusterName, String)>> for Epoch {
         members.dedup_by(|later, kept| later.0 == kept.0);
         let mut hash = Sha256::new();
         for part in members.iter().flat_map(|(name, uid)| [name.as_str(), uid]) {
-            // The length comes first, so that no two lists run together into the same bytes.
+            // The length prefix keeps two different lists from producing the same bytes.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -120,7 +119,7 @@ impl Epoch {
         Some(&self.members[at].1)
     }
 
-    /// What the compact form packs; `None` where the vector has a cluster that is not in the list.
+    /// Packs a vector into the compact form; `None` if the list lacks a cluster of the vector.
     fn pack(&self, vector: &CompositeResourceVersion) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(8 + 6 * self.members.len());
         bytes.extend(self.id.to_be_bytes());
@@ -140,9 +139,9 @@ impl Epoch {
 }
 
 impl Epochs {
-    /// Makes this list of (name, kube-system uid) the current one, in any order, and says whether it differs from the
-    /// one before. The uid is empty where a cluster does not tell it. Call it with whole changes of the configuration,
-    /// not cluster by cluster: [`LISTS_MAX`] are kept.
+    /// Makes this list of (name, kube-system uid) the current one, in any order, and returns whether it differs from
+    /// the previous list. An unknown uid is empty. Call it once per change of the configuration instead of once per
+    /// cluster, because only [`LISTS_MAX`] lists are kept.
     pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
         let epoch = Arc::new(Epoch::from(clusters.into_iter().collect::<Vec<_>>()));
         if self.lists.front() == Some(&epoch) {
@@ -154,15 +153,15 @@ impl Epochs {
         true
     }
 
-    /// As [`update`](Epochs::update), and notes which names clusters with other uids have taken by now. The JSON form
-    /// [marks](Epochs::mark_of) the versions of those for an hour.
+    /// Updates the list as [`update`](Epochs::update) does, and records each name that a cluster with a different uid
+    /// has taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for an hour.
     pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
         let clusters: Vec<_> = clusters.into_iter().collect();
         let now = seconds(now);
         let before = self.replaced.clone();
         self.replaced.retain(|_, at| now.saturating_sub(*at) < MARKED_FOR.as_secs());
         for (name, uid) in &clusters {
-            let has_other = self.told_uid_of(name).is_some_and(|known| known != uid);
+            let has_other = self.last_known_uid_of(name).is_some_and(|known| known != uid);
             if has_other && !uid.is_empty() {
                 self.replaced.insert(name.clone(), now);
             }
@@ -170,23 +169,23 @@ impl Epochs {
         self.update(clusters) | (self.replaced != before)
     }
 
-    /// Notes that another cluster took a name at a time: whether it tells its uid or not, the JSON form
+    /// Records that a different cluster took over a name at a time, even if its uid is unknown. The JSON form
     /// [marks](Epochs::mark_of) its versions for an hour.
-    pub fn note_replaced(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
+    pub fn record_replacement(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
         let (at, now) = (seconds(at), seconds(now));
-        let is_known = self.replaced.get(cluster).is_some_and(|known| *known + MARKED_AGAIN_AFTER > at);
+        let is_known = self.replaced.get(cluster).is_some_and(|known| *known + REPLACEMENT_INTERVAL_MIN > at);
         if !is_known && now.saturating_sub(at) < MARKED_FOR.as_secs() {
             self.replaced.insert(cluster.clone(), at);
         }
     }
 
-    /// The mark of a cluster's versions in the JSON form, which tells its incarnation: `None` where no other cluster
-    /// had the name lately. Eight hexadecimal digits of SHA-256 over the uid.
+    /// Returns the mark that identifies a cluster's incarnation in the JSON form: eight hexadecimal digits of SHA-256
+    /// over the uid. `None` if no other cluster had the name within the last hour.
     pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }
 
-    /// Whether a component of the JSON form is of the cluster that has the name now, by its mark.
+    /// Checks by its mark that a component of the JSON form belongs to the cluster that has the name now.
     ///
     /// # Errors
     /// [`Foreign::Incarnation`].
@@ -198,35 +197,35 @@ impl Epochs {
         if is_current { Ok(()) } else { Err(Foreign::Incarnation(cluster.clone())) }
     }
 
-    /// The uid that a cluster had in the newest list that has the cluster; empty where it did not tell it.
+    /// Returns a cluster's uid in the newest list that contains the cluster; empty if the uid was unknown.
     pub fn uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().find_map(|epoch| epoch.uid(cluster))
     }
 
-    /// The uid that a cluster told last.
-    fn told_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
+    /// Returns the newest known uid of a cluster.
+    fn last_known_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().filter_map(|epoch| epoch.uid(cluster)).find(|uid| !uid.is_empty())
     }
 
-    /// The uid that a cluster has in the current list, if it is in there.
+    /// Returns a cluster's uid in the current list.
     pub fn current_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.front()?.uid(cluster)
     }
 
-    /// Whether no list has another cluster.
-    pub fn are_of(&self, cluster: &ClusterName) -> bool {
+    /// Returns whether the lists contain no cluster except this one.
+    pub fn contain_only(&self, cluster: &ClusterName) -> bool {
         self.lists.iter().flat_map(|epoch| &epoch.members).all(|(name, _)| name == cluster)
     }
 
-    /// The current epoch's number, if there is a list.
+    /// Returns the number of the current epoch.
     pub fn current(&self) -> Option<u64> {
         self.lists.front().map(|epoch| epoch.id)
     }
 
-    /// The compact form over the newest list that has all the vector's clusters. A cluster that was just removed is in
-    /// an older one; if none has them all there is no compact form.
+    /// Encodes the compact form over the newest list that has all clusters of the vector. A cluster that was just
+    /// removed is in an older list. `None` if no list has all of them.
     ///
-    /// Cost: O(clusters); both are in the order of names.
+    /// Cost: O(clusters); list and vector are both sorted by name.
     pub(crate) fn encode(&self, vector: &CompositeResourceVersion) -> Option<String> {
         let bytes = self.lists.iter().find_map(|epoch| epoch.pack(vector))?;
         let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
@@ -235,7 +234,7 @@ impl Epochs {
         Some(text)
     }
 
-    /// Reads the compact form.
+    /// Decodes the compact form.
     pub(crate) fn decode(&self, text: &str) -> Result<CompositeResourceVersion, VersionDecodeError> {
         let Some(packed) = text.strip_prefix(PREFIX) else {
             return Err(if is_later_form(text) {
@@ -275,17 +274,16 @@ impl Epochs {
     }
 }
 
-/// Seconds from 1970 to a time; 0 for an earlier time.
+/// Returns the seconds from 1970 to a time; 0 for an earlier time.
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The mark of a uid.
 fn mark(uid: &str) -> String {
     Sha256::digest(uid).iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Whether this looks like a compact form with another layout: `c`, a number, a dot, base64url.
+/// Returns whether a text looks like a compact form with a different layout: `c`, a number, a dot, base64url.
 fn is_later_form(text: &str) -> bool {
     text.strip_prefix('c').and_then(|rest| rest.split_once('.')).is_some_and(|(layout, packed)| {
         ResourceVersion::parse(layout).is_ok() && URL_SAFE_NO_PAD.decode(packed).is_ok()
@@ -300,7 +298,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut value: u128) {
     bytes.push(value as u8);
 }
 
-/// Takes one varint off the front, if it is written in its shortest form and below 2⁷⁰.
+/// Removes a varint from the front, if it has its shortest form and is below 2⁷⁰.
 fn take_varint(bytes: &mut &[u8]) -> Option<u128> {
     let length = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)? + 1;
     let (varint, rest) = bytes.split_at(length);
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_clusters_stay_below_seven_kib() {
+    fn compact_version_of_a_thousand_clusters_stays_below_seven_kib() {
         let (epochs, value) = (epochs(1000), vector(0..1000));
         let text = value.encode(&epochs);
         assert!(text.starts_with(PREFIX) && text.len() < 7 * 1024, "{} bytes", text.len());
@@ -340,18 +338,18 @@ mod tests {
     }
 
     #[test]
-    fn the_form_changes_at_four_kib_and_both_are_read() {
+    fn version_becomes_compact_at_four_kib_and_both_forms_decode() {
         let epochs = epochs(1000);
         let small = vector(0..50).encode(&epochs);
         assert!(!small.contains('.'));
         let large = vector(0..200);
         let json = large.encode(&Epochs::default());
-        assert!(json.len() > 4096 && !json.contains('.'), "without a list there is only the JSON form");
+        assert!(json.len() > 4096 && !json.contains('.'), "without a list the JSON form is the only one");
         assert_eq!(CompositeResourceVersion::decode(&json, &epochs), Ok(large));
     }
 
     #[test]
-    fn an_epoch_depends_on_the_list_alone() {
+    fn epoch_depends_only_on_the_list_of_clusters() {
         let ids = |names: &[(&str, &str)]| {
             let mut epochs = Epochs::default();
             epochs.update(names.iter().map(|(name, uid)| (ClusterName::new(name).unwrap(), (*uid).to_owned())));
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn old_lists_are_known_for_a_while() {
+    fn version_of_an_earlier_list_decodes_until_the_list_is_dropped() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         for count in 1..LISTS_MAX {
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_cluster_is_written_over_the_list_that_had_it() {
+    fn version_with_a_removed_cluster_uses_an_earlier_list() {
         let mut epochs = epochs(301);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{index}"))));
         let text = vector(0..301).encode(&epochs);
@@ -385,19 +383,19 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_cluster_is_another_incarnation() {
+    fn version_of_a_replaced_cluster_is_refused() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{}", index.max(1)))));
         assert_eq!(
             CompositeResourceVersion::decode(&text, &epochs),
             Err(Foreign::Incarnation(name(0)).into()),
-            "cluster 0 has another uid"
+            "cluster 0 has a different uid"
         );
     }
 
     #[test]
-    fn versions_of_a_cluster_that_took_a_name_are_marked_for_an_hour() {
+    fn versions_of_a_replacement_cluster_are_marked_for_an_hour() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds);
         let list = |uid: &str| [(name(0), uid.to_owned()), (name(1), "other".to_owned())];
         let mut epochs = Epochs::default();
@@ -411,28 +409,27 @@ mod tests {
         let new = vector(0..2).encode(&epochs);
         assert_eq!(decode(&new, &epochs), Ok(vector(0..2)));
         let kept = serde_json::to_vec(&epochs).unwrap();
-        assert_eq!(serde_json::from_slice::<Epochs>(&kept).unwrap(), epochs, "also after a restart");
+        assert_eq!(serde_json::from_slice::<Epochs>(&kept).unwrap(), epochs, "the marks survive a restart");
         assert!(!epochs.update_at(list("second"), at(20)));
         let mut third = epochs.clone();
         third.update_at(list("third"), at(20));
         assert_eq!(decode(&new, &third), foreign);
-        assert_eq!(CompositeResourceVersion::decode_told(&new, &third, |_| false), Ok(vector(0..2)));
+        assert_eq!(CompositeResourceVersion::decode_for(&new, &third, |_| false), Ok(vector(0..2)));
         let mut silent = epochs.clone();
-        silent.note_replaced(&name(0), at(20), at(20));
+        silent.record_replacement(&name(0), at(20), at(20));
         silent.update_at(list(""), at(20));
-        assert_eq!(decode(&new, &silent), foreign, "the next one does not tell its uid");
+        assert_eq!(decode(&new, &silent), foreign, "the next cluster has no known uid");
         let of_silent = vector(0..2).encode(&silent);
         assert_eq!(decode(&of_silent, &silent), Ok(vector(0..2)));
         silent.update_at(list("second"), at(30));
         assert_eq!(decode(&of_silent, &silent), foreign);
         assert!(epochs.update_at(list("second"), at(10 + MARKED_FOR.as_secs())));
         assert_eq!(vector(0..2).encode(&epochs), old, "the mark has lapsed");
-        assert_eq!(decode(&new, &epochs), Ok(vector(0..2)), "and is still read");
+        assert_eq!(decode(&new, &epochs), Ok(vector(0..2)), "a marked version is still decoded");
     }
 
-    /// One cluster that does not tell who it is must not make the versions of all others long.
     #[test]
-    fn one_cluster_without_a_uid_leaves_versions_short() {
+    fn cluster_without_a_uid_keeps_versions_compact() {
         let mut epochs = Epochs::default();
         let uid = |index: usize| if index == 7 { String::new() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index))));
@@ -442,9 +439,9 @@ mod tests {
         assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
     }
 
-    /// Nobody knows whether the cluster that was seen before is the one that tells its uid now.
+    /// The uid may belong to a different cluster than the one behind the earlier versions.
     #[test]
-    fn what_an_unknown_cluster_said_ends_when_its_uid_is_known() {
+    fn component_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
         let mut epochs = Epochs::default();
         let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
@@ -455,30 +452,34 @@ mod tests {
         epochs.update((0..300).map(|index| (name(index), uid(index, "uid-7"))));
         let decode = |text: &str, epochs: &Epochs| CompositeResourceVersion::decode(text, epochs);
         assert_eq!(decode(&whole, &epochs), Err(Foreign::Incarnation(name(7)).into()));
-        assert_eq!(decode(&others, &epochs), Ok(without), "nothing is said of the cluster");
+        assert_eq!(decode(&others, &epochs), Ok(without), "this version does not name the cluster");
         let known = vector(0..300).encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
-        assert_eq!(decode(&known, &epochs), Err(Foreign::Incarnation(name(7)).into()), "it no longer tells it");
-        assert_eq!(decode(&whole, &epochs), Ok(vector(0..300)), "as in the JSON form, the name is all that there is");
+        assert_eq!(decode(&known, &epochs), Err(Foreign::Incarnation(name(7)).into()), "the uid is no longer known");
+        assert_eq!(
+            decode(&whole, &epochs),
+            Ok(vector(0..300)),
+            "without a uid the name alone counts, as in the JSON form"
+        );
     }
 
     #[test]
-    fn lists_survive_in_the_data_directory() {
+    fn epochs_round_trip_through_the_data_directory() {
         let mut epochs = epochs(3);
         epochs.update([(name(9), "u".to_owned())]);
         let text = serde_json::to_string(&epochs).unwrap();
         let read: Epochs = serde_json::from_str(&text).unwrap();
         assert_eq!(read, epochs);
-        assert!(!read.are_of(&name(9)), "there were others before");
+        assert!(!read.contain_only(&name(9)), "earlier lists contain other clusters");
         let mut alone = Epochs::default();
         alone.update([(name(9), "u".to_owned())]);
         alone.update([(name(9), "v".to_owned())]);
-        assert!(alone.are_of(&name(9)) && !alone.are_of(&name(1)));
-        assert!(!epochs.update([(name(9), "u".to_owned())]), "the same list again is no change");
+        assert!(alone.contain_only(&name(9)) && !alone.contain_only(&name(1)));
+        assert!(!epochs.update([(name(9), "u".to_owned())]), "an equal list is no change");
     }
 
     #[test]
-    fn hostile_compact_texts_are_refused() {
+    fn malformed_compact_versions_are_refused() {
         let epochs = epochs(2);
         let id = epochs.current().unwrap().to_be_bytes();
         let text = |rest: &[u8]| PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode([&id[..], rest].concat());
@@ -488,8 +489,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // Parts of a cluster without a component, of none, of revision zero, twice, not in order, not in full,
-            // too many.
+            // In order: a part of a cluster without a component, of no cluster, of revision zero, repeated, unordered,
+            // truncated, with too many changes.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],
@@ -512,7 +513,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(versions in prop::collection::vec(prop::option::of((1..=u64::MAX, any::<Option<u32>>())), 1..40)) {
+        fn compact_version_round_trips(versions in prop::collection::vec(prop::option::of((1..=u64::MAX, any::<Option<u32>>())), 1..40)) {
             let epochs = epochs(versions.len());
             let value: CompositeResourceVersion = versions
                 .iter()

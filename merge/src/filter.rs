@@ -1,46 +1,45 @@
-//! What the merge asks of a filter.
+//! The filter of a list or watch, as the merge uses it.
 
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
-/// Which objects a list or a watch wants.
+/// Decides which objects a list or watch selects.
 ///
-/// The answer may depend on the cluster, the key, the labels and the selectable fields alone: the log keeps what it
-/// takes to announce another cluster's object of the same name only where one of those changed.
+/// The result may depend only on the cluster, the key, the labels and the selectable fields: the log keeps a different
+/// cluster's object of the same name only for changes of these.
 pub trait ObjectFilter {
-    /// Whether the object, of this cluster, is wanted.
+    /// Returns whether the filter selects an object of a cluster.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
 
-    /// Whether any object of this cluster may be wanted. Saves walks, and a client that wants nothing of a cluster is
-    /// not refused for what is not known of it.
+    /// Returns whether the filter can select an object of this cluster. Walks skip other clusters, and a client that
+    /// selects no object of a cluster is not refused for gaps in the knowledge of that cluster.
     fn wants_cluster(&self, cluster: &ClusterName) -> bool {
         let _ = cluster;
         true
     }
 
-    /// What it costs to ask of an object, in bytes of text that could be copied meanwhile.
-    /// Walks are cut into pieces by it.
+    /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
+    /// Walks are split into steps by it.
     fn cost(&self, object: &Object) -> usize {
         let _ = object;
         Filter::LOOK_COST
     }
 
-    /// Outside of which nothing matches. Saves walks, decides nothing.
+    /// Returns a scope that contains all matching objects. It saves walks and decides no match.
     fn scope(&self) -> Scope<'_> {
         Scope::default()
     }
 
-    /// Behind which key the next object of this cluster lies that may be wanted, where many lie between it and one that
-    /// is not: a walk leaps there. Saves walks, decides nothing. A leap costs about as much as a look at 16 objects.
+    /// Returns a key behind which the cluster's next matching object lies, if many unwanted objects lie between: the
+    /// walk jumps there. It saves walks and decides no match. A jump costs about as much as evaluating 16 objects.
     fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let _ = (cluster, unwanted);
         None
     }
 
-    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster that it
-    /// [wants](Self::wants_cluster). Only then can the rest of a list be counted without looking at it, and is none of
-    /// its objects asked about.
+    /// Returns whether each object in the namespace of [`scope`](Self::scope) matches, in each cluster that the filter
+    /// [wants](Self::wants_cluster). The rest of a list can then be counted without evaluating the filter.
     fn is_whole_namespace(&self) -> bool {
         false
     }

@@ -1,31 +1,31 @@
-//! The integer form of an item's resourceVersion: `native × 10⁴ + index`, for clients that parse versions as numbers.
+//! The integer form of an object's resourceVersion: `native × 10⁴ + index`, for clients that parse versions as numbers.
 //!
-//! It can be compared within a cluster and names its owner, but it is no point that a merged stream can be resumed from
-//! alone: lists, bookmarks and continue tokens stay composite.
+//! Integers are comparable within a cluster and name the object's cluster. A merged stream cannot resume from an
+//! integer alone, so lists, bookmarks and continue tokens stay composite.
 
 use std::fmt;
 
 use tributary_apimachinery::ResourceVersion;
 
-/// How many clusters the form can tell apart, and the factor of the native version.
+/// The number of clusters that the form can distinguish, and the factor of the native version.
 pub const CLUSTERS_MAX: u16 = 10_000;
 
 /// A cluster's number in the integer form, 0 to 9999: `UpstreamCluster.spec.index`, unique and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterIndex(u16);
 
-/// An item's version in the integer form. It is an `int64`, as its readers are (`strconv.ParseInt(…, 10, 64)` in
-/// controller-runtime): what is above has no integer form.
+/// The integer form of an object's version. It is an `int64`, because its readers parse it so (`strconv.ParseInt(…, 10,
+/// 64)` in controller-runtime); larger values have no integer form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntegerResourceVersion(i64);
 
-/// Why there is no integer form.
+/// The reason why there is no integer form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IntegerError {
     /// The index is above 9999.
     #[error("a cluster's index must be between 0 and 9999, not {0}")]
     Index(u16),
-    /// The member's version is too large for a signed integer of 64 bits.
+    /// The cluster's version is too large for a signed integer of 64 bits.
     #[error("resourceVersion {0} has no integer form: it would be above 2⁶³−1")]
     Overflow(ResourceVersion),
     /// The text is not an integer version.
@@ -42,20 +42,19 @@ impl ClusterIndex {
         if index < CLUSTERS_MAX { Ok(Self(index)) } else { Err(IntegerError::Index(index)) }
     }
 
-    /// The index as a number.
+    /// Returns the index as a number.
     pub fn get(self) -> u16 {
         self.0
     }
 }
 
 impl IntegerResourceVersion {
-    /// The highest version of a member that has an integer form whatever the member's index is: 9.2 × 10¹⁴. An etcd
-    /// that makes 10,000 changes a second gets there after 2,900 years; a store that numbers its changes by the time
-    /// may be there already.
+    /// The highest native version with an integer form for each index: 9.2 × 10¹⁴. An etcd with 10,000 changes a second
+    /// reaches it after 2,900 years; a store that derives versions from the time may already exceed it.
     pub const VERSION_MAX: ResourceVersion =
         ResourceVersion((i64::MAX as u64 - (CLUSTERS_MAX as u64 - 1)) / CLUSTERS_MAX as u64);
 
-    /// The integer form of a member's version.
+    /// Creates the integer form of a cluster's version.
     ///
     /// # Errors
     /// [`IntegerError::Overflow`] for versions above [`VERSION_MAX`](Self::VERSION_MAX).
@@ -65,22 +64,22 @@ impl IntegerResourceVersion {
         Ok(Self(native * i64::from(CLUSTERS_MAX) + i64::from(index.0)))
     }
 
-    /// The number that clients are given; never negative.
+    /// Returns the number that clients receive; never negative.
     pub fn encode(self) -> i64 {
         self.0
     }
 
-    /// The member's own version.
+    /// Returns the native version.
     pub fn version(self) -> ResourceVersion {
         ResourceVersion(self.0.unsigned_abs() / u64::from(CLUSTERS_MAX))
     }
 
-    /// The member.
+    /// Returns the index of the cluster.
     pub fn index(self) -> ClusterIndex {
         ClusterIndex((self.0.unsigned_abs() % u64::from(CLUSTERS_MAX)) as u16)
     }
 
-    /// Reads a number that a client sent back.
+    /// Decodes a number that a client sent back.
     ///
     /// # Errors
     /// [`IntegerError::Malformed`].
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips_and_refuses() {
+    fn integer_version_round_trips_and_refuses_malformed_text() {
         for (version, index, number) in [(1234, 7, 12_340_007), (1, 0, 10_000), (0, 9999, 9999)] {
             let (version, index) = (ResourceVersion(version), ClusterIndex::new(index).unwrap());
             let value = IntegerResourceVersion::new(version, index).unwrap();
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_integer_is_an_int64() {
+    fn integer_version_fits_an_int64() {
         let max = IntegerResourceVersion::VERSION_MAX;
         for index in [0, 7, 9999] {
             let of = |version| IntegerResourceVersion::new(version, ClusterIndex(index));

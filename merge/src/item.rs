@@ -1,7 +1,7 @@
-//! The item form: the composite resourceVersion with one cluster's component alone, as single objects carry it.
+//! The item form: a composite resourceVersion with the component of a single cluster, as objects carry it.
 //!
-//! A list of 10,000 objects writes 10,000 of them, so all that depends on the cluster is encoded once: base64 maps
-//! three bytes to four letters, and whole groups of `{"cluster1":"` never change.
+//! A list of 10,000 objects writes it 10,000 times, so the encoder encodes the part that depends on the cluster once.
+//! Base64 maps three bytes to four letters, and whole groups of `{"cluster1":"` never change.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,15 +10,15 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 /// The digits of 2⁶⁴−1.
 const DIGITS_MAX: usize = 20;
 
-/// The length of a mark.
+/// The length of a mark, in bytes.
 const MARK_LEN: usize = 8;
 
-/// Writes the item form of one cluster's versions.
+/// Encodes the item form of a cluster's versions.
 #[derive(Clone, Debug)]
 pub struct ItemEncoder {
     /// The encoded whole groups of the text before the digits.
     head: Box<str>,
-    /// The bytes before the digits that make no whole group, and how many they are.
+    /// The bytes before the digits that do not fill a group, and their number.
     rest: [u8; 2],
     rest_len: usize,
     /// The bytes behind the digits.
@@ -26,12 +26,12 @@ pub struct ItemEncoder {
 }
 
 impl ItemEncoder {
-    /// Prepares the encoder of one cluster.
+    /// Prepares the encoder of a cluster.
     pub fn new(cluster: &ClusterName) -> Self {
         Self::marked(cluster, None)
     }
 
-    /// As [`new`](Self::new), with the [mark](crate::Epochs::mark_of) of the cluster's versions. A mark has eight bytes.
+    /// Prepares the encoder of a cluster whose versions have a [mark](crate::Epochs::mark_of) of eight bytes.
     pub fn marked(cluster: &ClusterName, mark: Option<&str>) -> Self {
         let before = format!("{{\"{cluster}\":\"");
         let (head, tail) = before.as_bytes().split_at(before.len() / 3 * 3);
@@ -42,7 +42,7 @@ impl ItemEncoder {
         Self { head, rest, rest_len, tail: after.into_bytes().into() }
     }
 
-    /// Whether versions are marked.
+    /// Returns whether versions are marked.
     pub fn is_marked(&self) -> bool {
         self.tail.len() > 2
     }
@@ -62,7 +62,7 @@ impl ItemEncoder {
         out.push_str(std::str::from_utf8(&encoded[..length]).unwrap_or_default());
     }
 
-    /// The item form of a version.
+    /// Returns the item form of a version.
     pub fn encode(&self, version: ResourceVersion) -> String {
         let mut out = String::with_capacity(self.head.len() + 32);
         self.write(version, &mut out);
@@ -70,12 +70,12 @@ impl ItemEncoder {
     }
 }
 
-/// The item form of one version of one cluster. For many of one cluster keep an [`ItemEncoder`].
+/// Returns the item form of a cluster's version. For many versions of a cluster, keep an [`ItemEncoder`].
 pub fn item(cluster: &ClusterName, version: ResourceVersion) -> String {
     ItemEncoder::new(cluster).encode(version)
 }
 
-/// Writes a number in decimal to the front of `out` and gives its length.
+/// Writes a number in decimal to the front of `out` and returns its length.
 fn write_digits(mut number: u64, out: &mut [u8]) -> usize {
     let length = number.checked_ilog10().unwrap_or(0) as usize + 1;
     for place in out[..length].iter_mut().rev() {
@@ -91,7 +91,7 @@ mod tests {
     use crate::{CompositeResourceVersion, Epochs};
 
     #[test]
-    fn is_the_vector_of_one() {
+    fn item_form_equals_the_vector_of_a_single_cluster() {
         for length in 1..=63 {
             let cluster = ClusterName::new(&"x".repeat(length)).unwrap();
             for version in [0, 1, 9, 10, 99, 100, 1234, 99_999, u64::MAX] {

@@ -1,7 +1,7 @@
 //! Merges lists and watches of many clusters under one composite resourceVersion.
 //!
-//! Everything here is a value: no I/O, no task, no lock, no clock. Time comes in as the `Duration` since the process
-//! started; whoever owns a [`Log`] feeds it, and wakes the [`Watcher`]s that wait for its head to move.
+//! Every type is a value: no I/O, no task, no lock, no clock. Callers pass the time as the `Duration` since the process
+//! started. The owner of a [`Log`] feeds it, and wakes the [`Watcher`]s that wait for its head to move.
 //!
 //! ```text
 //! cacher ──changes──▶ Log ──────▶ Watcher::next ──▶ WatchEvent ──▶ encoded once per SharedKey
@@ -9,7 +9,7 @@
 //!                      └────────▶ ListCursor ─────▶ chunks of objects, continue token
 //! ```
 //!
-//! A watch over two clusters, in full:
+//! A complete watch over two clusters:
 //!
 //! ```
 //! use std::error::Error;
@@ -39,14 +39,14 @@
 //! after.set_resource_version(ResourceVersion(11));
 //! log.append(&eu, vec![Change { change_type: ChangeType::Added, object: pod, previous: None }], after, now);
 //!
-//! // Whoever listed before is told of it, and of nothing else.
+//! // A client that listed before receives this event alone.
 //! let mut watcher = Watcher::resume(&log, &listed, Filter::default())?;
 //! let mut events = Vec::new();
 //! assert_eq!(watcher.next(&log, 100, &mut events).progress, Progress::CaughtUp);
 //! let [WatchEvent::Object(event)] = &events[..] else { panic!("one event") };
 //! assert_eq!((event.change_type, &event.cluster, event.object.name()), (ChangeType::Added, &eu, "web-0"));
 //!
-//! // Whoever comes with what the log says now has everything.
+//! // A client that resumes from the log's current version receives no event.
 //! let mut later = Watcher::resume(&log, &log.resource_version(), Filter::default())?;
 //! events.clear();
 //! assert_eq!(later.next(&log, 100, &mut events).progress, Progress::CaughtUp);

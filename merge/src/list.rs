@@ -1,11 +1,11 @@
 //! A merged list: the snapshots of several clusters one after the other, in chunks.
 //!
-//! Clusters come by name, objects of each by key. The cursor owns its snapshots and a position, never a vector of
-//! objects: each chunk seeks its start anew, so a slow reader of a million objects costs two words.
+//! Clusters are ordered by name, and the objects of each by key. The cursor owns its snapshots and a position, never a
+//! vector of objects: each chunk seeks its start again, so a slow reader of a million objects costs two words.
 //!
-//! A page says in its head where the next one starts, so its end is looked for before anything is written. With a
-//! selector that matches little this is a walk over everything, so it is made in steps ([`OpeningList`]): whoever walks
-//! lets others work in between.
+//! The head of a page contains the start of the next page, so the search for the end of the page precedes the first
+//! byte. With a selector that matches few objects the search walks over everything, so [`OpeningList`] splits it into
+//! steps: between two steps other tasks can run.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,50 +14,50 @@ use tributary_apimachinery::{ClusterName, Object, Scope, Snapshot};
 
 use crate::{Heads, ObjectFilter, Position};
 
-/// Which part of a list a request asks for.
+/// The part of a list that a request asks for.
 #[derive(Clone, Debug, Default)]
 pub struct ListPage {
-    /// Where the page starts; `None` for the beginning.
+    /// The start of the page; `None` for the beginning.
     pub start: Option<Position>,
-    /// The most objects of a page; 0 for no limit.
+    /// The maximum number of objects in a page; 0 for no limit.
     pub limit: usize,
-    /// How many objects follow `start`, if the continue token said so and its snapshot is the one listed.
+    /// The number of objects behind `start`, if the continue token contains it and its snapshot is listed.
     pub remaining: Option<u64>,
 }
 
-/// A list that is being read.
+/// A reader of a list.
 #[derive(Clone)]
 pub struct ListCursor<F> {
     snapshots: Heads,
     filter: F,
     place: SnapshotPosition,
-    /// How many objects the page still has.
+    /// The number of objects that the page may still contain.
     left: usize,
     continue_at: Option<Position>,
     remaining: Option<u64>,
 }
 
-/// A place in a list.
+/// A point in a list.
 #[derive(Clone, Default)]
 struct SnapshotPosition {
-    /// The snapshot that it lies in.
+    /// The index of the snapshot.
     at: usize,
-    /// The last key done there.
+    /// The last key that was visited in the snapshot.
     after: Option<Box<str>>,
 }
 
-/// Where a walk goes on behind an object.
+/// The continuation of a walk behind an object.
 enum Visited {
-    /// At the next one.
+    /// The walk visits the next object.
     Next,
-    /// Behind this key.
+    /// The walk jumps behind this key.
     Leap(Box<str>),
-    /// Nowhere: it was the last for now.
+    /// The walk stops.
     Last,
 }
 
 impl Visited {
-    /// Behind one that a filter does not want.
+    /// Returns the continuation behind an object that the filter does not match.
     fn unwanted(filter: &impl ObjectFilter, cluster: &ClusterName, object: &Object) -> Self {
         filter.leap(cluster, object).map_or(Self::Next, Self::Leap)
     }
@@ -70,7 +70,8 @@ impl SnapshotPosition {
         Self { at, after: is_there.then(|| start.after.clone()) }
     }
 
-    /// Visits the objects from here on, and stops behind the one at which `visit` says so, if it does.
+    /// Visits the objects from this point on. Stops behind the first object for which `visit` returns
+    /// [`Visited::Last`].
     fn walk<'a>(
         &mut self,
         snapshots: &'a Heads,
@@ -83,7 +84,7 @@ impl SnapshotPosition {
         ControlFlow::Continue(())
     }
 
-    /// As [`walk`](Self::walk), to the end of this place's cluster and on to the beginning of the next.
+    /// Walks as [`walk`](Self::walk) does, to the end of the current cluster, and moves to the beginning of the next.
     fn walk_cluster<'a>(
         &mut self,
         snapshots: &'a Heads,
@@ -111,26 +112,27 @@ impl SnapshotPosition {
     }
 }
 
-/// Which objects a filter wants, of those that a walk over its scope finds. Where it wants all of a namespace the walk
-/// finds just these, and it is asked about each cluster once: to ask about 100 objects took 34,000 instructions of the
-/// 3.9 million of their list, and 45,000 where not all clusters may be told of.
+/// Decides for a walk over a filter's scope which objects match. If the filter matches a whole namespace, it is
+/// evaluated once per cluster, because the walk finds matching objects only. Evaluating it for each of 100 objects took
+/// 34,000 of the 3.9 million instructions of their list, and 45,000 if the user may not know all clusters.
 struct FilterExtent<'a, F> {
     filter: &'a F,
     is_whole: bool,
-    /// The last cluster of which all is wanted.
+    /// The last cluster of which everything matches.
     cluster: Option<&'a ClusterName>,
 }
 
 impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
-    fn by(filter: &'a F) -> Self {
+    fn new(filter: &'a F) -> Self {
         Self { filter, is_whole: filter.is_whole_namespace(), cluster: None }
     }
 
-    fn has(&mut self, cluster: &'a ClusterName, object: &Object) -> bool {
+    fn contains(&mut self, cluster: &'a ClusterName, object: &Object) -> bool {
         if !self.is_whole {
             return self.filter.matches(cluster, object);
         }
-        // A list has its clusters in one place: the same name is the same cluster, and another one is asked about.
+        // A list keeps its cluster names in one allocation, so equal pointers mean the same cluster. A different
+        // pointer only costs another evaluation.
         let is_known = self.cluster.is_some_and(|known| std::ptr::eq(known, cluster));
         if !is_known {
             self.cluster = self.filter.wants_cluster(cluster).then_some(cluster);
@@ -139,48 +141,48 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
     }
 }
 
-/// A list before its first chunk, while it is looked for where its page ends and what comes after it.
+/// A list before its first chunk, during the search for the end of its page.
 pub struct OpeningList<F> {
     cursor: ListCursor<F>,
     limit: usize,
-    /// How many objects follow the page's start, if its token said so.
+    /// The number of objects behind the page's start, if its token contains it.
     total: Option<u64>,
     place: SnapshotPosition,
-    sought: Sought,
+    goal: SearchGoal,
 }
 
-/// What is looked for.
-enum Sought {
-    /// The page's last object, behind so many others.
+/// The goal of the search.
+enum SearchGoal {
+    /// The last object of the page, after `left` more matching objects.
     Last { left: usize },
-    /// An object behind the last.
+    /// An object behind the last one of the page.
     Next { last: Position },
-    /// How many objects there are from the page's start on.
+    /// The number of objects from the page's start on.
     Total { counted: u64 },
 }
 
 impl<F: ObjectFilter> OpeningList<F> {
     /// Begins to open a list over snapshots in the order of their clusters' names.
     ///
-    /// A cluster that left since the token was made is skipped; the list goes on in the next one.
+    /// A cluster that left since the token was made is skipped; the list resumes in the next one.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
         let place = page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
         let left = if page.limit > 0 { page.limit } else { usize::MAX };
         let cursor = ListCursor { snapshots, filter, place: place.clone(), left, continue_at: None, remaining: None };
-        let sought = Sought::Last { left: page.limit.saturating_sub(1) };
-        Self { cursor, limit: page.limit, total: page.remaining, place, sought }
+        let goal = SearchGoal::Last { left: page.limit.saturating_sub(1) };
+        Self { cursor, limit: page.limit, total: page.remaining, place, goal }
     }
 
-    /// Goes on looking. Gives the list once all is known; without a limit at once. A page with a continue token is
-    /// always followed by one that is not empty.
+    /// Continues the search. Returns the list when the search is complete, which is immediate without a limit. A page
+    /// with a continue token is always followed by a page that is not empty.
     ///
-    /// Cost: that of asking the filter, up to about `bytes_max` ([`ObjectFilter::cost`]) and one object more.
+    /// Cost: evaluating the filter, up to about `bytes_max` ([`ObjectFilter::cost`]) and one more object.
     pub fn step(mut self, bytes_max: usize) -> ControlFlow<ListCursor<F>, Self> {
         if self.limit == 0 {
             return ControlFlow::Break(self.cursor);
         }
         let mut left = bytes_max;
-        if !matches!(self.sought, Sought::Total { .. }) {
+        if !matches!(self.goal, SearchGoal::Total { .. }) {
             match self.seek_end(&mut left) {
                 // The page is the last.
                 ControlFlow::Continue(()) => return ControlFlow::Break(self.cursor),
@@ -190,7 +192,7 @@ impl<F: ObjectFilter> OpeningList<F> {
             if !self.cursor.filter.is_whole_namespace() {
                 return ControlFlow::Break(self.cursor);
             }
-            (self.place, self.sought) = (self.cursor.place.clone(), Sought::Total { counted: 0 });
+            (self.place, self.goal) = (self.cursor.place.clone(), SearchGoal::Total { counted: 0 });
         }
         match self.total.or_else(|| self.count(&mut left)) {
             None => ControlFlow::Continue(self),
@@ -201,23 +203,24 @@ impl<F: ObjectFilter> OpeningList<F> {
         }
     }
 
-    /// Looks for the page's last object and for one behind it. Breaks when both are found, or nothing of `left` is.
+    /// Searches for the last object of the page and for an object behind it. Breaks when both are found or `left` is
+    /// spent.
     fn seek_end(&mut self, left: &mut usize) -> ControlFlow<()> {
-        let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, place, sought, .. } = self;
+        let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, place, goal, .. } = self;
         place.walk(snapshots, &filter.scope(), |cluster, object| {
             *left = left.saturating_sub(filter.cost(object));
             if filter.matches(cluster, object) {
-                match sought {
-                    Sought::Last { left: 0 } => {
+                match goal {
+                    SearchGoal::Last { left: 0 } => {
                         let last = Position { cluster: cluster.clone(), after: object.key().as_str().into() };
-                        *sought = Sought::Next { last };
+                        *goal = SearchGoal::Next { last };
                     }
-                    Sought::Last { left } => *left -= 1,
-                    Sought::Next { last } => {
+                    SearchGoal::Last { left } => *left -= 1,
+                    SearchGoal::Next { last } => {
                         *continue_at = Some(last.clone());
                         return Visited::Last;
                     }
-                    Sought::Total { .. } => {}
+                    SearchGoal::Total { .. } => {}
                 }
             } else if *left > 0 {
                 return Visited::unwanted(filter, cluster, object);
@@ -226,10 +229,10 @@ impl<F: ObjectFilter> OpeningList<F> {
         })
     }
 
-    /// How many objects of the namespace come from the page's start on;
-    /// `None` if nothing of `left` is before that is known.
+    /// Counts the objects of the namespace from the page's start on; `None` if `left` is spent before the end.
     fn count(&mut self, left: &mut usize) -> Option<u64> {
-        let Self { cursor: ListCursor { snapshots, filter, .. }, place, sought: Sought::Total { counted }, .. } = self
+        let Self { cursor: ListCursor { snapshots, filter, .. }, place, goal: SearchGoal::Total { counted }, .. } =
+            self
         else {
             return None;
         };
@@ -256,8 +259,8 @@ impl<F: ObjectFilter> OpeningList<F> {
 impl<F: ObjectFilter> ListCursor<F> {
     /// Opens a list at once.
     ///
-    /// Cost: without a limit none. With one, a walk to the page's end and, with selectors, on to the next object that
-    /// matches; [`OpeningList`] makes it in steps.
+    /// Cost: none without a limit. With a limit, a walk to the end of the page and, with selectors, on to the next
+    /// matching object; [`OpeningList`] splits this walk into steps.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
         let mut opening = OpeningList::new(snapshots, filter, page);
         loop {
@@ -268,25 +271,26 @@ impl<F: ObjectFilter> ListCursor<F> {
         }
     }
 
-    /// Where the next page starts; `None` if this one is the last.
+    /// Returns the start of the next page; `None` if this page is the last.
     pub fn continue_position(&self) -> Option<&Position> {
         self.continue_at.as_ref()
     }
 
-    /// How many objects come after this page: exact, and only known without selectors and if there is a next page.
+    /// Returns the exact number of objects behind this page. It is known only without selectors and if there is a next
+    /// page.
     pub fn remaining_item_count(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The snapshots that are listed.
+    /// Returns the snapshots of the list.
     pub fn snapshots(&self) -> &[(ClusterName, Snapshot)] {
         &self.snapshots
     }
 
-    /// Whether the objects from here on have more than so many bytes. Selectors are not asked:
-    /// with them it is not known.
+    /// Returns whether the objects from here on have more than `bytes` bytes. With selectors the result is unknown:
+    /// `None`.
     ///
-    /// Cost: a look at each object until it is known.
+    /// Cost: O(1) for each object until the result is known.
     pub fn exceeds(&self, bytes: usize) -> Option<bool> {
         if !self.filter.is_whole_namespace() {
             return None;
@@ -299,15 +303,16 @@ impl<F: ObjectFilter> ListCursor<F> {
         }))
     }
 
-    /// Visits the next objects until they have more than `bytes_max` bytes together, and says whether any may be left.
+    /// Visits the next objects until they have more than `bytes_max` bytes together, and returns whether more may
+    /// follow.
     ///
-    /// What asking the filter costs counts too, so that a chunk of a sparse list is short as well.
+    /// The cost of evaluating the filter counts too, so that a chunk of a sparse list is short as well.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
         let Self { snapshots, filter, place, left, .. } = self;
-        let (mut bytes, mut wanted) = (0, FilterExtent::by(filter));
+        let (mut bytes, mut wanted) = (0, FilterExtent::new(filter));
         let walked = place.walk(snapshots, &filter.scope(), |cluster, object| {
             bytes += filter.cost(object);
-            if wanted.has(cluster, object) {
+            if wanted.contains(cluster, object) {
                 visit(cluster, object);
                 *left -= 1;
                 bytes += object.json().len();

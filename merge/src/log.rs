@@ -1,4 +1,4 @@
-//! The merged log of one resource: what happened in all clusters, in one order for all watchers. A value.
+//! The merged log of a resource: the changes in all clusters, in a single order for all watchers. A value.
 //!
 //! ```text
 //!   oldest                                                                   head
@@ -8,16 +8,16 @@
 //!  head   a: Snapshot@106        b: Snapshot@40               c: Snapshot@77
 //! ```
 //!
-//! *Entries* hold what happened. A change holds its object before and after. A join, a leave, a relist and a reset
-//! are one entry each, a *boundary*, with the state before it and the changes that no member sent; every watcher
-//! reads the same ones.
+//! *Entries* contain the changes. A change holds its object before and after. A join, a leave, a relist and a reset are
+//! a single entry each, a *boundary*, with the state before it and the differences that no cluster sent as events. All
+//! watchers read the same differences.
 //!
-//! *Marks* say, per cluster, at which places it stands and at which version. The vector at a place is each cluster's
-//! newest mark before it, so entries store none. Each cluster forgets its own old entries, and an entry that is
-//! forgotten leaves a hole that nobody else notices: one cluster's relist or storm never pushes another's history
-//! out.
+//! *Marks* give, per cluster, the positions of its events and its version after each. The vector at a position is each
+//! cluster's newest mark before it, so entries store no vector. Each cluster forgets its own old entries, and a
+//! forgotten entry leaves a gap that the other clusters do not notice: a cluster's relist or storm never evicts another
+//! cluster's history.
 //!
-//! A *position* is the number of the entry that comes next; it is a place between two entries.
+//! A *position* is the number of the next entry; it is a point between two entries.
 
 mod difference;
 mod entry;
@@ -34,30 +34,31 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, LogEntry};
-use entry::{EntryKind, Left, OtherObject, Others};
+use entry::{Departure, EntryKind, OtherObject, Others};
 use history::{DeletionCountScope, History, Mark};
 use names::Names;
 pub use past::Past;
 
-/// Each cluster's latest snapshot, in the order of the clusters' names. A clone is one reference count.
+/// Each cluster's latest snapshot, in the order of the clusters' names. A clone increments one reference count.
 pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 
-/// How much of each cluster's history is kept.
+/// The bounds on each cluster's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// What the objects of one cluster's history may occupy, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
-    /// minutes at 20 a second. A change counts with the larger one of the object before it and the one after; a
-    /// boundary with what it replaced. The largest boundary that is kept is not counted: whoever is connected is to be
-    /// told of it, and not to list everything again, though small ones come behind it, as a cluster's return does. So
-    /// the newest one is kept, too, however large it is.
+    /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
+    /// minutes at 20 a second. A change counts with the larger of the object before it and the object after it; a
+    /// boundary counts with the objects that it replaced.
+    ///
+    /// The largest boundary is not counted, and the newest is kept at any size: connected clients can then read it
+    /// instead of listing everything again, even if small boundaries follow, such as the return of a cluster.
     pub history_bytes_max: usize,
-    /// How long an entry is kept. A client that lost its stream is back within seconds, a rolled-out one within
-    /// minutes; etcd's default compaction interval is five minutes too.
+    /// The maximum age of an entry. A client that lost its stream reconnects within seconds, and a client that is being
+    /// rolled out within minutes. etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// How many changes of a cluster are kept even if they occupy up to twice as much, or are old; boundaries apart,
-    /// of which the older ones have no more than [`history_bytes_max`](Self::history_bytes_max).
-    /// Without it a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make every client that lost its
-    /// stream relist. kube-apiserver's watch cache never shrinks below 100 either.
+    /// The number of a cluster's changes that are kept even if they are old or occupy up to twice
+    /// [`history_bytes_max`](Self::history_bytes_max). Boundaries do not profit: the older ones stay below that size.
+    /// Without this minimum, a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make each client that
+    /// lost its stream relist. kube-apiserver's watch cache never shrinks below 100 entries either.
     pub history_entries_min: usize,
 }
 
@@ -67,153 +68,154 @@ impl Default for LogConfig {
     }
 }
 
-/// A place in the log as a version: everything before `position`, and of the entry that stands there the part up to
-/// `component`. Equal values of one log stand for equal vectors, so their text can be cached under it.
+/// A version given by a point in the log: everything before `position`, and the part up to `component` of the entry at
+/// `position`. Equal values of the same log mean equal vectors, so the encoded text can be cached under this key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogVersion {
     pub(crate) position: u64,
     pub(crate) component: Option<CollectionVersion>,
 }
 
-/// A version that cannot be resumed from: the changes since are not known here. Judged per cluster.
+/// A version that cannot be resumed, because the later changes are not known here. Each cluster is judged separately.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version of cluster {cluster}: {requested} ({})", oldest.unwrap_or_default())]
 pub struct TooOld {
-    /// The cluster.
+    /// The cluster whose component is too old.
     pub cluster: ClusterName,
-    /// Its component.
+    /// The requested component.
     pub requested: CollectionVersion,
-    /// The oldest component that could be resumed from; `None` if the cluster is gone.
+    /// The oldest component that can be resumed; `None` if the cluster is gone.
     pub oldest: Option<CollectionVersion>,
 }
 
-/// Why there is no snapshot at a vector.
+/// The reason why there is no snapshot at a vector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// The past state is not known any more: 410.
+    /// The past state is no longer known: 410.
     #[error(transparent)]
     Expired(#[from] TooOld),
-    /// The cluster has not come so far: wait, or 504.
+    /// The cluster has not reached the version: the caller waits, or answers 504.
     #[error("too large resource version of cluster {cluster}: {requested}, current: {current}")]
     TooNew {
-        /// The cluster.
+        /// The cluster whose component is too new.
         cluster: ClusterName,
-        /// Its component.
+        /// The requested component.
         requested: CollectionVersion,
-        /// Where the cluster stands.
+        /// The cluster's current component.
         current: CollectionVersion,
     },
 }
 
-/// The merged log of one resource.
+/// The merged log of a resource.
 #[derive(Default)]
 pub struct Log {
     config: LogConfig,
     head: Heads,
     entries: BTreeMap<u64, LogEntry>,
-    /// The number of the next entry.
     next: u64,
-    /// The position behind the newest entry: what stands between is progress.
+    /// The position behind the newest entry; later marks are progress without a change.
     quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
-    /// How many keys have objects in several clusters.
+    /// The number of keys that have objects in several clusters.
     repeated_names: usize,
-    /// Some event before this position has been forgotten.
+    /// The position before which at least one event has been forgotten.
     forgotten_before: u64,
-    /// Some event of a cluster that left, and of which nothing is kept, stood before this position.
+    /// The position before which stood at least one event of a cluster that left and was dropped.
     dropped_before: u64,
-    /// How often clusters were dropped.
+    /// The number of dropped clusters.
     drops: u64,
-    /// What the count of a revision's deletions says in versions that clients come with.
+    /// The meaning of the deletion count in the versions of clients.
     counts: DeletionCountScope,
 }
 
-// What it says
+// Reading
 
-/// How many changes a search for a deleted object looks at. 10,000 take well below a millisecond, and are the last
-/// seconds of a busy fleet: whoever writes about an object that is gone does so at once.
+/// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and are
+/// the last seconds of a busy fleet; writes that refer to a deleted object arrive within that time.
 const DELETIONS_LOOKED_AT: usize = 10_000;
 
 impl Log {
-    /// An empty log, without any cluster.
+    /// Creates an empty log without clusters.
     pub fn new(config: LogConfig) -> Self {
         Self { config, ..Self::default() }
     }
 
-    /// An empty log of one namespace. Its clients may come from a log of all, here or at another replica.
+    /// Creates an empty log of a single namespace, for clients that may come from a log of all namespaces, here or at a
+    /// different replica.
     ///
-    /// A log of all counts the deletions of a revision in all namespaces, and who has the first two of them may have
-    /// none of this one. Here what is told again after a part of a revision is all that there is of it, even if that is
-    /// one deletion. The other way round a count is safe: so many of one namespace are as many of all, or more, as far
-    /// as that namespace goes.
+    /// A log of all namespaces counts the deletions of a revision in all namespaces, and the first two of them may be
+    /// in other namespaces. This log therefore repeats all its deletions of a revision after a part of that revision,
+    /// even if there is only one. The reverse direction is safe: that many deletions in one namespace are at least that
+    /// many in all.
     pub fn of_namespace(config: LogConfig) -> Self {
-        Self { counts: DeletionCountScope::OfOthers, ..Self::new(config) }
+        Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
 
-    /// Each cluster's latest snapshot, by name.
+    /// Returns each cluster's latest snapshot, by name.
     pub fn head(&self) -> &Heads {
         &self.head
     }
 
-    /// A cluster's latest snapshot.
+    /// Returns a cluster's latest snapshot.
     pub fn snapshot(&self, cluster: &ClusterName) -> Option<&Snapshot> {
         self.head.binary_search_by(|(name, _)| name.cmp(cluster)).ok().map(|at| &self.head[at].1)
     }
 
-    /// The position after the last entry. It grows with everything that happens; watchers wait for it to move.
+    /// Returns the position after the last entry. It grows with each event; watchers wait for it to move.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// The position behind the newest change or boundary. From there on up to [`position`](Self::position) members have
-    /// said how far they are, and nothing has happened that a watcher is told of.
+    /// Returns the position behind the newest change or boundary. From there up to [`position`](Self::position),
+    /// clusters only reported progress, and watchers have no event to send.
     pub fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
 
-    /// The vector of the head: of everything that happened.
+    /// Returns the vector of the head.
     pub fn resource_version(&self) -> CompositeResourceVersion {
         CompositeResourceVersion::from_snapshots(&self.head)
     }
 
-    /// How many entries are kept.
+    /// Returns the number of kept entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no entry is kept.
+    /// Returns whether no entry is kept.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many bytes the history of all clusters occupies, with the objects that it alone may keep.
+    /// Returns the size of the history of all clusters, in bytes, including the objects that may exist only in the
+    /// history.
     pub fn history_bytes(&self) -> usize {
         self.histories.values().map(|history| history.bytes).sum()
     }
 
-    /// How many objects the clusters have together.
+    /// Returns the number of objects in all clusters.
     pub fn objects(&self) -> usize {
         self.names.len()
     }
 
-    /// How many keys (`namespace/name`) have objects in several clusters.
+    /// Returns the number of keys (`namespace/name`) that have objects in several clusters.
     pub fn repeated_names(&self) -> usize {
         self.repeated_names
     }
 
-    /// The clusters that have an object of this key (`namespace/name`), by name, and the objects.
+    /// Returns the objects with this key (`namespace/name`) and their clusters, by name.
     ///
-    /// Cost: one look into an index over all clusters, and one into the snapshot of each that has it.
+    /// Cost: one lookup in an index over all clusters, and one in the snapshot of each cluster that has the key.
     pub fn find(&self, key: &str) -> Vec<(ClusterName, Arc<Object>)> {
         let candidates = self.names.candidates(key).into_iter();
         candidates.filter_map(|cluster| Some((cluster.clone(), self.snapshot(cluster)?.get(key)?.clone()))).collect()
     }
 
-    /// An object that is gone, as it was last, and its cluster: the newest deletion of this key that `is_meant` accepts
-    /// among the last changes.
+    /// Returns a deleted object in its last state, and its cluster: the newest deletion of this key among the last
+    /// changes for which `is_meant` returns true.
     ///
-    /// Cost: O(changes looked at), 10,000 at most.
+    /// Cost: O(changes in the search), at most 10,000.
     pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
         let changes =
             self.entries.values().rev().flat_map(|entry| entry.changes().iter().map(|it| (&entry.cluster, it)));
@@ -223,7 +225,7 @@ impl Log {
         deletions.next().map(|(cluster, change)| (cluster.clone(), change.object.clone()))
     }
 
-    /// The vector that a place in the log stands for; `None` if that part of the log has been forgotten.
+    /// Returns the vector at a point in the log; `None` if that part of the log has been forgotten.
     ///
     /// Cost: O(clusters) near the head.
     pub fn vector(&self, version: LogVersion) -> Option<CompositeResourceVersion> {
@@ -241,54 +243,53 @@ impl Log {
         Some(vector)
     }
 
-    /// The entries from a position on, with their numbers.
+    /// Iterates over the entries from a position on, with their numbers.
     pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
         self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
     }
 
-    /// The entry at a place, if it is kept.
+    /// Returns the entry at a position, if it is kept.
     pub(crate) fn entry(&self, seq: u64) -> Option<&LogEntry> {
         self.entries.get(&seq)
     }
 
-    /// All clusters that the log knows, those that left lately included.
+    /// Iterates over all clusters that the log knows, including those that left recently.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
         self.histories.keys()
     }
 
-    /// Whether anything of a cluster is kept.
+    /// Returns whether the log keeps any entry or mark of a cluster.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
         self.histories.contains_key(cluster)
     }
 
-    /// A cluster's component before a position.
     pub(crate) fn component_before(&self, cluster: &ClusterName, position: u64) -> Option<CollectionVersion> {
         self.histories.get(cluster)?.component_before(position)
     }
 
-    /// Whether an event of a cluster stands, or stood, in `from..to`.
+    /// Returns whether `from..to` contains, or contained, an event of a cluster.
     pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
     }
 
-    /// The position after a cluster's newest event in `from..to`, if one stands, or stood, there.
+    /// Returns the position after a cluster's newest event in `from..to`, if there is, or was, one.
     pub(crate) fn events_end(&self, cluster: &ClusterName, from: u64, to: u64) -> Option<u64> {
         self.histories.get(cluster)?.events_end(from, to)
     }
 
-    /// The position behind the newest event of all clusters that were dropped.
+    /// Returns the position behind the newest event of all dropped clusters.
     pub(crate) fn dropped_before(&self) -> u64 {
         self.dropped_before
     }
 
-    /// How often clusters that left were dropped with all that was kept of them.
+    /// Returns the number of clusters that left and were dropped.
     pub(crate) fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// The clusters that have forgotten events from this position on, with the position after the newest of those.
-    /// `None` if even that is forgotten: a cluster was dropped since `drops`, and it may have left
-    /// behind this position.
+    /// Returns the clusters that have forgotten events at or after this position, with the position after the newest
+    /// forgotten event. `None` if that is unknown: a cluster was dropped since `drops`, and may have left behind this
+    /// position.
     pub(crate) fn forgotten_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.forgotten_before {
             return Some(Vec::new());
@@ -301,44 +302,48 @@ impl Log {
     }
 }
 
-// What happens to it
+// Changing
 
 impl Log {
-    /// A cluster became known: its objects are added in open streams. If it is known already this is a relist.
+    /// Adds a cluster: open streams receive its objects as ADDED. For a known cluster this is a relist.
     pub fn join(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
         }
-        let left = self.left(cluster, |before, at| match snapshot.undoes(before) {
-            true => Left::Undone(at),
-            false => Left::At(at),
+        let left = self.departure(cluster, |before, at| match snapshot.undoes(before) {
+            true => Departure::Undone(at),
+            false => Departure::At(at),
         });
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// A different cluster of the name joined after the earlier cluster has [left](Self::leave). Versions of the earlier
+    /// Adds a different cluster under the name of a cluster that has [left](Self::leave). Versions of the earlier
     /// cluster cannot be resumed.
     pub fn join_successor(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.reset(cluster, snapshot, now);
         }
-        let left = self.left(cluster, |_, at| Left::Undone(at));
+        let left = self.departure(cluster, |_, at| Departure::Undone(at));
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// How a cluster left, by its state before that and its component; `None` where it was not here, or that is
-    /// forgotten.
-    fn left(&self, cluster: &ClusterName, how: impl FnOnce(&Snapshot, CollectionVersion) -> Left) -> Option<Left> {
+    /// Returns how a cluster left, computed from its last state and component; `None` if it was never here, or its
+    /// leave is forgotten.
+    fn departure(
+        &self,
+        cluster: &ClusterName,
+        how: impl FnOnce(&Snapshot, CollectionVersion) -> Departure,
+    ) -> Option<Departure> {
         let left = self.entry(self.histories.get(cluster)?.boundaries.back()?.seq)?.boundary()?;
         Some(how(&left.before, left.component_before?))
     }
 
-    /// Changes of one cluster in its order, and its state after them. Objects' versions must not go down;
-    /// deletions may share one. The object before a change is the very one that the head has, or the change before it
-    /// of the same object: what stood there is kept by that alone.
+    /// Appends changes of a cluster in its order, and sets its state after them. Objects' versions must not decrease;
+    /// deletions may share a version. The object before a change must be the allocation that the head, or an earlier
+    /// change of the same object, holds: the size accounting counts it only once.
     ///
-    /// A snapshot that is newer than the last change is progress as well:
-    /// behind a deletion, that all of its revision is known.
+    /// A snapshot that is newer than the last change is progress as well: behind a deletion it means that all of the
+    /// revision is known.
     pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
         let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
             return self.join(cluster, snapshot, now);
@@ -356,8 +361,8 @@ impl Log {
         self.forget_surplus(cluster, now);
     }
 
-    /// The cluster was listed anew: the differences go out, deletions first. Whoever calls this has seen that revisions
-    /// did not go back ([`Snapshot::undoes`]); if the version did, this is a reset.
+    /// Appends the differences to a new list of the cluster, deletions first. The caller has checked that revisions did
+    /// not go back ([`Snapshot::undoes`]); a lower version makes this a reset.
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
@@ -366,8 +371,8 @@ impl Log {
         }
     }
 
-    /// The cluster's revisions went back, or it is another one now: the differences go out to open streams, and what
-    /// was handed out before cannot be resumed from any more.
+    /// Handles a cluster whose revisions went back, or that was replaced: open streams receive the differences, and
+    /// earlier versions cannot be resumed.
     pub fn reset(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_none() {
             return self.join(cluster, after, now);
@@ -375,14 +380,14 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Reset, Some(after), now);
     }
 
-    /// The cluster was removed: its objects are deleted in open streams, and with the last its component goes.
+    /// Removes a cluster: open streams receive DELETED for its objects, and the last DELETED removes its component.
     pub fn leave(&mut self, cluster: &ClusterName, now: Duration) {
         if self.snapshot(cluster).is_some() {
             self.push_boundary(cluster, BoundaryKind::Leave, None, now);
         }
     }
 
-    /// The cluster reached a version, and nothing changed up to there.
+    /// Records that the cluster reached a version without a change.
     pub fn progress(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>, now: Duration) {
         let version = version.into();
         let Ok(at) = self.head.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
@@ -399,16 +404,17 @@ impl Log {
         }
     }
 
-    /// Forgets what is too old. Call it every few seconds; what is too large is forgotten as it comes.
+    /// Forgets entries that are too old. Call it every few seconds; entries beyond the size limits are forgotten on
+    /// append.
     pub fn trim(&mut self, now: Duration) {
         for history in self.histories.values_mut() {
             forget(&self.config, history, &mut self.entries, now);
             self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
         }
-        self.drop_gone();
+        self.drop_departed();
     }
 
-    /// Puts in one entry that leads from the cluster's present state to another, or to none.
+    /// Appends a boundary that leads from the cluster's present state to a new state, or to none.
     fn push_boundary(&mut self, cluster: &ClusterName, kind: BoundaryKind, after: Option<Snapshot>, now: Duration) {
         let before = self.snapshot(cluster).cloned();
         let component_before = before.as_ref().map(Snapshot::resource_version);
@@ -428,7 +434,7 @@ impl Log {
         self.forget_surplus(cluster, now);
     }
 
-    /// Forgets what is too old, or too large, of one cluster.
+    /// Forgets a cluster's entries that are too old or too large.
     fn forget_surplus(&mut self, cluster: &ClusterName, now: Duration) {
         if let Some(history) = self.histories.get_mut(cluster) {
             forget(&self.config, history, &mut self.entries, now);
@@ -460,24 +466,25 @@ impl Log {
         let key = change.object.key().as_str();
         match (change.change_type, &change.previous) {
             (ChangeType::Deleted, _) => {
-                self.repeated_names -= usize::from(self.one_other_has(cluster, key));
+                self.repeated_names -= usize::from(self.is_in_one_other_cluster(cluster, key));
                 self.names.remove(cluster, key);
             }
             (_, None) => {
-                self.repeated_names += usize::from(self.one_other_has(cluster, key));
+                self.repeated_names += usize::from(self.is_in_one_other_cluster(cluster, key));
                 self.names.insert(cluster, key);
             }
             (_, Some(_)) => {}
         }
     }
 
-    /// Whether exactly one other cluster has an object of the key. Cost: as of two of them, however many there are.
-    fn one_other_has(&self, cluster: &ClusterName, key: &str) -> bool {
+    /// Returns whether exactly one other cluster has an object with the key. The cost is that of two lookups, for any
+    /// number of clusters with the key.
+    fn is_in_one_other_cluster(&self, cluster: &ClusterName, key: &str) -> bool {
         let has = |other: &&ClusterName| self.snapshot(other).is_some_and(|snapshot| snapshot.get(key).is_some());
         self.names.clusters_with_key(cluster, key).filter(has).take(2).count() == 1
     }
 
-    /// The other clusters' objects of the names that may go away with these changes.
+    /// Returns the other clusters' objects with the names that these changes may remove from a selection.
     fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
         let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
         let objects = leaving.flat_map(|change| {
@@ -491,10 +498,10 @@ impl Log {
         Others::new(objects.collect())
     }
 
-    /// Drops the clusters that left and of which nothing is kept. Whoever was reading before they left is told so
-    /// ([`forgotten_from`](Self::forgotten_from)); whoever comes later and names one is refused,
-    /// and whoever names none has nothing of it.
-    fn drop_gone(&mut self) {
+    /// Drops clusters that left and have no kept events. A reader that was connected before they left lags
+    /// ([`forgotten_from`](Self::forgotten_from)). A later client whose version names a dropped cluster is refused, and
+    /// a version that does not name it has no object of it.
+    fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
             let gone =
@@ -509,12 +516,12 @@ impl Log {
     }
 }
 
-/// Forgets a cluster's oldest entries, as far as they are too old or too large.
+/// Forgets a cluster's oldest entries, while they are too old or too large.
 fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
-        // A boundary keeps a whole snapshot in memory, so it goes in time, and with it whatever comes before. The
-        // largest is not counted, and not the newest: of a cluster that left and is back that is a join, of nothing.
+        // A boundary keeps a whole snapshot in memory, so it expires with all entries before it. The largest is not
+        // counted, not the newest: the newest of a cluster that left and returned is a join of an empty state.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;
@@ -536,10 +543,10 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
 mod tests {
     use super::*;
 
-    /// One quiet cluster keeps its few changes for ever, and must not keep the histories of all that
-    /// came and left since.
+    /// A quiet cluster keeps its few changes forever, which must not keep the histories of clusters that came and left
+    /// since.
     #[test]
-    fn a_thousand_clusters_that_came_and_left_leave_nothing() {
+    fn log_forgets_a_thousand_clusters_that_joined_and_left() {
         let mut log = Log::new(LogConfig::default());
         let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
         let at = |version| {

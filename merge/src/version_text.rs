@@ -1,11 +1,13 @@
 //! The text of a composite resourceVersion, opaque to clients.
 //!
-//! Two texts stand for the same value. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person
-//! can read (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its
-//! revision). For an hour after another cluster has taken a name, the component of that name has a
-//! [mark](Epochs::mark_of) that tells which of the two it is of (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB the compact form of [`crate::epochs`] takes over, because clients send versions in the query
-//! of a URL. Both are accepted wherever one is, and only in their one canonical spelling: what decodes always encodes
-//! to the same text again.
+//! The text has two forms. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person can read
+//! (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its revision). For
+//! an hour after a cluster has taken over a name, the component of that name has a [mark](Epochs::mark_of) that
+//! identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB the text has the compact form of
+//! [`crate::epochs`], because clients send versions in the query of a URL.
+//!
+//! Each decoder accepts both forms, only in their canonical spelling: a decoded text always encodes to the same text
+//! again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,18 +17,18 @@ use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::epochs::Epochs;
 
-/// The longest text of the JSON form, in bytes; a larger vector is written in the compact form. Well below nginx's
-/// request line of 8 KiB, with room for a path and selectors.
+/// The longest text of the JSON form, in bytes; larger vectors have the compact form. It is well below nginx's request
+/// line of 8 KiB, which leaves room for a path and selectors.
 pub const JSON_TEXT_MAX: usize = 4 * 1024;
 
-/// The longest text that is looked at, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
-/// hyper cuts a URI at 64 KiB long before.
+/// The longest text that is decoded, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
+/// hyper limits a URI to 64 KiB.
 pub const TEXT_MAX: usize = 128 * 1024;
 
 impl CompositeResourceVersion {
-    /// The text that clients are given. Byte-stable: equal vectors over the same epochs have equal texts.
+    /// Encodes the vector as clients receive it. Equal vectors over the same epochs have equal texts.
     ///
-    /// Cost: one pass over the components.
+    /// Cost: O(components).
     pub fn encode(&self, epochs: &Epochs) -> String {
         let marks = |cluster: &ClusterName| epochs.mark_of(cluster);
         if base64_len(self.json_len(marks)) > JSON_TEXT_MAX
@@ -37,24 +39,24 @@ impl CompositeResourceVersion {
         URL_SAFE_NO_PAD.encode(self.json(marks))
     }
 
-    /// Reads a text that a client sent back, in either form.
+    /// Decodes a text that a client sent back, in either form.
     ///
     /// # Errors
-    /// [`VersionDecodeError`]; never a vector that merely resembles the text. The empty text and `0` have meanings of
-    /// their own in Kubernetes and are errors here: callers deal with them before.
+    /// [`VersionDecodeError`]; never a vector that only resembles the text. The empty text and `0` have meanings of
+    /// their own in Kubernetes and are errors here: callers handle them first.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, VersionDecodeError> {
-        Self::decode_told(text, epochs, |_| true)
+        Self::decode_for(text, epochs, |_| true)
     }
 
-    /// Decodes as [`decode`](Self::decode) for a reader who may know some clusters only. Marks of the other clusters are
-    /// not checked, so that no error tells that such a cluster exists.
+    /// Decodes as [`decode`](Self::decode) for a reader who may know only some clusters. Marks of the other clusters
+    /// are not checked, so that no error reveals the existence of such a cluster.
     ///
     /// # Errors
-    /// As of [`decode`](Self::decode).
-    pub fn decode_told(
+    /// The errors of [`decode`](Self::decode).
+    pub fn decode_for(
         text: &str,
         epochs: &Epochs,
-        is_told: impl Fn(&ClusterName) -> bool,
+        may_know: impl Fn(&ClusterName) -> bool,
     ) -> Result<Self, VersionDecodeError> {
         if text.len() > TEXT_MAX {
             return Err(VersionDecodeError::Malformed("it is too long"));
@@ -67,22 +69,21 @@ impl CompositeResourceVersion {
         }
         let json =
             URL_SAFE_NO_PAD.decode(text).map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
-        parse_json(&json, |cluster, mark| if is_told(cluster) { epochs.check_mark(cluster, mark) } else { Ok(()) })
+        parse_json(&json, |cluster, mark| if may_know(cluster) { epochs.check_mark(cluster, mark) } else { Ok(()) })
     }
 }
 
-/// The length of unpadded base64 over so many bytes.
 fn base64_len(bytes: usize) -> usize {
     (bytes * 4).div_ceil(3)
 }
 
-/// Whether this is a resourceVersion as KEP-5504 has it: digits without a leading zero, of any length.
+/// Returns whether a text is a resourceVersion according to KEP-5504: digits without a leading zero, of any length.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && matches!(text.as_bytes(), [b'1'..=b'9', ..] | [b'0'])
 }
 
-/// Reads the one canonical spelling: no space, no escape, keys strictly ascending (so none twice), values as strings.
-/// `check` judges the mark of each component.
+/// Parses the canonical spelling: no space, no escape, keys strictly ascending (so none repeats), values as strings.
+/// `check` verifies the mark of each component.
 fn parse_json(
     json: &[u8],
     check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
@@ -112,7 +113,7 @@ fn parse_json(
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
-        // A text that is malformed further on is no version at all.
+        // The mark's error waits, because a malformed text further on is reported first.
         checked = checked.and(check(&name, mark));
         components.push((name, version));
     }
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_example() {
+    fn documented_composite_version_round_trips() {
         let text = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let value = vector(&[("cluster2", 5678), ("cluster1", 1234)]);
         assert_eq!(value.encode(&Epochs::default()), text);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_foreign_texts_are_told_apart() {
+    fn malformed_and_foreign_versions_are_distinguished() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         let malformed = [
             String::new(),
@@ -175,7 +176,7 @@ mod tests {
             encode(r#"{"a":"1"}}"#),
             encode(r#"{"a":{"b":"1"}}"#),
             encode(r#"{"\u0061":"1"}"#),
-            // The same bytes with a different last character: bits that say nothing must be zero.
+            // The same bytes with a different last character: unused bits must be zero.
             format!("{}S", &encode(r#"{"a":"12"}"#)[..13]),
             "é".into(),
             "x".repeat(TEXT_MAX + 1),
@@ -193,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
+        fn composite_version_round_trips(components in prop::collection::btree_map("[a-z][a-z0-9]{0,20}x", any::<(u64, Option<u32>)>(), 0..40)) {
             let version = |(revision, part): (u64, Option<u32>)| match part {
                 Some(changes) if revision > 0 => CollectionVersion::part(ResourceVersion(revision), changes),
                 _ => CollectionVersion::whole(ResourceVersion(revision)),
@@ -206,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_decodes_is_canonical(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
+        fn decoded_version_encodes_to_the_same_text(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
             if let Ok(value) = CompositeResourceVersion::decode(&text, &Epochs::default()) {
                 prop_assert_eq!(value.encode(&Epochs::default()), text);
             }

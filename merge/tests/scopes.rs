@@ -1,5 +1,4 @@
-//! What an index or the order of keys finds is what a scan of everything finds:
-//! in lists, page by page, and in what a watch begins with.
+//! Lists, pages and initial events over an index, or over an order of keys, equal those of a scan of all objects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +28,7 @@ fn decoder() -> ObjectDecoder {
     ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
 }
 
-/// What happened in one cluster: names in namespaces that were put on a node, or deleted.
+/// The changes of a cluster: names in namespaces with a node, or `None` for a deletion.
 type History = Vec<(usize, u8, Option<usize>)>;
 
 fn history() -> impl Strategy<Value = History> {
@@ -66,15 +65,14 @@ fn selection() -> impl Strategy<Value = (Option<&'static str>, String)> {
     (prop::option::of(prop::sample::select(&NAMESPACES[..])), fields)
 }
 
-/// An object as it is told of: its cluster, key and version.
-type Told = (String, String, u64);
+/// An object in a list or event: its cluster, key and version.
+type ListedObject = (String, String, u64);
 
-fn told(cluster: &ClusterName, object: &Object) -> Told {
+fn listed_object(cluster: &ClusterName, object: &Object) -> ListedObject {
     (cluster.to_string(), object.key().to_string(), object.resource_version().0)
 }
 
-/// A list that is opened in steps of one object.
-fn opened(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListCursor<Boxed> {
+fn open_in_steps(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListCursor<Boxed> {
     let mut opening = OpeningList::new(heads.clone(), Boxed(filter), page);
     loop {
         match opening.step(1) {
@@ -84,17 +82,17 @@ fn opened(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListC
     }
 }
 
-/// All pages of a list, each read in chunks of a few bytes.
-fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usize) -> Vec<Vec<Told>> {
+/// Returns all pages of a list, each read in chunks of a few bytes.
+fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usize) -> Vec<Vec<ListedObject>> {
     let (mut pages, mut start) = (Vec::new(), None);
     loop {
         let page = ListPage { start: start.take(), limit, remaining: None };
         let mut cursor = ListCursor::new(heads.clone(), Boxed(filter()), page.clone());
-        let stepped = opened(heads, filter(), page);
+        let stepped = open_in_steps(heads, filter(), page);
         assert_eq!(stepped.continue_position(), cursor.continue_position());
         assert_eq!(stepped.remaining_item_count(), cursor.remaining_item_count());
         let mut objects = Vec::new();
-        while cursor.next_chunk(200, |cluster, object| objects.push(told(cluster, object))) {}
+        while cursor.next_chunk(200, |cluster, object| objects.push(listed_object(cluster, object))) {}
         pages.push(objects);
         start = cursor.continue_position().cloned();
         if start.is_none() {
@@ -103,14 +101,14 @@ fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usiz
     }
 }
 
-/// What a watch begins with, in turns of a few events.
-fn begins(log: &Log, mut watcher: Watcher<Boxed>) -> Vec<Told> {
+/// Returns the initial objects of a watch, read in batches of a few events.
+fn initial_objects(log: &Log, mut watcher: Watcher<Boxed>) -> Vec<ListedObject> {
     let mut events = Vec::new();
     while !matches!(watcher.next(log, 3, &mut events).progress, Progress::CaughtUp) {}
     events
         .iter()
         .filter_map(|event| match event {
-            WatchEvent::Object(event) => Some(told(&event.cluster, &event.object)),
+            WatchEvent::Object(event) => Some(listed_object(&event.cluster, &event.object)),
             WatchEvent::InitialEventsEnd(_) => None,
         })
         .collect()
@@ -143,7 +141,7 @@ impl ObjectFilter for Boxed {
 /// The namespaces in the order of their objects' keys.
 const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
 
-/// Wants some namespaces, and objects of one parity.
+/// Selects some namespaces, and the objects whose versions have the same parity.
 #[derive(Clone)]
 struct Within {
     namespaces: Vec<&'static str>,
@@ -159,7 +157,7 @@ impl ObjectFilter for Within {
     fn leap(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
         if self.namespaces.contains(&unwanted.namespace()) {
-            // No way back, and no way on the spot.
+            // A jump must not go back or stay in place.
             return Some(if self.even { "" } else { unwanted.key().as_str() }.into());
         }
         let next = BY_KEY[at..].iter().find(|own| self.namespaces.contains(own));
@@ -167,7 +165,7 @@ impl ObjectFilter for Within {
     }
 }
 
-/// Wants one namespace whole, in all clusters but one, and is not to be asked about objects.
+/// Selects a whole namespace in all clusters but one; fails if it is evaluated for an object.
 struct Whole;
 
 impl ObjectFilter for Whole {
@@ -189,9 +187,9 @@ impl ObjectFilter for Whole {
 }
 
 #[test]
-fn of_a_whole_namespace_clusters_are_asked_about_and_objects_are_not() {
+fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
     let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
-    // Two names in each namespace.
+    // Each namespace has two names.
     let history: History =
         (0..NAMESPACES.len()).flat_map(|namespace| [(namespace, 1, Some(0)), (namespace, 2, Some(1))]).collect();
     let heads: Heads = Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());
@@ -203,7 +201,7 @@ fn of_a_whole_namespace_clusters_are_asked_about_and_objects_are_not() {
 
 proptest! {
     #[test]
-    fn who_leaps_finds_what_is_wanted(
+    fn list_with_jumps_equals_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         namespaces in prop::sample::subsequence(&NAMESPACES[..], 0..NAMESPACES.len()),
         even in any::<bool>(),
@@ -221,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_scope_finds_is_what_a_scan_finds(
+    fn list_and_watch_within_a_scope_equal_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         (namespace, fields) in selection(),
         limit in 0..20_usize,
@@ -241,11 +239,11 @@ proptest! {
             Box::new(move |cluster: &ClusterName, object: &Object| filter.matches(cluster, object))
         };
         prop_assert_eq!(pages(&heads, &scoped, limit), pages(&heads, &scanned, limit));
-        let initial = |filter| begins(&log, Watcher::initial(&log, Boxed(filter), true));
+        let initial = |filter| initial_objects(&log, Watcher::initial(&log, Boxed(filter), true));
         prop_assert_eq!(initial(scoped()), initial(scanned()));
         let one = heads.iter().take(1).map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version()));
         let one: CompositeResourceVersion = one.collect();
-        let resumed = |filter| begins(&log, Watcher::resume(&log, &one, Boxed(filter)).unwrap());
+        let resumed = |filter| initial_objects(&log, Watcher::resume(&log, &one, Boxed(filter)).unwrap());
         prop_assert_eq!(resumed(scoped()), resumed(scanned()));
     }
 }

@@ -73,7 +73,7 @@ impl Router {
             let now = SystemTime::now();
             for own in clusters.values() {
                 if let Some(at) = own.incarnation().replaced_at() {
-                    epochs.note_replaced(own.name(), now - at.elapsed(), now);
+                    epochs.record_replacement(own.name(), now - at.elapsed(), now);
                 }
             }
             let identities: Vec<_> = clusters

@@ -447,7 +447,7 @@ impl Router {
     /// never was another. Whoever got a version while there was one need not have been told that it left. One that does
     /// not serve the resource counts: another process may know that it does.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
-        self.fleet.has_only(cluster) && self.epochs().are_of(cluster)
+        self.fleet.has_only(cluster) && self.epochs().contain_only(cluster)
     }
 
     /// Whether no other process serves the same clients.

@@ -152,7 +152,7 @@ impl Versions {
         }
         // Whoever writes an object has it, under whatever rights.
         let (_, text) = split_scope(text)?;
-        match CompositeResourceVersion::decode_told(text, &self.epochs, |cluster| self.is_told(cluster)) {
+        match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_told(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
             Err(error) => OpaqueVersion::decode(text).map(ClientVersion::Opaque).ok_or(error),
         }
@@ -164,7 +164,7 @@ impl Versions {
     /// [`ContinueError`]; a vector that names too many clusters is foreign.
     pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
         let (_, text) = split_scope(token).map_err(|_| ContinueError::Invalid("its scope is not one"))?;
-        let token = ContinueToken::decode_told(text, &self.epochs, |cluster| self.is_told(cluster))?;
+        let token = ContinueToken::decode_for(text, &self.epochs, |cluster| self.is_told(cluster))?;
         match token.version.as_ref().map_or(Ok(()), |vector| self.bounded(vector)) {
             Ok(()) => Ok(token),
             Err(source) => Err(ContinueError::Foreign { position: token.position, source }),

@@ -1,62 +1,62 @@
-//! What happened between two snapshots of one cluster, as the changes that no member sent.
+//! The differences between two snapshots of a cluster, as the changes that no cluster sent as events.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
-/// The changes that lead from one snapshot to another, in the order in which they are told. Some come early, at the
-/// version before; the others each at their own.
+/// The changes that lead from one snapshot to another, in the order of their events. Early changes carry the version
+/// before; each later change carries its own version.
 #[derive(Debug)]
 pub(crate) struct Differences {
     changes: Vec<Change>,
-    /// How many of them come early.
+    /// The number of early changes.
     early: usize,
-    /// What the objects of the state before occupy that are not in the one after, in bytes.
+    /// The size of the objects that only the earlier state has, in bytes.
     replaced_bytes: usize,
 }
 
 impl Differences {
-    /// What the objects of the state before occupy that are not in the one after, in bytes.
     pub(crate) fn replaced_bytes(&self) -> usize {
         self.replaced_bytes
     }
 
-    /// All of them, the early ones first.
+    /// Returns all changes, the early ones first.
     pub(crate) fn all(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Those that come early: they are told as DELETED, and they alone.
+    /// Returns the early changes: watchers emit them as DELETED only.
     pub(crate) fn early(&self) -> &[Change] {
         &self.changes[..self.early]
     }
 
-    /// Whether the one at this place among all comes early.
+    /// Returns whether the change at an index is early.
     pub(crate) fn is_early(&self, part: usize) -> bool {
         part < self.early
     }
 }
 
-/// The changes that lead from one snapshot to another.
+/// Computes the changes that lead from one snapshot to another.
 ///
-/// Early come deletions and what may leave a selection, then additions and modifications in ascending native version.
-/// What may leave a selection stands there once more, and each watcher is told one of the two
-/// ([`LogEntry::tells`](super::LogEntry::tells)):
+/// Early changes are deletions and changes that may leave a selection. Additions and modifications follow in ascending
+/// native version. A change that may leave a selection is in both groups, and each watcher emits one of the two
+/// ([`LogEntry::emits`](super::LogEntry::emits)):
 ///
-/// * Who loses the object is told so first. An object that left a selection and changed again later stands here with
-///   its last version alone: at any version between, other replicas tell nothing more of it, so no such version may be
-///   handed out before its deletion.
-/// * Who gets it or keeps it is told so in its place. Told at the version before, it would be more than that version
-///   says, and at another replica, where it changed again before it was seen there, nothing would ever take it away.
+/// * A watcher whose selection the object leaves emits the early one. An object that left a selection and changed again
+///   has only its last version here. Other replicas emit no event for it at the versions between, so no such version
+///   may be sent before its deletion.
+/// * A watcher whose selection the object enters, or stays in, emits the later one. An event at the version before
+///   would claim too much: at a different replica, where the object changed again before that replica saw it, no event
+///   would ever remove it.
 ///
-/// An object of the same key and another uid is another object: it is deleted and added.
+/// An object with the same key and a different uid is a different object: it is deleted and added.
 ///
-/// Cost: a walk over both, and a sort of what differs.
+/// Cost: a walk over both snapshots, and a sort of the differences.
 pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Differences {
     let (mut changes, mut replaced_bytes) = (Vec::new(), 0);
     for (old, new) in pairs(before, after) {
-        // One that is the same may stand in memory twice: only what is shared is no more than it was.
+        // An unchanged object may exist as two allocations: only a shared allocation adds no memory.
         if let Some(old) = old.filter(|old| new.is_none_or(|new| !Arc::ptr_eq(old, new))) {
             replaced_bytes += old.size();
         }
@@ -69,7 +69,7 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
             }
         }
     }
-    // Stable, so deletions stay in key order.
+    // The sort is stable, so deletions stay in key order.
     changes.sort_by_cached_key(|change| match change.change_type {
         ChangeType::Deleted => (0, ResourceVersion::default()),
         _ => (1, change.resource_version()),
@@ -81,17 +81,17 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
     Differences { changes, early, replaced_bytes }
 }
 
-/// Whether an object did not change, where revisions only go up: a version of an object stands for its content.
+/// Returns whether an object is unchanged, if revisions only increase: an object's version identifies its content.
 pub(crate) fn same_version(old: &Object, new: &Object) -> bool {
     old.resource_version() == new.resource_version() && old.uid() == new.uid()
 }
 
-/// Whether an object did not change, where revisions went back and stand for something else now.
+/// Returns whether an object is unchanged, if revisions went back and now stand for different content.
 pub(crate) fn same_text(old: &Object, new: &Object) -> bool {
     old.json() == new.json()
 }
 
-/// Whether a selector may stop matching with this change.
+/// Returns whether a selector may stop matching with this change.
 pub(crate) fn may_leave_selection(change: &Change) -> bool {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, _) => true,
@@ -112,7 +112,7 @@ fn modification(old: &Arc<Object>, new: &Arc<Object>) -> Change {
     Change { change_type: ChangeType::Modified, object: new.clone(), previous: Some(old.clone()) }
 }
 
-/// Walks two snapshots in step: every key of either once, with what each has under it.
+/// Walks two snapshots in step: yields each key of either once, with the objects of both.
 fn pairs<'a>(
     before: &'a Snapshot,
     after: &'a Snapshot,
@@ -135,9 +135,9 @@ mod tests {
 
     use super::*;
 
-    /// However many fields of a kind can be selected: a kind may get more than any has today.
+    /// The test uses more fields than any kind has today, because a kind may get more.
     #[test]
-    fn what_any_selectable_field_shows_may_leave_a_selection() {
+    fn change_of_any_selectable_field_may_leave_a_selection() {
         const FIELDS: usize = 100;
         let names = (0..FIELDS).map(|index| SelectableField::dotted(&format!("spec.f{index}")));
         let decoder = ObjectDecoder::new("x/v1", "X", names.collect());
@@ -150,7 +150,7 @@ mod tests {
         };
         let old = object(1, None);
         let leaves = |changed| may_leave_selection(&modification(&old, &object(2, changed)));
-        assert!(!leaves(None), "only what nobody selects by has changed");
+        assert!(!leaves(None), "only unselectable fields have changed");
         for index in 0..FIELDS {
             assert!(leaves(Some(index)), "spec.f{index}");
         }

@@ -1,4 +1,4 @@
-//! What stands at one place in the log.
+//! The entries of the log.
 
 use std::sync::{Arc, Weak};
 
@@ -6,31 +6,30 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 
 use super::difference::Differences;
 
-/// One place in the log.
 #[derive(Debug)]
 pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
-    /// The other clusters' objects of the names that may go away here.
+    /// The other clusters' objects with the names that this entry may remove from a selection.
     pub(crate) others: Others,
 }
 
 #[derive(Debug)]
 pub(crate) enum EntryKind {
-    /// One change that the member sent.
+    /// A change that the cluster sent as an event.
     Change(Change),
-    /// Many changes that no member sent: differences between two snapshots.
+    /// Differences between two snapshots, which no cluster sent as events.
     Boundary(Box<Boundary>),
 }
 
-/// A place where a cluster's history does not go on change by change.
+/// A point at which a cluster's history does not continue change by change.
 #[derive(Debug)]
 pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The state before; empty for a join.
     pub(crate) before: Snapshot,
-    /// What leads from the state before to the one after; the early ones are told at the component before.
-    /// Shared by all watchers.
+    /// The changes from the state before to the state after, shared by all watchers; early ones carry the component
+    /// before.
     pub(crate) differences: Differences,
     /// The cluster's component before; `None` for a join.
     pub(crate) component_before: Option<CollectionVersion>,
@@ -40,52 +39,52 @@ pub(crate) struct Boundary {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundaryKind {
-    /// The cluster became known. It may have left, which is still in the log then.
-    Join(Option<Left>),
+    /// The cluster became known. `Some` if it had left before, and the log still has its leave.
+    Join(Option<Departure>),
     /// The cluster was removed.
     Leave,
-    /// The cluster was listed anew.
+    /// The cluster was listed again.
     Relist,
-    /// The cluster was listed anew and its revisions went back.
+    /// The cluster was listed again and its revisions went back.
     Reset,
 }
 
-/// At which version a cluster left that came back.
+/// The version at which a cluster left that returned later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Time went on.
+pub(crate) enum Departure {
+    /// Its revisions did not go back.
     At(CollectionVersion),
-    /// Its revisions went back meanwhile: earlier versions stand for something else now.
+    /// Its revisions went back in the meantime: earlier versions now stand for different content.
     Undone(CollectionVersion),
 }
 
-/// The component of a cluster that is leaving, from its first DELETED to the last but one.
+/// The component of a leaving cluster, from its first DELETED to the last but one.
 ///
-/// Its own version would claim that the client still has the state of that version, though half of the objects are
-/// deleted: if the stream is cut there and the cluster comes back, a replica would take it at its word and never add
-/// them again. Zero claims nothing and is too old everywhere.
+/// Its own version would claim that the client still has the whole state, although half of the objects are deleted:
+/// after a cut, and after the return of the cluster, a replica would never add them again. Zero claims no state and is
+/// too old everywhere.
 pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
-/// Where a version lies with respect to a boundary.
+/// The position of a version relative to a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundarySide {
-    /// The version was handed out before the boundary: everything of it is to be replayed.
+    /// The version is older than the boundary: all of its changes are to be replayed.
     Before,
     /// The version covers the boundary.
     Covered,
-    /// Neither: this process has not seen the state that the version stands for.
+    /// Neither: this process has not seen the state of the version.
     Gap,
 }
 
-/// What the tree of a snapshot takes for each object, in bytes: a listed collection has a tree of its own, though it
-/// shares the objects that have not changed. About as much as an indexed one takes.
-const BYTES_OF_A_PLACE: usize = 64;
+/// The size of an object's slot in the tree of a snapshot, in bytes, about that of an indexed snapshot. A relisted
+/// collection has a tree of its own, although it shares the unchanged objects.
+const TREE_BYTES_PER_OBJECT: usize = 64;
 
 impl LogEntry {
-    /// What it occupies, in bytes, with the objects that nobody else may have any more.
+    /// Returns the size of the entry, in bytes, including the objects that may exist only here.
     ///
-    /// The object after a change is among the cluster's objects, until the next change of it keeps it as the one
-    /// before. So one of the two is counted, the larger one: whoever makes a large object small, or deletes it, has the
+    /// The object after a change belongs to the cluster's objects until its next change, whose entry then keeps it as
+    /// the object before. So only the larger of the two is counted: shrinking or deleting a large object makes the
     /// history keep the large one.
     pub(crate) fn bytes(&self) -> usize {
         let kept = match &self.kind {
@@ -93,13 +92,13 @@ impl LogEntry {
                 change.object.size().max(change.previous.as_ref().map_or(0, |previous| previous.size()))
             }
             EntryKind::Boundary(boundary) => {
-                boundary.differences.replaced_bytes() + boundary.before.len() * BYTES_OF_A_PLACE
+                boundary.differences.replaced_bytes() + boundary.before.len() * TREE_BYTES_PER_OBJECT
             }
         };
         kept + self.others.bytes() + size_of::<Self>()
     }
 
-    /// The changes in their order.
+    /// Returns the changes in their order.
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {
             EntryKind::Change(change) => std::slice::from_ref(change),
@@ -107,7 +106,6 @@ impl LogEntry {
         }
     }
 
-    /// The boundary, if it is one.
     pub(crate) fn boundary(&self) -> Option<&Boundary> {
         match &self.kind {
             EntryKind::Boundary(boundary) => Some(boundary),
@@ -115,15 +113,15 @@ impl LogEntry {
         }
     }
 
-    /// Whether the change at `part` is told there to a watcher to whom it is this. Of differences, what may leave a
-    /// selection stands twice, and only a DELETED may come at the component before.
-    pub(crate) fn tells(&self, part: usize, change_type: ChangeType) -> bool {
+    /// Returns whether the change at `part` produces an event of this type for a watcher. A boundary has two changes
+    /// for an object that may leave a selection, and only DELETED may carry the component before.
+    pub(crate) fn emits(&self, part: usize, change_type: ChangeType) -> bool {
         self.boundary()
             .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
     }
 
-    /// The cluster's component while the change at `part` is being told; `None` where it is still the component before
-    /// the entry. Of a cluster that is leaving it is [`LEAVING`] at its first DELETED already.
+    /// Returns the cluster's component while the change at `part` is being sent; `None` while it is the component
+    /// before the entry. For a leaving cluster it is [`LEAVING`] already at the first DELETED.
     pub(crate) fn component_at(&self, part: usize) -> Option<CollectionVersion> {
         match self.boundary() {
             Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
@@ -131,7 +129,7 @@ impl LogEntry {
         }
     }
 
-    /// The cluster's component after the change at `part`, unless that is the last one; `None` where it is still the
+    /// Returns the cluster's component after the change at `part`, unless it is the last change; `None` while it is the
     /// component before the entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<CollectionVersion> {
         let boundary = self.boundary()?;
@@ -152,29 +150,29 @@ impl LogEntry {
 }
 
 impl Boundary {
-    /// The newest version that was undone here, if this one stands for two states since: for one that was undone, and
-    /// for one that came later.
+    /// Returns the newest version that this boundary undid, if `version` now stands for two states: the undone one and
+    /// a later one.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
-            BoundaryKind::Join(Some(Left::Undone(left))) => Some(left),
+            BoundaryKind::Join(Some(Departure::Undone(left))) => Some(left),
             BoundaryKind::Join(_) | BoundaryKind::Leave | BoundaryKind::Relist => None,
         };
         newest.map(CollectionVersion::completed).filter(|newest| self.component < Some(version) && version <= *newest)
     }
 
-    /// Where a version of this cluster lies.
+    /// Returns the position of a version of this cluster relative to the boundary.
     ///
-    /// Strictly inside a gap a version comes from a replica that saw what this process did not, perhaps an object
-    /// that appeared and went away meanwhile: the differences known here would never delete it, so such a version is
-    /// too old. At the version before a relist the client has exactly the state that the differences start from, and
-    /// they are replayed. Where that was a part of a revision, who has all of it has no more but some of its deletions:
-    /// of those it is told again.
-    pub(crate) fn place(&self, version: CollectionVersion) -> BoundarySide {
+    /// A version strictly inside a gap comes from a replica that saw more than this process, perhaps an object that
+    /// appeared and was deleted: the differences known here would never delete it, so such a version is too old. A
+    /// client at the version before a relist has exactly the state from which the differences start, and they are
+    /// replayed. If that version was a part of a revision, a client with all of the revision lacks only some of the
+    /// remaining deletions, which it receives again.
+    pub(crate) fn side_of(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
-            // Where a part was listed anew as all of its revision, who has all of it has what the list had.
+            // A list completed a part of its revision: a client with all of the revision has the state of the list.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
                 BoundarySide::Covered
             }
@@ -182,27 +180,26 @@ impl Boundary {
                 BoundarySide::Before
             }
             _ if is_behind => BoundarySide::Covered,
-            BoundaryKind::Join(Some(Left::At(left))) if version <= left.completed() => BoundarySide::Before,
+            BoundaryKind::Join(Some(Departure::At(left))) if version <= left.completed() => BoundarySide::Before,
             _ => BoundarySide::Gap,
         }
     }
 }
 
-/// Objects of other clusters, by key and then by cluster.
+/// Objects of other clusters, sorted by key and then by cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Others(Box<[OtherObject]>);
 
-/// Another cluster's object of a name that may go away.
+/// A different cluster's object with a name that may leave a selection.
 #[derive(Debug)]
 pub(crate) struct OtherObject {
-    /// The object of that name that may go away, which the entry has.
+    /// The object of that name in this entry.
     pub(crate) named: Arc<Object>,
-    /// The other cluster.
     pub(crate) cluster: ClusterName,
-    /// Its object, as it is at this place. That cluster's part of the log keeps it: its head, until the next change of
-    /// it or the next boundary, and then that entry, as what was before. Once that entry is forgotten, nobody who reads
-    /// here is still to be told of that cluster's part: a watcher lags, or has more of that cluster than this place.
-    /// So it is not kept, and not counted, a second time here, where it may be as large as that cluster likes.
+    /// The other cluster's object, in its state at this point of the log. That cluster's part of the log keeps it: the
+    /// head until its next change or boundary, and then that entry, as the state before. After that entry is forgotten,
+    /// no reader of this entry still needs the object: a reader lags, or has seen more of that cluster. A strong
+    /// reference would keep and count an object of any size a second time.
     pub(crate) object: Weak<Object>,
 }
 
@@ -212,14 +209,15 @@ impl Others {
         Self(objects.into())
     }
 
-    /// What they occupy, in bytes. Of an object that is let go elsewhere the shell comes on top, once for all that name
-    /// it: in a large fleet with the same names everywhere, to count it with each would leave a quarter of the history.
+    /// Returns the size, in bytes. The allocation of a dropped object remains as long as a weak reference exists, and
+    /// is not counted: counting it with each reference would leave a quarter of the history in a large fleet with equal
+    /// names everywhere.
     fn bytes(&self) -> usize {
         self.0.len() * size_of::<OtherObject>()
     }
 
-    /// The objects of one key with their indices, in the order of their clusters' names. One that is not kept any more
-    /// is for nobody who reads here ([`OtherObject::object`]).
+    /// Iterates over the objects of a key with their indices, in the order of their clusters' names. A dropped object
+    /// is not needed by any reader of this entry ([`OtherObject::object`]).
     pub(crate) fn with_key<'a>(
         &'a self,
         key: &'a str,

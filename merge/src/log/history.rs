@@ -1,36 +1,36 @@
-//! One cluster's part of the log: at which places it stands, and at which version.
+//! A cluster's part of the log: the positions of its events, and its version after each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tributary_apimachinery::CollectionVersion;
 
-/// A place of one cluster in the log.
+/// A position of a cluster's event or progress in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) seq: u64,
-    /// The cluster's component from here on; `None` once it left.
+    /// The cluster's component from here on; `None` after it left.
     pub(crate) component: Option<CollectionVersion>,
     pub(crate) at: Duration,
     pub(crate) bytes: usize,
-    /// Whether a boundary stands there, and no change.
+    /// Whether the event is a boundary.
     pub(crate) is_boundary: bool,
 }
 
-/// What a count of a revision's deletions says to a log.
+/// The namespaces over which versions count the deletions of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeletionCountScope {
-    /// So many of those that the log has, the first ones, or more.
+    /// The same namespaces as the log's: the count is that of the log's first deletions, or more.
     #[default]
-    Alike,
-    /// So many, of which the log may have none.
-    OfOthers,
+    SameNamespaces,
+    /// All namespaces: the log may have none of the counted deletions.
+    AllNamespaces,
 }
 
-/// Places in ascending order, the oldest of which have been forgotten.
+/// Marks in ascending order, the oldest of which have been forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The newest forgotten one.
+    /// The newest forgotten mark.
     pub(crate) base: Option<Mark>,
     pub(crate) queue: VecDeque<Mark>,
 }
@@ -38,23 +38,23 @@ pub(crate) struct Marks {
 /// One cluster's part of the log.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Changes and boundaries: what has an entry.
+    /// Changes and boundaries, which have entries.
     pub(crate) events: Marks,
-    /// Versions that the member reached without a change. They have no entry and are kept apart, so that they never
-    /// push a change out, nor an old change keeps them.
+    /// Versions that the cluster reached without a change. They have no entry and a queue of their own, so that they
+    /// never evict a change, and an old change does not keep them.
     pub(crate) progress: Marks,
     /// The boundaries among the events.
     pub(crate) boundaries: VecDeque<Mark>,
-    /// What the events occupy with their objects.
+    /// The size of the events with their objects, in bytes.
     pub(crate) bytes: usize,
-    /// What the boundaries among them do.
+    /// The size of the boundaries, in bytes.
     pub(crate) boundary_bytes: usize,
-    /// What those boundaries occupy behind which none occupies more, in their order: the first is the largest of all.
+    /// The sizes of the boundaries that no later boundary exceeds, in log order: the first is the largest of all.
     largest_boundaries: VecDeque<usize>,
 }
 
 impl Marks {
-    /// The newest mark before a position, as far as it is known.
+    /// Returns the newest known mark before a position.
     fn last_before(&self, position: u64) -> Option<&Mark> {
         let after = match self.queue.back() {
             Some(newest) if newest.seq < position => self.queue.len(),
@@ -66,12 +66,12 @@ impl Marks {
         }
     }
 
-    /// The marks from a position on.
+    /// Iterates over the marks from a position on.
     pub(crate) fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Mark> {
         self.queue.range(self.queue.partition_point(|mark| mark.seq < position)..)
     }
 
-    /// Forgets the oldest mark.
+    /// Forgets the oldest mark and returns it.
     pub(crate) fn pop(&mut self) -> Option<Mark> {
         let oldest = self.queue.pop_front()?;
         self.base = Some(oldest);
@@ -80,7 +80,7 @@ impl Marks {
 }
 
 impl History {
-    /// Puts in the newest event.
+    /// Appends an event.
     pub(crate) fn push_event(&mut self, mark: Mark) {
         self.events.queue.push_back(mark);
         self.bytes += mark.bytes;
@@ -103,12 +103,12 @@ impl History {
         }
     }
 
-    /// What the largest boundary occupies. Costs the same however many there are.
+    /// Returns the size of the largest boundary, in bytes. Cost: O(1).
     pub(crate) fn largest_boundary_bytes(&self) -> usize {
         self.largest_boundaries.front().copied().unwrap_or(0)
     }
 
-    /// The cluster's component before a position. Exact if no event from there on has been forgotten.
+    /// Returns the cluster's component before a position. Exact if no event from there on has been forgotten.
     pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
             (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
@@ -117,17 +117,17 @@ impl History {
         newer.and_then(|mark| mark.component)
     }
 
-    /// The position after the newest forgotten event; 0 if none has been forgotten.
+    /// Returns the position after the newest forgotten event; 0 if none has been forgotten.
     pub(crate) fn forgotten_before(&self) -> u64 {
         self.events.base.map_or(0, |base| base.seq + 1)
     }
 
-    /// Whether an event stands, or stood, in `from..to`.
+    /// Returns whether `from..to` contains, or contained, an event.
     pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
         self.events_end(from, to).is_some()
     }
 
-    /// The position after the newest event of `from..to`, if one stands, or stood, there.
+    /// Returns the position after the newest event in `from..to`, if there is, or was, one.
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
         let after = self.events.queue.partition_point(|mark| mark.seq < to);
         let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
@@ -135,7 +135,7 @@ impl History {
         (end > from).then_some(end)
     }
 
-    /// The first event of `from..to` that is newer than a version, or `to`. Versions ascend within the range.
+    /// Returns the first event in `from..to` that is newer than a version, or `to`. Versions ascend within the range.
     pub(crate) fn first_newer(&self, from: u64, to: u64, version: CollectionVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {
             mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
@@ -143,17 +143,17 @@ impl History {
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
     }
 
-    /// Where a client goes on that has a part of a revision up to a place: at the first of the deletions that share it.
-    /// Then it is told all of them, so that nothing rests on replicas counting them alike. One that stands alone is
-    /// passed over, unless the count may be of others.
+    /// Returns the position from which a client with a part of a revision resumes: the first of the deletions that
+    /// share the revision. The client receives all of them, so correctness does not depend on replicas counting them
+    /// alike. A deletion that is alone in its revision is skipped, unless the count includes other namespaces.
     ///
-    /// Where some of them have been forgotten, who has as many goes on at the first that is kept: a member sends them
-    /// to everybody in the order of their transaction, so the first ones are the same at all replicas. Otherwise a
-    /// list's own version could not be watched as long as nothing comes later. `None` if it may lack one of those: if
-    /// it has fewer, or the count may be of others.
+    /// If some of the deletions have been forgotten, a client with that many resumes at the first kept one: a cluster
+    /// sends the deletions of a transaction to all watchers in the same order, so the first ones are the same at all
+    /// replicas. Otherwise a list's own version could not be watched until a later change. `None` if the client may
+    /// lack a forgotten deletion: if it has fewer, or the count includes other namespaces.
     ///
-    /// A state in the midst of a revision counts for none of them: whoever has as much as that lacks
-    /// nothing that is not told behind it.
+    /// A snapshot in the middle of a revision counts for no deletion: a client with that version has all deletions that
+    /// are not sent behind it.
     pub(crate) fn first_of_revision(
         &self,
         place: u64,
@@ -168,14 +168,16 @@ impl History {
             return Some(place);
         }
         let forgotten = self.events.base.as_ref().filter(shares);
-        if forgotten.is_some_and(|newest| counts == DeletionCountScope::OfOthers || newest.component > Some(version)) {
+        if forgotten
+            .is_some_and(|newest| counts == DeletionCountScope::AllNamespaces || newest.component > Some(version))
+        {
             return None;
         }
         let marks = &self.events.queue;
         let at = marks.partition_point(|mark| mark.seq < place);
         let before = marks.range(..at).rev().take_while(shares).count();
         let behind = marks.range(at..).take_while(shares).count();
-        let is_alone = counts == DeletionCountScope::Alike && forgotten.is_none() && before + behind == 1;
+        let is_alone = counts == DeletionCountScope::SameNamespaces && forgotten.is_none() && before + behind == 1;
         let first = marks.get(at - before).filter(|_| before + behind > 0 && !is_alone);
         Some(first.map_or(place, |mark| mark.seq))
     }

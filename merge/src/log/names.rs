@@ -1,4 +1,4 @@
-//! Which clusters have an object of a name: one index over all clusters.
+//! An index over all clusters: the clusters that may have an object of a name.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -7,19 +7,20 @@ use std::hash::BuildHasher as _;
 use hashbrown::HashTable;
 use tributary_apimachinery::ClusterName;
 
-/// Hash of the key → cluster, once for each object. 10 to 20 bytes an object; keys are not kept, so a hit is to be
-/// verified in the cluster's snapshot.
+/// Maps the hash of a key to a cluster, once for each object. An object takes 10 to 20 bytes. Keys are not stored, so a
+/// hit must be verified in the cluster's snapshot.
 #[derive(Default)]
 pub(crate) struct Names {
     table: HashTable<NameSlot>,
     hasher: RandomState,
     slots: BTreeMap<ClusterName, u32>,
     clusters: Vec<ClusterName>,
-    /// The numbers of clusters that were forgotten.
+    /// The numbers of forgotten clusters, for reuse.
     free: Vec<u32>,
 }
 
-/// An object's place. Two keys of one cluster with the same 32 bits have two equal places, so each can be taken out.
+/// An object's slot in the index. Two keys of a cluster with the same 32-bit hash have two equal slots, so each can be
+/// removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameSlot {
     hash: u32,
@@ -39,7 +40,7 @@ impl Names {
         }
     }
 
-    /// The clusters that may have an object of this key, in the order of their names.
+    /// Returns the clusters that may have an object with this key, in the order of their names.
     pub(crate) fn candidates(&self, key: &str) -> Vec<&ClusterName> {
         let hash = self.hash(key);
         let places = self.table.iter_hash(spread(hash)).filter(|place| place.hash == hash);
@@ -49,7 +50,7 @@ impl Names {
         clusters
     }
 
-    /// The other clusters that may have an object of this key, as often as they may.
+    /// Iterates over the other clusters that may have an object with this key; a cluster with a hash collision repeats.
     pub(crate) fn clusters_with_key<'a>(
         &'a self,
         cluster: &'a ClusterName,
@@ -60,7 +61,7 @@ impl Names {
         places.map(|place| &self.clusters[place.slot as usize]).filter(move |other| *other != cluster)
     }
 
-    /// How many objects are indexed.
+    /// Returns the number of indexed objects.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -69,19 +70,17 @@ impl Names {
         self.hasher.hash_one(key) as u32
     }
 
-    /// Gives a cluster's number to another one. Call it for one that has no object:
-    /// all of them were removed when it left.
+    /// Releases a cluster's number for reuse. The cluster must have no object: a leave removes all of them.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
         self.free.extend(self.slots.remove(cluster));
     }
 
-    /// How many clusters have a number.
     #[cfg(test)]
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// A cluster's number. It stays until the cluster is forgotten.
+    /// Returns a cluster's number, which stays until the cluster is forgotten.
     fn slot(&mut self, cluster: &ClusterName) -> u32 {
         if let Some(slot) = self.slots.get(cluster) {
             return *slot;
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_goes_to_another_cluster_and_its_objects_with_it_alone() {
+    fn number_of_a_forgotten_cluster_is_reused_without_its_objects() {
         let name = |name: &str| ClusterName::new(name).unwrap_or_else(|error| panic!("{error}"));
         let (first, second, third) = (name("first"), name("second"), name("third"));
         let mut names = Names::default();

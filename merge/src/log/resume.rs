@@ -1,27 +1,28 @@
-//! Where in the log a version lies, and which state it stands for.
+//! Finds the position of a version in the log, and the state that a version stands for.
 
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, ResourceVersion, Snapshot};
 
 use super::difference::same_version;
-use super::entry::{Boundary, BoundaryKind, BoundarySide, EntryKind, Left};
+use super::entry::{Boundary, BoundaryKind, BoundarySide, Departure, EntryKind};
 use super::history::{History, Mark};
-use super::past::{Past, held_before};
+use super::past::{Past, content_before};
 use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
 impl Log {
-    /// The first place of a cluster that a version does not cover, or the head.
+    /// Returns the first position of a cluster that a version does not cover, or the head.
     ///
-    /// Goes back from boundary to boundary until one is covered: from there to the next the versions only go up.
-    pub(crate) fn resume_at(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<u64, TooOld> {
+    /// The search goes back from boundary to boundary until one is covered: between two boundaries, versions only
+    /// increase.
+    pub(crate) fn first_uncovered(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<u64, TooOld> {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
         let mut end = self.next;
         for Mark { seq, .. } in history.boundaries.iter().rev() {
             let boundary = self.boundary(*seq).ok_or_else(too_old)?;
-            match boundary.place(version) {
+            match boundary.side_of(version) {
                 BoundarySide::Covered => return Ok(history.first_newer(seq + 1, end, version)),
                 BoundarySide::Before => end = *seq,
                 BoundarySide::Gap => return Err(too_old()),
@@ -35,9 +36,10 @@ impl Log {
         }
     }
 
-    /// Where a client goes on after a version whose [first uncovered place](Self::resume_at) is this: there, or, where
-    /// it is a part of a revision that several deletions share, or may share, at the first of those.
-    pub(crate) fn go_on_at(
+    /// Returns the position from which a client resumes, where `place` is its [first uncovered
+    /// position](Self::first_uncovered): `place`, or the first deletion of the revision if the version is a part of a
+    /// revision that several deletions share, or may share.
+    pub(crate) fn resume_position(
         &self,
         cluster: &ClusterName,
         version: CollectionVersion,
@@ -48,7 +50,7 @@ impl Log {
         place.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
     }
 
-    /// The oldest version of a cluster that its present history can be resumed from.
+    /// Returns the oldest version of a cluster from which its present history can be resumed.
     pub fn oldest(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         let history = self.histories.get(cluster)?;
         let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
@@ -60,42 +62,42 @@ impl Log {
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
-    /// Whether a cluster left or came at a position or later, or its revisions went back, or may have:
-    /// what stood there is forgotten.
-    pub(crate) fn is_another_since(&self, cluster: &ClusterName, position: u64) -> bool {
-        self.may_have_met(cluster, position, |kind| kind != BoundaryKind::Relist)
+    /// Returns whether a cluster may have left, joined or gone back at or after a position. True if the log has
+    /// forgotten that range.
+    pub(crate) fn may_differ_since(&self, cluster: &ClusterName, position: u64) -> bool {
+        self.may_have_boundary(cluster, position, |kind| kind != BoundaryKind::Relist)
     }
 
-    /// Whether a cluster's revisions went back at a position or later, or may have: what stood there is forgotten.
-    pub(crate) fn went_back_since(&self, cluster: &ClusterName, position: u64) -> bool {
-        let is_back = |kind| matches!(kind, BoundaryKind::Reset | BoundaryKind::Join(Some(Left::Undone(_))));
-        self.may_have_met(cluster, position, is_back)
+    /// Returns whether a cluster's revisions may have gone back at or after a position. True if the log has forgotten
+    /// that range.
+    pub(crate) fn may_have_gone_back_since(&self, cluster: &ClusterName, position: u64) -> bool {
+        let is_back = |kind| matches!(kind, BoundaryKind::Reset | BoundaryKind::Join(Some(Departure::Undone(_))));
+        self.may_have_boundary(cluster, position, is_back)
     }
 
-    /// Whether a boundary of such a kind stands at a position or later, or may have stood there.
-    fn may_have_met(&self, cluster: &ClusterName, position: u64, is_such: impl Fn(BoundaryKind) -> bool) -> bool {
+    /// Returns whether a matching boundary stands, or may have stood, at or after a position.
+    fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.forgotten_before() > position {
             return true;
         }
         let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
-        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| is_such(boundary.kind))
+        newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| matches(boundary.kind))
     }
 
-    /// The place of the change that gave an object this native version, if it is still in the log: where a watch
-    /// that names one event of one cluster goes on.
+    /// Returns the position of the change that gave an object this native version, if the log still has it. A watch
+    /// that names a single event of a cluster resumes there.
     ///
-    /// None if another event may carry this version, or a client that names it may have been told more
-    /// than what stands up to there:
+    /// `None` if a different event may carry this version, or if a client that names it may have received later events:
     ///
-    /// * several deletions share it;
-    /// * the cluster came or left since, or its revisions went back: its objects were told again under
-    ///   the versions that they had;
-    /// * the cluster was listed anew right behind it, and what was found gone carries this version;
-    /// * a client that had more was told it, or what follows, with a version of its own: it stands before `own_before`.
-    pub(crate) fn place_of_change(
+    /// * several deletions share the version;
+    /// * the cluster joined, left or went back since: its objects were sent again under their old versions;
+    /// * the cluster was relisted directly behind the change, and the deletions found by the list carry this version;
+    /// * a watcher that had seen more received this or a later event with a private version: the change stands before
+    ///   `private_before`.
+    pub(crate) fn position_of_change(
         &self,
-        own_before: u64,
+        private_before: u64,
         cluster: &ClusterName,
         version: ResourceVersion,
     ) -> Option<u64> {
@@ -110,16 +112,17 @@ impl Log {
         let since = history.boundaries.iter().rev().take_while(|boundary| boundary.seq > mark.seq);
         let carries_another = |boundary: &Boundary| {
             let before = boundary.component_before.map(CollectionVersion::revision);
-            let has_early_ones = !boundary.differences.early().is_empty() && before == Some(version);
-            boundary.kind != BoundaryKind::Relist || has_early_ones
+            let has_early_changes = !boundary.differences.early().is_empty() && before == Some(version);
+            boundary.kind != BoundaryKind::Relist || has_early_changes
         };
         let is_another =
-            since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another) || mark.seq < own_before;
+            since.filter_map(|boundary| self.boundary(boundary.seq)).any(carries_another) || mark.seq < private_before;
         (!is_another).then_some(mark.seq)
     }
 
-    /// The version of the collection that one event's stands for, where it is a whole vector: all of its revision, if
-    /// that gave an object its state here. Otherwise it may be of a deletion of which others share the revision.
+    /// Returns the collection version for an event's version, if that version is the whole vector: the whole revision
+    /// if a change in this log gave an object its state at that revision. Otherwise it may be one of several deletions
+    /// that share the revision.
     ///
     /// Cost: O(entries since).
     pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
@@ -130,14 +133,14 @@ impl Log {
         if own.any(is_put) { whole } else { part }
     }
 
-    /// The exact past state at a vector: one snapshot for each of its clusters, which may have left since, and none
-    /// of the clusters that it does not name.
+    /// Returns the exact past state at a vector: a snapshot for each cluster of the vector, including clusters that
+    /// left since, and for no other cluster.
     ///
-    /// Cost: O(entries since), per cluster; none for a cluster that is still at its component.
+    /// Cost: O(entries since) per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]: nothing partial is returned. A version that may be from before a cluster's revisions went
-    /// back is expired as long as that is in the log.
+    /// [`SnapshotError`]; never a partial state. A version that may predate a reset is expired while the reset is in
+    /// the log.
     pub fn snapshot_at(
         &self,
         vector: &CompositeResourceVersion,
@@ -149,13 +152,13 @@ impl Log {
         snapshots.collect()
     }
 
-    /// What it takes to rebuild the exact past state of one cluster at a version, as [`snapshot_at`](Self::snapshot_at)
-    /// has it. For who reads the log under a lock: this is done with the lock held, and [`Past::rebuild`] without it.
+    /// Collects the past state of a cluster for [`Past::rebuild`], as [`snapshot_at`](Self::snapshot_at) does for each
+    /// cluster. A caller that reads the log under a lock calls this with the lock, and `rebuild` without it.
     ///
-    /// Cost: a look at each entry of the cluster since; none if it is still at the version.
+    /// Cost: O(the cluster's entries since); none if the cluster is still at the version.
     ///
     /// # Errors
-    /// As [`snapshot_at`](Self::snapshot_at).
+    /// The errors of [`snapshot_at`](Self::snapshot_at).
     pub fn past(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<Past, SnapshotError> {
         if self.undone(cluster, version).is_some() {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
@@ -169,24 +172,24 @@ impl Log {
                 return Err(SnapshotError::TooNew { cluster: cluster.clone(), requested: version, current });
             }
         }
-        let place = self.resume_at(cluster, version)?;
-        if self.is_more(place, version) {
+        let place = self.first_uncovered(cluster, version)?;
+        if self.exceeds_log(place, version) {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
         Ok(self.since(cluster, place, version))
     }
 
-    /// Whether a version is more than what stands before its first uncovered place: whoever is behind a part of a
-    /// revision when that is listed anew, or leaves, has more of it, of what this process never heard.
-    fn is_more(&self, place: u64, version: CollectionVersion) -> bool {
+    /// Returns whether a version covers more than the log before its first uncovered position. This happens if the
+    /// cluster was relisted, or left, while the log had only a part of the version's revision.
+    fn exceeds_log(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Whether who has a version certainly has an object that stands before its first uncovered place. Where the
-    /// version is [more](Self::is_more), that may be what it deleted, unless the object is still there
-    /// behind that place.
-    pub(crate) fn is_held(
+    /// Returns whether a client at this version certainly has an object that stands before its first uncovered
+    /// position. If the version [exceeds the log](Self::exceeds_log), it may have deleted the object, unless the object
+    /// still exists behind that position.
+    pub(crate) fn certainly_has(
         &self,
         cluster: &ClusterName,
         version: CollectionVersion,
@@ -194,20 +197,20 @@ impl Log {
         object: &Object,
     ) -> bool {
         let is_same = |after: Arc<Object>| same_version(object, &after);
-        !self.is_more(place, version)
+        !self.exceeds_log(place, version)
             || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
-    /// The newest version that was undone when a cluster's revisions went back, if this version stands for two states:
-    /// one of before, and one of after. A list may be refused then, because its client begins anew; a watch only once
-    /// the cluster has passed what was undone, or it would be refused again.
+    /// Returns the newest version that a reset undid, if `version` stands for two states: one before the reset and one
+    /// after. A list may be refused then, because its client starts over. A watch is refused only after the cluster has
+    /// passed the undone version, because otherwise the version of its next list would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
-    /// A cluster's state before a place, which stands for a version. Everything of the cluster from
-    /// there on must still be in the log.
+    /// Returns a cluster's state before a position, for `version`. All entries of the cluster from there on must still
+    /// be in the log.
     fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> Past {
         let Some(history) = self.histories.get(cluster) else {
             return Past { version, later: Snapshot::default(), since: Vec::new() };
@@ -221,13 +224,14 @@ impl Log {
         Past { version, later, since }
     }
 
-    /// A cluster's object of one key before a place, under the same condition. Cost: O(the cluster's entries since).
+    /// Returns a cluster's object with a key before a position, under the same condition as [`since`](Self::since).
+    /// Cost: O(the cluster's entries since).
     pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, place: u64) -> Option<Arc<Object>> {
         let history = self.histories.get(cluster)?;
         for mark in history.events.from(place) {
             match &self.entries.get(&mark.seq)?.kind {
                 EntryKind::Change(change) if change.object.key().as_str() == key => {
-                    return held_before(change).cloned();
+                    return content_before(change).cloned();
                 }
                 EntryKind::Change(_) => {}
                 EntryKind::Boundary(boundary) => return boundary.before.get(key).cloned(),

@@ -1,4 +1,4 @@
-//! The initial events of a watch: every object as ADDED, in key order, then one end bookmark.
+//! The initial events of a watch: ADDED for each object in key order, then an end bookmark.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use super::event::{EventVersion, ObjectEvent, WatchBatch, WatchEvent};
 use crate::log::Log;
 use crate::{CompositeResourceVersion, Heads, ObjectFilter};
 
-/// The initial events that are still to come: the snapshots and a position, no event.
+/// The remaining initial events, as snapshots and a position.
 pub(crate) struct InitialEvents {
     heads: Heads,
     vector: Arc<CompositeResourceVersion>,
     bookmark: bool,
-    /// The snapshot that is being read, and its last key done.
+    /// The index of the current snapshot, and its last visited key.
     at: usize,
     after: Option<Box<str>>,
-    /// The event found last. It waits for the next, because the very last carries the vector if there is no bookmark.
+    /// The last object found. It is sent when the next is found, because the very last event carries the vector if
+    /// there is no bookmark.
     held: Option<(usize, Arc<Object>)>,
 }
 
@@ -26,8 +27,8 @@ impl InitialEvents {
         Self { heads: log.head().clone(), vector, bookmark, at: 0, after: None, held: None }
     }
 
-    /// Gives out the next ones, and says whether these are all.
-    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
+    /// Emits the next events, and returns whether they are complete.
+    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         let heads = self.heads.clone();
         while let Some((cluster, snapshot)) = heads.get(self.at) {
             if !filter.wants_cluster(cluster) {
@@ -39,10 +40,10 @@ impl InitialEvents {
                     && let Some((at, held)) = self.held.replace((self.at, object.clone()))
                 {
                     let version = EventVersion::Item(held.resource_version());
-                    turn.push(added(&heads[at].0, held, version));
+                    batch.push(added(&heads[at].0, held, version));
                 }
-                turn.add_filter_cost(filter.cost(object));
-                if turn.is_over() {
+                batch.add_filter_cost(filter.cost(object));
+                if batch.is_over() {
                     self.after = Some(object.key().as_str().into());
                     return false;
                 }
@@ -50,18 +51,18 @@ impl InitialEvents {
             self.at += 1;
             self.after = None;
         }
-        self.end(turn);
+        self.end(batch);
         true
     }
 
-    fn end(&mut self, turn: &mut WatchBatch<'_>) {
+    fn end(&mut self, batch: &mut WatchBatch<'_>) {
         if let Some((at, held)) = self.held.take() {
             let item = EventVersion::Item(held.resource_version());
             let version = if self.bookmark { item } else { EventVersion::Vector(self.vector.clone()) };
-            turn.push(added(&self.heads[at].0, held, version));
+            batch.push(added(&self.heads[at].0, held, version));
         }
         if self.bookmark {
-            turn.push(WatchEvent::InitialEventsEnd(EventVersion::Vector(self.vector.clone())));
+            batch.push(WatchEvent::InitialEventsEnd(EventVersion::Vector(self.vector.clone())));
         }
     }
 }
@@ -73,7 +74,7 @@ pub(crate) fn added(cluster: &ClusterName, object: Arc<Object>, version: EventVe
         object,
         cluster: cluster.clone(),
         version,
-        again: false,
+        is_repeat: false,
         shared: None,
     })
 }

@@ -11,38 +11,37 @@ use super::initial::added;
 use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The synthetic ADDED events that are still to come, cluster by cluster, each in ascending native version. Every
-/// event sets its cluster's component to its own version, the last to the snapshot's; so a cut in the middle resumes
-/// with what is newer.
+/// The remaining synthetic ADDED events, cluster by cluster, each in ascending native version. Each event sets its
+/// cluster's component to its own version, the last to the snapshot's version; so a client that is cut in the middle
+/// resumes with the newer objects.
 pub(crate) struct MissingClusters {
-    /// What is written so far.
+    /// The vector of the events that have been sent.
     vector: CompositeResourceVersion,
-    /// Those to come, in descending order of names.
+    /// The remaining clusters, in descending order of names.
     clusters: Vec<(ClusterName, Snapshot)>,
     current: Option<CurrentCluster>,
-    /// The log's position when the client came. What it lacks of the clusters that it has seen may
-    /// stand anywhere before.
+    /// The log's position at the start of the watch. Events that the client lacks of the other clusters may stand
+    /// anywhere before it.
     until: u64,
 }
 
-/// The cluster that is being told.
 struct CurrentCluster {
     cluster: ClusterName,
     snapshot: Snapshot,
-    /// The last key that was looked at; `None` before the first.
+    /// The last visited key; `None` before the first.
     after: Option<Box<str>>,
-    /// Whether all objects have been looked at.
+    /// Whether all objects have been visited.
     gathered: bool,
-    /// Its matching objects, the lowest native version first. A heap, because it is built and taken apart step by step,
-    /// where a sort of them all would be one long one.
+    /// The matching objects, the lowest native version first. A heap, because it is filled and emptied in steps; a sort
+    /// would be one long step.
     objects: BinaryHeap<ByVersion>,
 }
 
-/// An object, greater than those of higher versions.
+/// An object that orders before objects with higher versions in a max-heap.
 struct ByVersion(Arc<Object>);
 
 impl ByVersion {
-    /// Of one version the first by key comes first.
+    /// Objects with equal versions are ordered by key.
     fn rank(&self) -> (Reverse<ResourceVersion>, Reverse<&str>) {
         (Reverse(self.0.resource_version()), Reverse(self.0.key().as_str()))
     }
@@ -73,18 +72,18 @@ impl CurrentCluster {
         Self { cluster, snapshot, after: None, gathered: false, objects: BinaryHeap::new() }
     }
 
-    /// Looks for matching objects until the turn is over; whether all have been looked at.
-    fn gather(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
+    /// Collects matching objects until the batch is full, and returns whether all objects have been visited.
+    fn gather(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         let Self { cluster, snapshot, after, gathered, objects } = self;
         if *gathered {
             return true;
         }
         for object in snapshot.range(&filter.scope(), after.as_deref()) {
-            turn.add_filter_cost(filter.cost(object));
+            batch.add_filter_cost(filter.cost(object));
             if filter.matches(cluster, object) {
                 objects.push(ByVersion(object.clone()));
             }
-            if turn.is_over() {
+            if batch.is_over() {
                 *after = Some(object.key().as_str().into());
                 return false;
             }
@@ -95,23 +94,23 @@ impl CurrentCluster {
 }
 
 impl MissingClusters {
-    /// The clusters of the log's head that a vector lacks, if there are any.
+    /// Returns the clusters of the log's head that a vector lacks, if there are any.
     pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Option<Self> {
         let missing = log.head().iter().rev().filter(|(cluster, _)| from.get(cluster).is_none());
         let clusters: Vec<_> = missing.cloned().collect();
         (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None, until: log.position() })
     }
 
-    /// What is written so far, as a version.
+    /// Returns the vector of the events that have been sent.
     pub(crate) fn vector(&self) -> Arc<CompositeResourceVersion> {
         Arc::new(self.vector.clone())
     }
 
-    /// Gives out the next ones, and says whether these are all.
-    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, turn: &mut WatchBatch<'_>) -> bool {
+    /// Emits the next events, and returns whether they are complete.
+    pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         loop {
             while let Some(current) = &mut self.current {
-                if !current.gather(filter, turn) {
+                if !current.gather(filter, batch) {
                     return false;
                 }
                 let Some(ByVersion(object)) = current.objects.pop() else {
@@ -123,9 +122,9 @@ impl MissingClusters {
                 let last = current.objects.is_empty();
                 let component = if last { whole } else { whole.min(object.resource_version().into()) };
                 self.vector.set(&current.cluster, component);
-                turn.told_own(self.until);
-                turn.push(added(&current.cluster, object, EventVersion::Vector(Arc::new(self.vector.clone()))));
-                if turn.is_over() {
+                batch.record_private(self.until);
+                batch.push(added(&current.cluster, object, EventVersion::Vector(Arc::new(self.vector.clone()))));
+                if batch.is_over() {
                     return false;
                 }
             }

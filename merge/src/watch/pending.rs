@@ -1,4 +1,4 @@
-//! The clusters in which a resumed client has seen more than the log's reading position.
+//! The clusters in which a resumed client has seen more than the watcher's position in the log.
 
 use std::collections::BTreeMap;
 
@@ -7,75 +7,77 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 use crate::log::{BoundaryKind, Log, LogEntry, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// What a resumed client has of each cluster that the log has not passed yet.
+/// A resumed client's state in each cluster that the log has not passed yet.
 #[derive(Debug, Default)]
 pub(crate) struct UnpassedClusters {
     clusters: BTreeMap<ClusterName, ClientProgress>,
-    /// The log's head when clusters were last looked up.
+    /// The log's head at the last lookup of clusters.
     head: u64,
-    /// Before this position stood events of clusters that left and were dropped. Others were told what stands there
-    /// with those clusters' components; this client has nothing of them. 0 once it has been passed.
+    /// The position before which events of dropped clusters stood. Other clients received the events before it with
+    /// those clusters' components; this client has no object of those clusters. 0 once the log has passed it.
     dropped_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ClientProgress {
-    /// The first place of the cluster that the client lacks; `None` while the client is ahead: it has seen more than
-    /// the log's head, at another replica.
+    /// The position of the cluster's first event that the client lacks; `None` while the client is ahead: it has seen
+    /// more than the log's head, at a different replica.
     start: Option<u64>,
-    /// Up to where the client has it: behind `start` where it is told something again.
+    /// The position up to which the client has the cluster's events: behind `start` if events are sent again.
     has: u64,
-    /// The client's component; `None` for a cluster that left before the client came.
+    /// The client's component; `None` for a cluster that left before the client connected.
     component: Option<CollectionVersion>,
-    /// Whether the client has all of a revision of which the log has a part as yet: what the log has, and some more
-    /// deletions, nobody knows which. So nothing of the cluster is told until the log has all of it, and what it says
-    /// of an object may be undone.
-    is_midway: bool,
+    /// Whether the client has all of a revision of which the log has only a part: the log's part, and unknown further
+    /// deletions. No event of the cluster is sent until the log has the whole revision, and the log's state of an
+    /// object may be outdated.
+    has_more_of_revision: bool,
 }
 
-/// A cluster of which the client has seen more than a place in the log.
-pub(crate) struct Further<'a> {
+/// A cluster of which the client has seen more than a position in the log.
+pub(crate) struct SeenBeyond<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) component: Option<CollectionVersion>,
-    /// Up to where the client has it.
+    /// The position up to which the client has the cluster's events.
     pub(crate) has: u64,
-    /// Whether it has some more deletions, which the log does not know.
-    pub(crate) is_midway: bool,
+    /// Whether the client may have further deletions that the log does not know.
+    pub(crate) has_more_of_revision: bool,
 }
 
 impl ClientProgress {
-    /// What a client has of a cluster whose component this is. It is ahead where that is newer than the log's head.
-    /// Whoever has all of the revision of which the head has a part is not: nothing of the cluster is unknown here but
-    /// some deletions. Nor is who has another part of it: it is told of all of that revision again.
+    /// Returns the state of a client with this component. The client is ahead if its component is newer than the log's
+    /// head. A client with all of a revision of which the head has a part is not ahead: only some deletions are unknown
+    /// here. A client with a different part of that revision is not ahead either: it receives the whole revision again.
     ///
-    /// One that stands for two states may be of a client that has what was undone.
-    /// It is refused once a list would give another one.
+    /// A component that stands for two states may belong to a client that has the undone state. It is refused once a
+    /// list would return a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
-        let seen = |start, has, is_midway| Self { start, has, component: Some(component), is_midway };
+        let seen =
+            |start, has, has_more_of_revision| Self { start, has, component: Some(component), has_more_of_revision };
         if head.is_some_and(|head| head.completed() < component) {
             return Ok(seen(None, log.position(), false));
         }
         if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
             return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
         }
-        let has = log.resume_at(cluster, component)?;
-        let start = log.go_on_at(cluster, component, has)?;
-        let is_midway = !component.is_part() && head.is_some_and(|head| head < component);
-        Ok(seen(Some(start), has, is_midway))
+        let has = log.first_uncovered(cluster, component)?;
+        let start = log.resume_position(cluster, component, has)?;
+        let has_more_of_revision = !component.is_part() && head.is_some_and(|head| head < component);
+        Ok(seen(Some(start), has, has_more_of_revision))
     }
 
-    /// What a client has that wants nothing of a cluster, or is told all of it first.
+    /// Returns the state of a client that selects no object of a cluster, or receives all of it first.
     fn up_to_now(log: &Log, component: Option<CollectionVersion>) -> Self {
-        Self { start: Some(log.position()), has: log.position(), component, is_midway: false }
+        Self { start: Some(log.position()), has: log.position(), component, has_more_of_revision: false }
     }
 }
 
 impl UnpassedClusters {
-    /// What a client at `from` has, and the position where its reading starts: the earliest entry that it lacks.
+    /// Returns the client's state at `from`, and the position where it starts to read: the earliest entry that it
+    /// lacks.
     ///
-    /// A cluster of which the client wants nothing counts as seen up to now, whatever is known of it, and its component
-    /// does not go back.
+    /// A cluster that the client does not select counts as read up to the head, independent of the knowledge about it,
+    /// and its component does not go back.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,
@@ -98,58 +100,59 @@ impl UnpassedClusters {
         Ok((Self { clusters, head: log.position(), dropped_before }, position))
     }
 
-    /// Whether the log has passed the client's version everywhere.
+    /// Returns whether the log has passed the client's version in each cluster.
     pub(crate) fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.dropped_before == 0
     }
 
-    /// The first cluster, if any, in which the client is ahead of the log's head, and its component.
+    /// Returns the first cluster, if any, in which the client is ahead of the log's head, and its component.
     pub(crate) fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
         ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
     }
 
-    /// Whether the client has seen what stands at a place of a cluster.
+    /// Returns whether the client has already seen a cluster's event at a position.
     pub(crate) fn skips(&self, cluster: &ClusterName, seq: u64) -> bool {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// The clusters of which the client has seen more than up to `seq`, by name.
-    pub(crate) fn further(&self, seq: u64) -> impl Iterator<Item = Further<'_>> {
-        let further = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
-        further.map(|(cluster, &ClientProgress { component, has, is_midway, .. })| Further {
+    /// Iterates over the clusters, by name, of which the client has seen more than up to `seq`.
+    pub(crate) fn seen_beyond(&self, seq: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
+        let seen_beyond = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
+        seen_beyond.map(|(cluster, &ClientProgress { component, has, has_more_of_revision, .. })| SeenBeyond {
             cluster,
             component,
             has,
-            is_midway,
+            has_more_of_revision,
         })
     }
 
-    /// Up to where the client has, or may have, something that stands behind a place; `None` if it has nothing of that.
-    pub(crate) fn further_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
+    /// Returns the position up to which the client has, or may have, events behind `seq`; `None` if it has none.
+    pub(crate) fn seen_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
         let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
-            Some(start) => log.events_end(cluster, seq, start).max(seen.is_midway.then_some(seq + 1)),
+            Some(start) => log.events_end(cluster, seq, start).max(seen.has_more_of_revision.then_some(seq + 1)),
             None => Some(seq + 1),
         });
         ends.max()
     }
 
-    /// Looks up where the log has caught up with a client that was ahead or midway, and drops the clusters that it has
-    /// passed at a position, and those of which it knows nothing any more. A reset while the client is ahead leaves its
-    /// version without a meaning, as does a cluster that leaves and comes back, and so does an earlier reset, if the
-    /// version may be one that it undid: nobody may have asked the member while that was still below it. Of a cluster
-    /// that leaves while the client is midway it is told all deletions again.
+    /// Checks whether the log has caught up with a client that was ahead or has more of a revision, and drops the
+    /// clusters that the log has passed at `position`, and clusters of which the log has no data. The client's version
+    /// loses its meaning if the cluster is reset, or leaves and returns, while the client is ahead; or after an earlier
+    /// reset that may have undone the version, because perhaps no replica asked the cluster while it was still below
+    /// the version. If a cluster leaves while the client has more of a revision, the client receives all deletions
+    /// again.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
-            let is_behind = seen.start.is_none() || seen.is_midway;
+            let is_behind = seen.start.is_none() || seen.has_more_of_revision;
             let Some(requested) = seen.component.filter(|_| is_behind) else { continue };
             let now = ClientProgress::at(log, cluster, requested)?;
-            let is_known = now.start.is_some() && !now.is_midway;
+            let is_known = now.start.is_some() && !now.has_more_of_revision;
             let is_undone = is_known && log.undone(cluster, requested).is_some();
-            let is_another = match seen.is_midway {
-                true => log.went_back_since(cluster, self.head),
-                false => log.is_another_since(cluster, self.head),
+            let is_another = match seen.has_more_of_revision {
+                true => log.may_have_gone_back_since(cluster, self.head),
+                false => log.may_differ_since(cluster, self.head),
             };
             if is_undone || is_another {
                 return Err(TooOld { cluster: cluster.clone(), requested, oldest: log.oldest(cluster) });
@@ -170,16 +173,16 @@ impl UnpassedClusters {
         Ok(())
     }
 
-    /// Takes note of an entry that is told. At a boundary the log's component takes over: what a leave ends or a
-    /// reset lowers must not be joined any more. Behind a relist versions only go up, and its deletions come at the
-    /// component before, which may be a part of a revision of which the client has all.
-    pub(crate) fn meet(&mut self, entry: &LogEntry) {
+    /// Handles an entry that is sent. At a boundary the log's component replaces the client's: the component that a
+    /// leave ends or a reset lowers must not be joined again. Behind a relist versions only increase, and its deletions
+    /// carry the component before, which may be a part of a revision of which the client has all.
+    pub(crate) fn apply_boundary(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);
         }
     }
 
-    /// A place in the log joined with what the client has.
+    /// Returns the vector at a point in the log, joined with the client's state.
     pub(crate) fn vector(&self, log: &Log, version: LogVersion) -> CompositeResourceVersion {
         let components = log.clusters().filter_map(|cluster| {
             let here = log.component_before(cluster, version.position);

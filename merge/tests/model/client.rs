@@ -1,4 +1,4 @@
-//! Clients of the simulated replicas: what they believe, and what they check on the way.
+//! Clients of the simulated replicas: the state that they hold, and the checks on each event.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use crate::world::Selector;
 /// An object as a client knows it: its version, and whether it is red.
 type Seen = (u64, bool);
 
-/// What every watcher of one log was given under a shared key.
+/// The first event that a watcher of the log received under each shared key.
 #[derive(Default)]
 pub(crate) struct Shared(HashMap<SharedKey, (ChangeType, ClusterName, String, u64, CompositeResourceVersion)>);
 
@@ -22,25 +22,25 @@ pub(crate) struct Client {
     pub(crate) replica: usize,
     bookmarks: bool,
     watcher: Watcher<Selector>,
-    /// By cluster and key: what an informer that knows clusters holds.
+    /// The objects by cluster and key: the state of an informer that distinguishes clusters.
     state: BTreeMap<(ClusterName, String), Seen>,
-    /// By key alone: what any other informer holds.
+    /// The objects by key alone: the state of any other informer.
     names: BTreeMap<String, (ClusterName, Seen)>,
-    /// The last version that can be resumed from.
+    /// The last version from which the client can resume.
     version: Option<CompositeResourceVersion>,
-    /// Whether the version may be of another incarnation of a member.
+    /// Whether the version may belong to an undone state of a cluster.
     pub(crate) ambiguous: bool,
-    /// Where the clusters were in the logs that told of them. After a cut in the middle of differences, the client
-    /// holds exactly what there is only once a cluster has come to there.
+    /// The clusters' versions in the logs that sent their events. After a cut inside differences, the client holds the
+    /// exact state only after each cluster has reached its version here.
     owed: BTreeMap<ClusterName, CollectionVersion>,
-    /// Whether nothing may repeat after a cut either, because no cluster comes, goes or is listed anew.
+    /// Whether no event may repeat after a cut, because no cluster joins, leaves or is relisted.
     pub(crate) exactly_once: bool,
-    /// Whether it is led about between logs that count the deletions of a revision differently.
+    /// Whether the client moves between logs that count the deletions of a revision differently.
     pub(crate) counts_differ: bool,
     stream: Stream,
 }
 
-/// What one stream has told, since it was opened (or, where nothing may repeat, since the client's start).
+/// The events of a stream since it was opened (or, if no event may repeat, since the client's start).
 #[derive(Default)]
 struct Stream {
     newest: BTreeMap<(ClusterName, String), u64>,
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Starts anew, with nothing.
+    /// Starts over without state.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
         let (exactly_once, counts_differ) = (self.exactly_once, self.counts_differ);
         *self = Self { exactly_once, counts_differ, ..Self::open(log, replica, self.selector, bookmarks) };
@@ -83,13 +83,13 @@ impl Client {
             self.names.insert(key.clone(), (cluster.clone(), *seen));
         }
         let version = log.resource_version();
-        self.watcher = Watcher::resume(log, &version, self.selector).expect("a list's version can be watched from");
+        self.watcher = Watcher::resume(log, &version, self.selector).expect("a watch resumes from a list's version");
         (self.version, self.replica, self.ambiguous) = (Some(version), replica, false);
         self.stream = Stream::default();
         self.owed.clear();
     }
 
-    /// Loses the stream and goes on from the last version, at any replica.
+    /// Loses the stream and resumes from the last version at any replica.
     pub(crate) fn reconnect(&mut self, log: &Log, replica: usize) {
         let Some(version) = self.version.clone() else {
             self.reopen(log, replica, self.bookmarks);
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Reads up to `max` events and applies the first `keep` of them. Says whether the head was reached.
+    /// Reads up to `max` events and applies the first `keep`. Returns whether the client reached the head.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
         let progress = self.watcher.next(log, max, &mut events).progress;
@@ -140,23 +140,23 @@ impl Client {
         }
     }
 
-    /// Takes a bookmark for the last version.
+    /// Takes the watcher's bookmark as the last version.
     pub(crate) fn bookmark(&mut self, log: &Log) {
         if let Some(version) = self.watcher.bookmark(log) {
             self.version = Some(vector(log, &version).expect("a bookmark has a vector"));
         }
     }
 
-    /// At the end, when every replica knows all: exactly what there is.
+    /// Checks at the end of a run, when each replica has all changes, that the client holds the exact state.
     pub(crate) fn check_end(&mut self, log: &Log, shared: &mut Shared) {
         for _ in 0..10_000 {
             if self.pump(log, 7, usize::MAX, shared) {
                 let bookmark = self.watcher.bookmark(log).and_then(|version| vector(log, &version));
-                assert_eq!(bookmark, Some(log.resource_version()), "a stream that has all is at the head's version");
+                assert_eq!(bookmark, Some(log.resource_version()), "a complete stream is at the head's version");
                 return;
             }
         }
-        panic!("the client never reaches the head");
+        panic!("the client does not reach the head");
     }
 
     fn apply(&mut self, log: &Log, event: WatchEvent, shared: &mut Shared) {
@@ -168,7 +168,7 @@ impl Client {
                 self.remember(event);
             }
             WatchEvent::InitialEventsEnd(version) => {
-                assert!(self.bookmarks && self.stream.initial, "one end bookmark, for those who asked");
+                assert!(self.bookmarks && self.stream.initial, "an end bookmark comes once, and only on request");
                 self.stream.initial = false;
                 self.version = vector(log, &version);
             }
@@ -183,15 +183,15 @@ impl Client {
             self.state.remove(&place);
             self.names.remove(&key);
         } else {
-            assert!(self.selector.matches(&event.cluster, &event.object), "only what is selected");
+            assert!(self.selector.matches(&event.cluster, &event.object), "an event has a matching object");
             self.state.insert(place, seen);
             self.names.insert(key, (event.cluster, seen));
         }
     }
 
-    /// Per object, versions go up; they repeat only where another cluster's DELETED of the name came right before. An
-    /// object that is told is one of the version that it is told with:
-    /// whoever is cut there might otherwise keep it for ever.
+    /// Checks that an object's versions increase; they repeat only directly behind a different cluster's DELETED of the
+    /// name. The event's version covers the object's version: otherwise a client that is cut there might keep the
+    /// object forever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
@@ -209,7 +209,7 @@ impl Client {
             _ => {}
         }
         if deleted {
-            // A deletion's differences say nothing of its version, and revisions may have gone back.
+            // A deletion in differences does not carry its own version, and revisions may have gone back.
             self.stream.newest.remove(&place);
             self.stream.deleted = Some(place);
         } else {
@@ -222,10 +222,10 @@ impl Client {
             if !self.bookmarks {
                 self.stream.initial = false;
             }
-            assert!(!self.stream.initial, "nothing before the end bookmark but items");
-            let told = vector(log, &event.version).expect("an event that is no initial one has a vector");
+            assert!(!self.stream.initial, "versions before the end bookmark are items");
+            let told = vector(log, &event.version).expect("an event after the initial ones has a vector");
             let covered = told.get(&event.cluster) >= Some(event.object.resource_version().into());
-            assert!(deleted || covered, "{key} of {} at {version} is more than {told:?} says", event.cluster);
+            assert!(deleted || covered, "{key} of {} at {version} is not covered by {told:?}", event.cluster);
         }
     }
 
@@ -239,10 +239,10 @@ impl Client {
             vector(log, &event.version).expect("a shared event has a vector"),
         );
         let first = shared.0.entry(key).or_insert_with(|| text.clone());
-        assert_eq!(*first, text, "the same key, the same bytes");
+        assert_eq!(*first, text, "equal keys mean equal events");
     }
 
-    /// A client that is at the head's very version holds what the head holds.
+    /// Checks that a client at the head's exact version holds the head's state.
     fn check_caught_up(&mut self, log: &Log) {
         self.bookmark(log);
         let Some(version) = &self.version else { return };
@@ -264,13 +264,13 @@ impl Client {
         let mut names: Vec<_> = expected.keys().map(|(_, key)| key.clone()).collect();
         names.sort();
         names.dedup();
-        assert_eq!(self.names.keys().cloned().collect::<Vec<_>>(), names, "a name that exists is never lost");
+        assert_eq!(self.names.keys().cloned().collect::<Vec<_>>(), names, "the client never loses an existing name");
         for (key, (cluster, seen)) in &self.names {
             assert_eq!(expected.get(&(cluster.clone(), key.clone())), Some(seen), "{key} of {cluster} is stale");
         }
     }
 
-    /// Forgets what a stream told, because revisions went back.
+    /// Forgets the newest versions of the stream, because revisions went back.
     pub(crate) fn revisions_went_back(&mut self) {
         self.ambiguous = true;
         self.stream.newest.clear();
@@ -280,12 +280,14 @@ impl Client {
 fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion> {
     match version {
         EventVersion::Item(_) => None,
-        EventVersion::Log(version) => Some(log.vector(*version).expect("a version just given out is known")),
+        EventVersion::Log(version) => {
+            Some(log.vector(*version).expect("the log knows a version that it has just returned"))
+        }
         EventVersion::Vector(vector) => Some((**vector).clone()),
     }
 }
 
-/// What the head of a log holds for a selector.
+/// Returns the objects at the head of a log that a selector matches.
 fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), Seen> {
     let objects =
         log.head().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));

@@ -1,6 +1,6 @@
-//! Lists and watches against a model: members that change, replicas that follow them each in its own order, and
-//! clients that lose their streams at any event and go on at any replica. Whatever the interleaving, a client ends
-//! with what there is.
+//! Tests lists and watches against a model: clusters that change, replicas that follow them in different orders, and
+//! clients that lose their streams at any event and resume at any replica. For each interleaving, a client ends with
+//! the state of the clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ use world::{CLUSTERS, Holding, REPLICAS, Selector, World, cluster};
 
 const CLIENTS: usize = 4;
 
-/// One thing that happens.
+/// A step of a run.
 #[derive(Clone, Debug)]
 enum Op {
     Write {
@@ -30,12 +30,12 @@ enum Op {
         cluster: usize,
         key: usize,
     },
-    /// What shares a lease goes at one revision.
+    /// Deletes objects at a single revision, like the end of a lease.
     Expire {
         cluster: usize,
         keys: [bool; KEYS.len()],
     },
-    /// The member's revision moves for another resource.
+    /// Advances the cluster's revision by a change of a different resource.
     Elsewhere {
         cluster: usize,
     },
@@ -123,19 +123,19 @@ fn op(boundaries: bool) -> impl Strategy<Value = Op> {
     })
 }
 
-/// What happens where a namespace is held in one way or another: more of what shares a lease goes, and processes start.
-fn op_of_namespace() -> impl Strategy<Value = Op> {
+/// Generates a step for clients of a namespace: leases end more often, and processes restart.
+fn namespace_op() -> impl Strategy<Value = Op> {
     let expire = (0..CLUSTERS, any::<[bool; KEYS.len()]>()).prop_map(|(cluster, keys)| Op::Expire { cluster, keys });
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
 }
 
-/// The model and those who watch it.
+/// The model and its clients.
 struct Run {
     config: LogConfig,
     world: World,
     clients: Vec<Client>,
     shared: Vec<Shared>,
-    /// States that a list has shown, to be asked for again.
+    /// The vectors and states of earlier lists, for later requests.
     lists: Vec<(usize, CompositeResourceVersion, Heads)>,
 }
 
@@ -193,7 +193,7 @@ impl Run {
                 let log = &world.replicas[replica].log;
                 self.lists.push((replica, log.resource_version(), log.head().clone()));
             }
-            Op::Begin { replica } => self.begin_anew(replica),
+            Op::Begin { replica } => self.restart(replica),
         }
         self.check_past();
         self.check_names();
@@ -205,8 +205,8 @@ impl Run {
         client.pump(&self.world.replicas[replica].log, max, keep, &mut self.shared[replica])
     }
 
-    fn begin_anew(&mut self, replica: usize) {
-        self.world.begin_anew(replica, &self.config);
+    fn restart(&mut self, replica: usize) {
+        self.world.restart(replica, &self.config);
         self.shared[replica] = Shared::default();
         self.lists.retain(|(of, ..)| *of != replica);
         for client in self.clients.iter_mut().filter(|client| client.replica == replica) {
@@ -224,7 +224,7 @@ impl Run {
             .retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.revision().0 <= revision));
     }
 
-    /// A past state is given exactly or not at all.
+    /// Checks that a past state is exact or refused.
     fn check_past(&self) {
         for (replica, vector, heads) in &self.lists {
             if let Ok(snapshots) = self.world.replicas[*replica].log.snapshot_at(vector) {
@@ -234,7 +234,7 @@ impl Run {
         }
     }
 
-    /// The index over all clusters finds what the snapshots have.
+    /// Checks that the index over all clusters finds the objects of the snapshots.
     fn check_names(&self) {
         for log in self.world.replicas.iter().map(|replica| &replica.log) {
             let mut repeated = 0;
@@ -260,7 +260,7 @@ impl Run {
 
 const KEYS: [&str; 5] = ["n0/a", "n0/b", "n1/a", "n1/c", "n2/d"];
 
-/// What most properties are of.
+/// The replicas of most properties.
 const ALL: [Holding; REPLICAS] = [Holding::All; REPLICAS];
 
 fn contents(snapshots: &[(ClusterName, Snapshot)]) -> Vec<(ClusterName, String, u64)> {
@@ -280,7 +280,7 @@ fn run(config: &LogConfig, holding: [Holding; REPLICAS], ops: Vec<Op>, exactly_o
     run.finish();
 }
 
-/// As many cases as PROPTEST_CASES says, 300 by default: a second of each property.
+/// Reads the number of cases from PROPTEST_CASES; 300 cases by default take a second for each property.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
     ProptestConfig { cases, ..ProptestConfig::default() }
@@ -294,32 +294,32 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn clients_end_with_what_there_is(ops in prop::collection::vec(op(true), 0..160)) {
+    fn clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
         run(&LogConfig::default(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_of_a_namespace_end_with_what_there_is_however_it_is_held(
+    fn clients_of_a_namespace_converge_for_each_kind_of_log(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
         is_little_kept: bool,
-        ops in prop::collection::vec(op_of_namespace(), 0..160),
+        ops in prop::collection::vec(namespace_op(), 0..160),
     ) {
         let config = if is_little_kept { little_kept() } else { LogConfig::default() };
         run(&config, holding, ops, false);
     }
 
     #[test]
-    fn clients_end_with_what_there_is_when_little_is_kept(ops in prop::collection::vec(op(true), 0..160)) {
+    fn clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
         run(&little_kept(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_end_with_what_there_is_and_nothing_twice_without_relists(ops in prop::collection::vec(op(false), 0..160)) {
+    fn clients_converge_without_repeated_events_if_there_are_no_relists(ops in prop::collection::vec(op(false), 0..160)) {
         run(&LogConfig::default(), ALL, ops, true);
     }
 
     #[test]
-    fn pages_and_chunks_are_the_list(
+    fn pages_and_chunks_together_equal_the_list(
         objects in prop::collection::btree_map((0..CLUSTERS, 0..20usize), any::<bool>(), 0..50),
         limit in 1..9usize,
         bytes_max in 1..2000usize,
@@ -347,7 +347,7 @@ proptest! {
             let before = paged.len();
             while cursor.next_chunk(bytes_max, |cluster, object| paged.push((cluster.clone(), object.key().clone()))) {}
             let Some(position) = cursor.continue_position() else { break };
-            prop_assert_eq!(paged.len() - before, limit, "a page that is not the last is full");
+            prop_assert_eq!(paged.len() - before, limit, "each page before the last is full");
             start = Some(position.clone());
         }
         prop_assert_eq!(paged, expected);

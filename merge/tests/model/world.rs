@@ -1,4 +1,4 @@
-//! Simulated members, and replicas whose logs are fed from them, each at its own pace.
+//! Simulated clusters, and replicas whose logs follow them, each at its own pace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tributary_merge::{Log, LogConfig, ObjectFilter};
 pub(crate) const CLUSTERS: usize = 3;
 pub(crate) const REPLICAS: usize = 2;
 
-/// What a client selects.
+/// A filter of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selector {
     Everything,
     Red,
-    /// Everything in namespace `n0`.
+    /// Each object in namespace `n0`.
     Namespace,
     /// Red objects of the first two clusters.
     RedOfTwo,
@@ -52,7 +52,7 @@ pub(crate) fn object(key: &str, version: u64, uid: u64, red: bool) -> Arc<Object
     Arc::new(ObjectDecoder::new("v1", "Pod", [].into()).decode(text.as_bytes()).unwrap())
 }
 
-/// One member: its objects and every change since its start.
+/// A cluster: its objects and all changes since its start.
 #[derive(Default)]
 pub(crate) struct Member {
     pub(crate) revision: u64,
@@ -82,7 +82,7 @@ impl Member {
         self.record(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });
     }
 
-    /// Deletes several objects in one transaction: in the order of their keys, at one revision.
+    /// Deletes several objects in one transaction: in the order of their keys, at a single revision.
     pub(crate) fn expire(&mut self, keys: &[&str]) {
         let gone: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.objects.remove(*key)?))).collect();
         if gone.is_empty() {
@@ -103,7 +103,7 @@ impl Member {
         snapshot
     }
 
-    /// Goes back to an earlier state, and says to which revision.
+    /// Restores an earlier state, and returns its revision.
     fn restore(&mut self, age: usize) -> Option<u64> {
         let keep = self.backups.len().checked_sub(age + 1)?;
         let (revision, objects) = self.backups[keep].clone();
@@ -124,18 +124,18 @@ impl Member {
     }
 }
 
-/// What a replica's log holds.
+/// The namespaces in a replica's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holding {
-    /// All namespaces.
+    /// All namespaces, all followed.
     All,
-    /// Namespace `n0`, out of what it follows of all.
+    /// Namespace `n0`, extracted from a watch of all namespaces.
     PartOfAll,
-    /// Namespace `n0`, which is all that it follows.
+    /// Namespace `n0`, followed by a watch of its own.
     Namespace,
 }
 
-/// One process: its log, and how far it has followed each member.
+/// A process: its log, and its progress in each cluster.
 pub(crate) struct Replica {
     pub(crate) log: Log,
     holding: Holding,
@@ -151,7 +151,7 @@ impl Replica {
         Self { log: new_log(config, holding), holding, feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() }
     }
 
-    /// What of a member's state the log holds.
+    /// Returns the part of a cluster's state that belongs in the log.
     fn part(&self, whole: &Snapshot) -> Snapshot {
         if self.holding == Holding::All {
             return whole.clone();
@@ -171,7 +171,7 @@ fn new_log(config: &LogConfig, holding: Holding) -> Log {
 
 #[derive(Default)]
 struct Feed {
-    /// How many of the member's changes are done.
+    /// The number of the cluster's changes that are done.
     fed: usize,
     snapshot: Snapshot,
 }
@@ -193,8 +193,8 @@ impl World {
         world
     }
 
-    /// Gives a replica's log up to `count` of the changes that its cacher has not seen. With all of them may come a
-    /// bookmark of the member's revision.
+    /// Appends up to `count` new changes to a replica's log. With the last change a bookmark of the cluster's revision
+    /// may follow.
     pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize, bookmark: bool) {
         if !self.joined[index] {
             return;
@@ -207,7 +207,7 @@ impl World {
         if replica.holding == Holding::Namespace {
             changes.retain(|change| is_own(&change.object));
         }
-        // How far all namespaces were before each change of the one.
+        // The versions of all namespaces before each change.
         let mut before = Vec::new();
         for change in &changes {
             before.push(feed.snapshot.resource_version());
@@ -237,15 +237,14 @@ impl World {
             state.set_resource_version(state.resource_version().with_change(&change));
             replica.log.append(&name, vec![change], state, self.now);
         }
-        // To whoever asks, and with the member's bookmarks.
+        // The progress of all namespaces arrives on request and with the cluster's bookmarks.
         if bookmark {
             replica.log.progress(&name, whole.resource_version(), self.now);
         }
     }
 
-    /// A replica begins anew to hold what it holds: a part of all perhaps in the midst of a revision,
-    /// out of what it follows.
-    pub(crate) fn begin_anew(&mut self, replica: usize, config: &LogConfig) {
+    /// Restarts a replica with the same namespaces; a part of all namespaces may start in the middle of a revision.
+    pub(crate) fn restart(&mut self, replica: usize, config: &LogConfig) {
         let holding = self.replicas[replica].holding;
         self.replicas[replica].log = new_log(config, holding);
         for index in 0..CLUSTERS {
@@ -268,7 +267,7 @@ impl World {
         }
     }
 
-    /// A replica's cacher loses its watch and lists anew.
+    /// Simulates a cacher that loses its watch and lists again.
     pub(crate) fn relist(&mut self, replica: usize, index: usize) {
         if self.joined[index] {
             let snapshot = self.catch_up(replica, index);
@@ -285,7 +284,7 @@ impl World {
         }
     }
 
-    /// A cluster is removed from every replica. Its revision moves on meanwhile, as etcd's always does.
+    /// Removes a cluster from each replica. Its revision increases in the meantime, as that of etcd always does.
     pub(crate) fn leave(&mut self, index: usize) {
         if std::mem::replace(&mut self.joined[index], false) {
             self.members[index].revision += 1;
@@ -295,7 +294,7 @@ impl World {
         }
     }
 
-    /// A member is restored from a backup, and every replica notices. Gives the revision.
+    /// Restores a cluster from a backup, which each replica notices. Returns the revision.
     pub(crate) fn restore(&mut self, index: usize, age: usize) -> Option<u64> {
         let revision = self.members[index].restore(age)?;
         for replica in 0..REPLICAS {

@@ -1,4 +1,4 @@
-//! The contract of a merged watch, one rule at a time.
+//! The contract of a merged watch, one rule per test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn name(text: &str) -> ClusterName {
     ClusterName::new(text).unwrap()
 }
 
-/// An object from `key version color`.
+/// Decodes an object from `key version color`.
 fn object(text: &str) -> Arc<Object> {
     let parts: Vec<_> = text.split(' ').collect();
     let (version, color) = (parts[1], parts.get(2).unwrap_or(&"blue"));
@@ -50,7 +50,7 @@ fn vector(text: &str) -> CompositeResourceVersion {
     components.map(|(cluster, version)| (name(cluster), CollectionVersion::parse(version).unwrap())).collect()
 }
 
-/// A log with some clusters, each `name`, version, objects.
+/// Creates a log with clusters, each `name`, version, objects.
 fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     let mut log = Log::new(LogConfig::default());
     for (cluster, version, objects) in clusters {
@@ -59,7 +59,7 @@ fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     log
 }
 
-/// Puts or deletes (`-key version`) an object, as the member would report it, with a bookmark behind it.
+/// Puts or deletes (`-key version`) an object, like an event of the cluster, followed by a bookmark.
 fn change(log: &mut Log, cluster: &str, text: &str) {
     change_at(log, cluster, text, NOW);
 }
@@ -77,7 +77,7 @@ fn change_at(log: &mut Log, cluster: &str, text: &str, now: Duration) {
     log.append(&name(cluster), vec![Change { change_type, object, previous }], snapshot, now);
 }
 
-/// Deletes objects (`key version`) one after the other, as the member would report it, without a bookmark.
+/// Deletes objects (`key version`) one after the other, like events of the cluster, without a bookmark.
 fn delete(log: &mut Log, cluster: &str, texts: &[&str]) {
     for text in texts {
         let mut snapshot = log.snapshot(&name(cluster)).unwrap().clone();
@@ -99,19 +99,19 @@ fn red(_: &ClusterName, object: &Object) -> bool {
 
 type Matches = fn(&ClusterName, &Object) -> bool;
 
-/// What a watcher gives out until it has to wait, as `TYPE cluster/name@version vector`; `*` marks what is not shared.
+/// Reads the events of a watcher until it waits, as `TYPE cluster/name@version vector`; `*` marks private versions.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
-    read_own(log, watcher).0
+    read_with_private(log, watcher).0
 }
 
-/// The same, and before which position it was told something with a version of its own.
-fn read_own(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
+/// Reads as [`read`] does, and returns the position before which the watcher received a private version.
+fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {
         let mut events = Vec::new();
-        let BatchOutcome { progress, own_before } = watcher.next(log, 1, &mut events);
+        let BatchOutcome { progress, private_before } = watcher.next(log, 1, &mut events);
         lines.extend(events.iter().map(|event| line(log, event)));
-        told_own = own_before.max(told_own);
+        told_own = private_before.max(told_own);
         match progress {
             Progress::More => {}
             Progress::CaughtUp => return (lines, told_own),

@@ -1,4 +1,4 @@
-//! What is kept of the past, and lists of it.
+//! The bounds of the history, and lists of past states.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use tributary_merge::OpeningList;
 use super::*;
 
 #[test]
-fn one_clusters_storm_pushes_nobody_elses_history_out() {
+fn storm_in_one_cluster_keeps_the_history_of_the_others() {
     let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -25,8 +25,8 @@ fn one_clusters_storm_pushes_nobody_elses_history_out() {
     assert!(resume(&log, &format!("a:11 b:{oldest}")).is_ok());
 }
 
-/// An object with so much text.
-fn object_of(key: &str, version: u64, bytes: usize) -> Arc<Object> {
+/// Creates an object with a text of `bytes` bytes.
+fn object_with_bytes(key: &str, version: u64, bytes: usize) -> Arc<Object> {
     let metadata = format!(r#"{{"namespace":"n","name":"{key}","uid":"u","resourceVersion":"{version}"}}"#);
     let json = format!(r#"{{"metadata":{metadata},"data":"{}"}}"#, "x".repeat(bytes));
     Arc::new(ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(json.as_bytes()).unwrap())
@@ -38,18 +38,18 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
     snapshot
 }
 
-/// Whoever writes can make large objects small, and leave the large ones to the history.
+/// A writer can shrink large objects, and leave the large ones to the history.
 #[test]
-fn a_change_counts_with_what_it_replaced_and_few_are_not_kept_beyond_twice_the_bound() {
+fn change_counts_with_the_larger_object_and_history_stays_below_twice_the_bound() {
     const LARGE: usize = 100 << 10;
     for (bytes, kept) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
         let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
-        let mut now: Vec<_> = (0..100).map(|number| object_of(&format!("m{number}"), 1, LARGE)).collect();
+        let mut now: Vec<_> = (0..100).map(|number| object_with_bytes(&format!("m{number}"), 1, LARGE)).collect();
         log.join(&name("a"), snapshot_of(100, &now), NOW);
         log.trim(Duration::from_secs(301));
-        assert!(log.is_empty(), "the join is forgotten");
+        assert!(log.is_empty(), "the log forgets the join");
         for number in 0..100 {
-            let small = object_of(&format!("m{number}"), 101 + number as u64, 1);
+            let small = object_with_bytes(&format!("m{number}"), 101 + number as u64, 1);
             let previous = Some(std::mem::replace(&mut now[number], small.clone()));
             let change = Change { change_type: ChangeType::Modified, object: small, previous };
             log.append(&name("a"), vec![change], snapshot_of(101 + number as u64, &now), Duration::from_secs(302));
@@ -59,19 +59,19 @@ fn a_change_counts_with_what_it_replaced_and_few_are_not_kept_beyond_twice_the_b
     }
 }
 
-/// Whoever has an object of the same name in two clusters may make one large, and have the other one named often: its
-/// history names the large ones, and does not keep what the other cluster's has forgotten.
+/// A writer with an object of the same name in two clusters can make one large and change the other often. The entries
+/// of the other cluster refer to the large objects, and must not keep them after their own cluster has forgotten them.
 #[test]
-fn what_another_clusters_history_has_forgotten_is_not_kept_by_one_that_names_it() {
+fn object_forgotten_by_its_cluster_is_not_kept_by_entries_of_another_cluster() {
     const LARGE: usize = 100 << 10;
     const BOUND: usize = 1 << 20;
     let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
     log.join(&name("a"), snapshot(10, &["m 9 red"]), NOW);
-    log.join(&name("b"), snapshot_of(10, &[object_of("m", 9, LARGE)]), NOW);
+    log.join(&name("b"), snapshot_of(10, &[object_with_bytes("m", 9, LARGE)]), NOW);
     let mut slow = Watcher::now(&log, everything as Matches);
     let mut objects = Vec::new();
     for version in 11..1011 {
-        let large = object_of("m", version, LARGE);
+        let large = object_with_bytes("m", version, LARGE);
         objects.push(Arc::downgrade(&large));
         let mut after = log.snapshot(&name("b")).unwrap().clone();
         let previous = after.insert(large.clone());
@@ -85,9 +85,9 @@ fn what_another_clusters_history_has_forgotten_is_not_kept_by_one_that_names_it(
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
 }
 
-/// What is left of an object whose text is let go of is counted.
+/// The allocation of an object with a released text still counts.
 #[test]
-fn the_other_objects_of_a_name_count_a_little() {
+fn reference_to_another_clusters_object_counts_with_its_own_size() {
     let added_by_a_change = |others: &[&str]| {
         let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, others)]);
         let before = log.history_bytes();
@@ -98,10 +98,9 @@ fn the_other_objects_of_a_name_count_a_little() {
     assert!((alone + 16..alone + 64).contains(&named), "{named} and {alone}");
 }
 
-/// Who reads on is told the other cluster's object as it was when the one of that name went, though it is another one
-/// now.
+/// A slow watcher receives the other cluster's object in its state at the deletion, although it has changed since.
 #[test]
-fn the_other_object_of_a_name_is_told_as_it_was() {
+fn other_object_of_a_deleted_name_is_announced_in_its_past_state() {
     let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
     let mut slow = Watcher::now(&log, red as Matches);
     change(&mut log, "a", "m 11 blue");
@@ -116,57 +115,57 @@ fn the_other_object_of_a_name_is_told_as_it_was() {
     }
 }
 
-/// A member may be listed anew as often as it likes, with everything changed each time.
+/// A cluster may be relisted at any rate, with everything changed each time.
 #[test]
-fn of_states_that_were_replaced_no_more_is_kept_than_of_changes_and_the_newest() {
-    // (history in states, how many are kept)
+fn relists_are_kept_up_to_the_bound_and_the_newest_one_more() {
+    // (size of the history in states, number of kept states)
     for (states, kept) in [(1, 1), (3, 3)] {
-        let one = state_of_ten(10).iter().map(|object| object.size()).sum::<usize>();
+        let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
         let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
-        log.join(&name("a"), state_of_ten(10), NOW);
+        log.join(&name("a"), ten_large_objects(10), NOW);
         let mut connected = Watcher::now(&log, everything as Matches);
         for version in 11..31 {
-            log.relist(&name("a"), state_of_ten(version), NOW);
-            assert_eq!(read(&log, &mut connected).len(), 10, "who is connected is told each, as of {version}");
+            log.relist(&name("a"), ten_large_objects(version), NOW);
+            assert_eq!(read(&log, &mut connected).len(), 10, "a connected client receives the relist at {version}");
         }
         assert_eq!(log.len(), kept, "{states}");
         assert!(log.history_bytes() > kept * one && log.history_bytes() < (kept + 1) * one);
         assert!(resume(&log, "a:29").is_ok() && resume(&log, "a:11").is_err());
-        // What comes behind it does not push the newest one out.
+        // A later change does not evict the newest state.
         change(&mut log, "a", "m1 31");
         assert!(resume(&log, "a:29").is_ok());
     }
 }
 
-/// Ten objects of 10 KiB.
-fn state_of_ten(version: u64) -> Snapshot {
-    let objects: Vec<_> = (0..10).map(|number| object_of(&format!("m{number}"), version, 10 << 10)).collect();
+/// Creates a snapshot of ten objects of 10 KiB.
+fn ten_large_objects(version: u64) -> Snapshot {
+    let objects: Vec<_> = (0..10).map(|number| object_with_bytes(&format!("m{number}"), version, 10 << 10)).collect();
     snapshot_of(version, &objects)
 }
 
-/// A cluster that was removed and is back a moment later, or is listed anew with little changed, pushes out nothing of
-/// what connected watches are still to be told.
+/// A cluster that was removed and returns a moment later, or is relisted with few changes, evicts no event that
+/// connected watches still need.
 #[test]
-fn a_small_boundary_behind_a_large_one_does_not_push_it_out() {
-    let one = state_of_ten(10).iter().map(|object| object.size()).sum::<usize>();
+fn small_boundary_does_not_evict_a_large_one() {
+    let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
     let mut log = Log::new(LogConfig { history_bytes_max: one / 2, ..LogConfig::default() });
-    log.join(&name("a"), state_of_ten(10), NOW);
+    log.join(&name("a"), ten_large_objects(10), NOW);
     let mut connected = Watcher::now(&log, everything as Matches);
     log.leave(&name("a"), NOW);
-    log.join(&name("a"), state_of_ten(11), NOW);
+    log.join(&name("a"), ten_large_objects(11), NOW);
     let again = log.snapshot(&name("a")).unwrap().clone();
     log.relist(&name("a"), again, NOW);
     let told = read(&log, &mut connected);
     let of_type = |change_type: &str| told.iter().filter(|line| line.starts_with(change_type)).count();
     assert_eq!((of_type("DELETED"), of_type("ADDED"), told.len()), (10, 10, 20), "{told:?}");
-    // One that is large takes its place.
-    log.relist(&name("a"), state_of_ten(12), NOW);
+    // A large boundary replaces it.
+    log.relist(&name("a"), ten_large_objects(12), NOW);
     assert_eq!(read(&log, &mut connected).len(), 10);
     assert!(log.history_bytes() < 2 * one, "{} of {one}", log.history_bytes());
 }
 
 #[test]
-fn history_ages_but_the_newest_entries_stay() {
+fn old_entries_expire_except_the_minimum_number() {
     let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -180,14 +179,14 @@ fn history_ages_but_the_newest_entries_stay() {
     assert_eq!(log.resource_version(), vector("a:99"));
     log.relist(&name("a"), snapshot(100, &[]), Duration::from_secs(302));
     log.trim(Duration::from_secs(700));
-    assert!(log.is_empty(), "a boundary holds a whole snapshot and goes in time");
+    assert!(log.is_empty(), "a boundary holds a whole snapshot and expires");
     log.leave(&name("a"), Duration::from_secs(701));
     log.trim(Duration::from_secs(1100));
     assert!(log.is_empty() && resume(&log, "a:100").is_err());
 }
 
 #[test]
-fn past_states_are_exact() {
+fn snapshot_at_returns_exact_past_states() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "a", "-y 12");
@@ -204,12 +203,12 @@ fn past_states_are_exact() {
     assert_eq!(keys("a:12"), Ok(vec!["x@11".into()]));
     assert_eq!(keys("a:20"), Ok(vec!["z@15".into()]));
     assert!(matches!(keys("a:9"), Err(SnapshotError::Expired(_))));
-    assert!(matches!(keys("a:15"), Err(SnapshotError::Expired(_))), "inside a relist");
+    assert!(matches!(keys("a:15"), Err(SnapshotError::Expired(_))), "the version lies inside a relist");
     assert!(matches!(keys("a:21"), Err(SnapshotError::TooNew { .. })));
 }
 
 #[test]
-fn an_object_that_changed_often_is_as_it_was_at_each_version() {
+fn past_state_has_each_version_of_an_object_that_changed_often() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"])]);
     for text in ["x 11", "-x 12", "x 13", "y 14", "x 15", "-y 16", "new 17", "-new 18"] {
         change(&mut log, "a", text);
@@ -237,7 +236,7 @@ fn an_object_that_changed_often_is_as_it_was_at_each_version() {
 }
 
 #[test]
-fn a_paged_list_counts_what_remains() {
+fn paged_list_counts_the_remaining_objects() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
         let filter = Filter { namespace, ..Filter::default() };
@@ -249,7 +248,7 @@ fn a_paged_list_counts_what_remains() {
             let before = seen.len();
             while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
             assert_eq!(seen.len() - before, count);
-            // Every other page counts anew, as an inconsistent token makes it.
+            // Each second page counts again, like after an inconsistent token.
             remaining = if left == Some(3) { None } else { left };
             start = cursor.continue_position().cloned();
         }
@@ -259,7 +258,7 @@ fn a_paged_list_counts_what_remains() {
 }
 
 #[test]
-fn a_page_goes_on_where_its_cluster_was() {
+fn page_continues_at_the_position_of_a_removed_cluster() {
     let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
     for (cluster, after, expected) in
         [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
@@ -273,9 +272,9 @@ fn a_page_goes_on_where_its_cluster_was() {
     }
 }
 
-/// Whoever opens a page or follows a watch shares a thread with others.
+/// An opening list or a watch shares its thread with other tasks.
 #[test]
-fn no_step_asks_of_many_objects() {
+fn each_step_evaluates_a_bounded_number_of_objects() {
     let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);
@@ -284,7 +283,7 @@ fn no_step_asks_of_many_objects() {
         asked.set(asked.get() + 1);
         object.name() == "x0999"
     };
-    // The page of one object is the last there is, so the search goes to the end.
+    // The page's only object is the last of all, so the search walks to the end.
     let page = ListPage { limit: 1, ..ListPage::default() };
     let mut opening = OpeningList::new(log.head().clone(), last_alone, page);
     let mut steps = 0;
@@ -294,7 +293,7 @@ fn no_step_asks_of_many_objects() {
             ControlFlow::Break(cursor) => break cursor,
             ControlFlow::Continue(more) => opening = more,
         }
-        assert!(asked.get() <= 100, "{} in a step", asked.get());
+        assert!(asked.get() <= 100, "{} objects in a step", asked.get());
         steps += 1;
     };
     assert_eq!((steps, cursor.continue_position()), (10, None));
@@ -302,19 +301,19 @@ fn no_step_asks_of_many_objects() {
     while cursor.next_chunk(100 * Filter::LOOK_COST, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
-    // A client that lacks a cluster is told its objects by version: which is the first is known once
-    // all were looked at.
+    // A client that lacks a cluster receives its objects by version. The first is known only after all have been
+    // visited.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
         asked.set(asked.get() + 1);
         true
     })
     .unwrap();
-    assert!(watcher.tells_state());
+    assert!(watcher.starts_with_state());
     let mut told = Vec::new();
     loop {
         asked.set(0);
         let progress = watcher.next(&log, 4, &mut told).progress;
-        assert!(asked.get() <= 4 * 16, "{} in a turn", asked.get());
+        assert!(asked.get() <= 4 * 16, "{} objects in a batch", asked.get());
         if progress == Progress::CaughtUp {
             break;
         }
@@ -323,5 +322,5 @@ fn no_step_asks_of_many_objects() {
         WatchEvent::Object(event) => Some(event.object.resource_version().0),
         WatchEvent::InitialEventsEnd(_) => None,
     });
-    assert!(versions.eq(1001..=2000), "all of them, by version");
+    assert!(versions.eq(1001..=2000), "all objects, by version");
 }

@@ -1,23 +1,23 @@
-//! Clusters that are listed anew.
+//! Clusters that are relisted.
 
 use super::*;
-use crate::integers::goes_on;
+use crate::integers::resumes_after;
 
 #[test]
-fn a_relist_tells_the_differences_deletions_first() {
+fn relist_sends_the_differences_with_deletions_first() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
     let expected =
         ["DELETED b/w@21 a:10 b:30", "DELETED b/y@25 a:10 b:30", "ADDED b/v@35 a:10 b:35", "MODIFIED b/x@38 a:10 b:40"];
     assert_eq!(read(&log, &mut watcher), expected);
-    assert_eq!(read(&log, &mut resume(&log, "a:10 b:30").unwrap()).len(), 4, "from its start it is replayed");
-    assert!(too_old(&log, "a:10 b:35").contains("35 (30)"), "inside it nobody knows what the client saw");
+    assert_eq!(read(&log, &mut resume(&log, "a:10 b:30").unwrap()).len(), 4, "the relist is replayed from its start");
+    assert!(too_old(&log, "a:10 b:35").contains("35 (30)"), "inside the relist the client's state is unknown");
     assert!(read(&log, &mut resume(&log, "a:10 b:40").unwrap()).is_empty());
 }
 
 #[test]
-fn a_deletion_of_a_relist_has_the_version_before_so_that_what_follows_is_not_missed() {
+fn deletion_of_a_relist_carries_the_version_before_the_relist() {
     let mut log = log(&[("a", 10, &["w 7", "x 8", "y 9"])]);
     change(&mut log, "a", "y 12");
     let mut watcher = Watcher::now(&log, everything as Matches);
@@ -30,11 +30,12 @@ fn a_deletion_of_a_relist_has_the_version_before_so_that_what_follows_is_not_mis
     });
     let natives: Vec<_> = natives.collect();
     assert_eq!(natives, [(ChangeType::Deleted, 12), (ChangeType::Modified, 15), (ChangeType::Added, 20)]);
-    // Over one cluster the integer is a whole vector.
+    // With a single cluster the integer is a whole vector.
     let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut resumed).len(), 3);
-    assert!(!goes_on(&log, "a", 12), "y and x, which has gone, carry it");
-    // Nor has an object that leaves a selection its own version, which may be above others that follow.
+    assert!(!resumes_after(&log, "a", 12), "y and the deletion of x both carry version 12");
+    // An object that leaves a selection does not carry its own version either, which may be above those of later
+    // events.
     let mut reds = Watcher::now(&log, red as Matches);
     log.relist(&name("a"), snapshot(30, &["w 25", "y 27 red", "z 30 red"]), NOW);
     log.relist(&name("a"), snapshot(40, &["w 32 red", "y 38", "z 30 red"]), NOW);
@@ -52,7 +53,7 @@ fn a_deletion_of_a_relist_has_the_version_before_so_that_what_follows_is_not_mis
     );
 }
 
-/// What a client has that takes in events, and each version with what it had then.
+/// Applies events to a client's state, and returns each version with the state at that time.
 fn follow(
     log: &Log,
     watcher: &mut Watcher<Matches>,
@@ -78,15 +79,15 @@ fn follow(
     }
 }
 
-/// What of a snapshot is red.
-fn reds_of(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
+/// Returns the red objects of a snapshot.
+fn red_objects(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
     let reds = snapshot.iter().filter(|object| red(&name(cluster), object));
     reds.map(|object| (object.name().to_owned(), object.resource_version().0)).collect()
 }
 
 #[test]
-fn who_is_cut_in_a_relist_ends_with_what_there_is_wherever_the_other_replica_goes_from_before_it() {
-    // Two objects that are red, blue or not there: before the relist, at it, and later.
+fn client_cut_inside_a_relist_converges_at_a_replica_that_is_before_it() {
+    // Two objects that are red, blue or absent: before the relist, in it, and later.
     let colors = [None, Some("red"), Some("blue")];
     let pairs: Vec<_> = colors.iter().flat_map(|x| colors.map(|y| (*x, y))).collect();
     let state = |version: u64, (x, y): (Option<&str>, Option<&str>)| {
@@ -108,9 +109,9 @@ fn who_is_cut_in_a_relist_ends_with_what_there_is_wherever_the_other_replica_goe
         let mut one = replica();
         let mut watcher = Watcher::now(&one, red as Matches);
         one.relist(&name("a"), then.clone(), NOW);
-        let mut has = reds_of(&before, "a");
+        let mut has = red_objects(&before, "a");
         let told = follow(&one, &mut watcher, &mut has);
-        assert_eq!(has, reds_of(&then, "a"));
+        assert_eq!(has, red_objects(&then, "a"));
         for (version, had) in told {
             for leaves in [false, true] {
                 let mut other = replica();
@@ -127,7 +128,7 @@ fn who_is_cut_in_a_relist_ends_with_what_there_is_wherever_the_other_replica_goe
                 }
                 let mut has = had.clone();
                 follow(&other, &mut watcher, &mut has);
-                let expected = if leaves { BTreeMap::new() } else { reds_of(&later, "a") };
+                let expected = if leaves { BTreeMap::new() } else { red_objects(&later, "a") };
                 assert_eq!(has, expected, "{version} from {before:?} by {then:?} to {later:?}");
                 cuts += 1;
             }

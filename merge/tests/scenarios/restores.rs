@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reset_ends_what_was_handed_out_before() {
+fn reset_expires_earlier_versions() {
     let mut log = log(&[("b", 30, &["x 29", "y 5"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(20, &["x 18", "y 5"]), NOW);
@@ -15,33 +15,36 @@ fn a_reset_ends_what_was_handed_out_before() {
 }
 
 #[test]
-fn a_client_ahead_of_a_reset_is_not_caught_up_with_by_other_changes() {
+fn client_ahead_of_a_reset_expires_once_the_log_reaches_its_version() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
     let mut undone = resume(&log, "a:10 b:30").unwrap();
     assert_eq!(undone.ahead(), Some((&name("b"), ResourceVersion(30).into())));
     change(&mut log, "b", "x 29");
-    assert!(read(&log, &mut undone).is_empty(), "the member may come to what another process has seen");
+    assert!(read(&log, &mut undone).is_empty(), "the cluster may reach the client's version");
     change(&mut log, "b", "z 30");
     change(&mut log, "b", "w 31");
     let too_old =
         TooOld { cluster: name("b"), requested: ResourceVersion(30).into(), oldest: Some(ResourceVersion(28).into()) };
     let progress = undone.next(&log, 10, &mut Vec::new()).progress;
-    assert_eq!(progress, Progress::Expired(too_old), "of which 30 is it?");
-    assert!(resume(&log, "a:10 b:30").is_err() && resume(&log, "a:10 b:31").is_ok(), "a new list has another");
+    assert_eq!(progress, Progress::Expired(too_old), "version 30 now stands for two states");
+    assert!(
+        resume(&log, "a:10 b:30").is_err() && resume(&log, "a:10 b:31").is_ok(),
+        "a new list has a different version"
+    );
 }
 
 #[test]
-fn a_version_that_stands_for_two_states_is_expired() {
+fn version_that_stands_for_two_states_is_expired() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     for version in 11..20 {
         change(&mut log, "a", &format!("x {version}"));
     }
     log.reset(&name("a"), snapshot(13, &["x 13"]), NOW);
     let expired = |log: &Log, at: &str| matches!(log.snapshot_at(&vector(at)), Err(SnapshotError::Expired(_)));
-    assert!(!expired(&log, "a:13"), "the restored state is the same in both");
+    assert!(!expired(&log, "a:13"), "the restored state is the same before and after");
     change(&mut log, "a", "y 15");
-    assert!(expired(&log, "a:14") && expired(&log, "a:15"), "there was another state at this version");
+    assert!(expired(&log, "a:14") && expired(&log, "a:15"), "the version stood for a different state before");
     change(&mut log, "a", "y 20");
     assert!(expired(&log, "a:15") && !expired(&log, "a:20"));
     log.trim(Duration::from_secs(301));
@@ -49,8 +52,8 @@ fn a_version_that_stands_for_two_states_is_expired() {
 }
 
 #[test]
-fn a_restore_shows_when_a_cluster_comes_back() {
-    // The version is passed, and z was not there at 10, nor x at 8.
+fn restore_during_an_absence_is_detected_when_the_cluster_returns() {
+    // The cluster has passed the version, but had no z at 10 and no x at 8.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);
@@ -66,7 +69,7 @@ fn a_restore_shows_when_a_cluster_comes_back() {
 }
 
 #[test]
-fn a_version_that_was_undone_is_too_old_once_it_is_passed() {
+fn undone_version_is_too_old_once_the_cluster_has_passed_it() {
     let reset = |log: &mut Log| log.reset(&name("a"), snapshot(8, &["x 7"]), NOW);
     let come_back = |log: &mut Log| {
         log.leave(&name("a"), NOW);
@@ -76,11 +79,11 @@ fn a_version_that_was_undone_is_too_old_once_it_is_passed() {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         undo(&mut log);
         change(&mut log, "a", "z 10");
-        assert!(resume(&log, "a:9").is_ok(), "a list would give no other, so it would be refused again");
+        assert!(resume(&log, "a:9").is_ok(), "a list would return the same version");
         change(&mut log, "a", "w 11");
-        assert!(resume(&log, "a:9").is_err() && resume(&log, "a:10").is_err(), "its client may have y");
+        assert!(resume(&log, "a:9").is_err() && resume(&log, "a:10").is_err(), "the client may have y");
         assert!(resume(&log, "a:8").is_ok() && resume(&log, "a:11").is_ok());
         let past = |text| log.snapshot_at(&vector(text)).is_ok();
-        assert!(!past("a:9") && !past("a:10") && past("a:11"), "which of the two it was is not known");
+        assert!(!past("a:9") && !past("a:10") && past("a:11"), "the version stands for two states");
     }
 }

@@ -1,11 +1,11 @@
-//! Several deletions at one revision, as where a lease ends.
+//! Several deletions at a single revision, like at the end of a lease.
 
 use super::*;
 
 const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
 
 #[test]
-fn all_of_them_are_told_and_nobody_is_told_that_this_is_all() {
+fn deletions_of_one_revision_carry_parts_until_progress_completes_it() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:10").unwrap();
     let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
@@ -20,14 +20,14 @@ fn all_of_them_are_told_and_nobody_is_told_that_this_is_all() {
 }
 
 #[test]
-fn who_was_cut_among_them_is_told_all_again_and_who_was_told_the_only_one_is_not() {
+fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut early = resume(&log, "a:11-1").unwrap();
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // Whatever it says that it has: another replica may have counted otherwise.
+    // The client's count does not matter: a different replica may have counted otherwise.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
@@ -40,13 +40,13 @@ fn who_was_cut_among_them_is_told_all_again_and_who_was_told_the_only_one_is_not
 }
 
 #[test]
-fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
+fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
     let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
     assert_eq!(watcher.ahead(), None);
     change(&mut log, "b", "w 4");
-    // It has that one, too.
+    // The client has this deletion, too.
     delete(&mut log, "a", &["y 11"]);
     delete(&mut log, "b", &["w 5"]);
     assert_eq!(read(&log, &mut watcher), ["MODIFIED* b/w@4 a:11 b:4", "DELETED* b/w@5 a:11 b:5-1"]);
@@ -56,9 +56,9 @@ fn who_has_the_whole_revision_elsewhere_is_not_ahead_of_a_part_and_keeps_it() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// A log with a part of revision 11 of `b`, of which the client has all, and behind which `a` deletes an object that
-/// `b` has under the same name. What is told of that behind the deletion may be what revision 11 deletes.
-fn behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
+/// Creates a log with a part of revision 11 of `b`, of which the client has the whole. Behind it, `a` deletes an object
+/// whose name `b` has too, and revision 11 may delete `b`'s object.
+fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
     let early = resume(&log, "a:10 b:11 c:3").or_else(|_| resume(&log, "a:10 b:11")).unwrap();
@@ -69,19 +69,19 @@ fn behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watch
 }
 
 #[test]
-fn who_has_the_whole_revision_is_told_of_no_object_that_may_be_deleted_in_it() {
+fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
     type End = (fn(&mut Log), &'static [&'static str]);
     const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // The part was all.
+        // The part was the whole revision.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // Nothing will say what the rest was. What is there unchanged was not deleted;
-        // of all else it is told in its place.
+        // The rest of the revision stays unknown. An unchanged object was not deleted, and the client receives all
+        // others at their own positions.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -95,11 +95,11 @@ fn who_has_the_whole_revision_is_told_of_no_object_that_may_be_deleted_in_it() {
     ];
     for comes_late in [false, true] {
         for (end, expected) in ends {
-            let (mut log, mut watcher) = behind_a_part(comes_late, &[]);
+            let (mut log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[]);
             for _ in 0..2 {
                 assert_eq!(read(&log, &mut watcher), [""; 0]);
                 assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
-                // Neither is that all.
+                // This deletion does not complete the revision either.
                 delete(&mut log, "b", &["z 11"]);
             }
             end(&mut log);
@@ -110,28 +110,28 @@ fn who_has_the_whole_revision_is_told_of_no_object_that_may_be_deleted_in_it() {
 }
 
 #[test]
-fn an_object_that_no_part_deletes_is_told_at_once() {
+fn object_of_an_unaffected_cluster_is_announced_at_once() {
     for comes_late in [false, true] {
-        let (log, mut watcher) = behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
+        let (log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
         let expected = ["DELETED* a/x@11 a:10 b:11 c:3", "ADDED* c/x@2 a:11-1 b:11 c:3"];
         assert_eq!((read(&log, &mut watcher), watcher.ahead()), (expected.map(str::to_owned).into(), None));
     }
 }
 
 #[test]
-fn whoever_waits_for_the_rest_of_a_revision_begins_anew_where_the_cluster_went_back() {
+fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
     for comes_late in [false, true] {
-        let (mut log, mut watcher) = behind_a_part(comes_late, &[]);
+        let (mut log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[]);
         assert_eq!(read(&log, &mut watcher), [""; 0]);
         log.reset(&name("b"), snapshot(9, &["x 8", "y 7", "z 6"]), NOW);
         assert!(read(&log, &mut watcher)[0].starts_with("Expired"));
     }
 }
 
-/// The same, where the client comes when all that has happened.
+/// Like the test above, for a client that connects after the relist.
 #[test]
-fn who_has_the_whole_revision_of_which_a_part_was_listed_anew_is_told_of_no_object_that_may_be_deleted_in_it() {
-    let (mut log, _) = behind_a_part(false, &[]);
+fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revision() {
+    let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
     log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
     let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
     assert_eq!(told, ["DELETED* a/x@11 a:11-1 b:11", "DELETED* b/x@8 a:11-1 b:20"]);
@@ -140,7 +140,7 @@ fn who_has_the_whole_revision_of_which_a_part_was_listed_anew_is_told_of_no_obje
 }
 
 #[test]
-fn who_comes_with_a_part_is_ahead_of_a_log_that_has_none_of_it() {
+fn client_with_a_part_is_ahead_of_a_log_without_that_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:11-1").unwrap();
     assert!(watcher.ahead().is_some());
@@ -151,14 +151,14 @@ fn who_comes_with_a_part_is_ahead_of_a_log_that_has_none_of_it() {
 }
 
 #[test]
-fn a_list_of_that_very_revision_may_lack_what_was_not_told() {
+fn part_is_too_old_for_a_list_of_the_same_revision() {
     let log = log(&[("a", 11, &["z 7"])]);
     assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
     assert!(resume(&log, "a:11").is_ok());
 }
 
 #[test]
-fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
+fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
@@ -167,12 +167,12 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
         told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // Whoever had more of it at another replica has no more than this one, but of what is deleted anyway.
+    // A client with a larger part from a different replica has seen more deletions, which the relist deletes anyway.
     assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
-    // Which of it were deleted there is not known here.
+    // The deletions in the rest of the revision are unknown here.
     let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
     assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
     for unknown in ["a:11-2", "a:11"] {
@@ -181,7 +181,7 @@ fn a_relist_behind_a_part_deletes_what_was_still_to_come() {
 }
 
 #[test]
-fn who_has_all_of_a_revision_does_not_go_back_to_a_part_where_that_is_listed_anew() {
+fn version_of_a_client_with_the_whole_revision_does_not_go_back_at_a_relist() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11").unwrap();
@@ -192,9 +192,9 @@ fn who_has_all_of_a_revision_does_not_go_back_to_a_part_where_that_is_listed_ane
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// As where nothing but a list says that a part was all.
+/// Only the list shows that the part was the whole revision.
 #[test]
-fn a_relist_that_completes_a_revision_has_all_of_it() {
+fn relist_at_the_same_revision_completes_a_part() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(11, &["z 7"]), NOW);
@@ -207,11 +207,11 @@ fn a_relist_that_completes_a_revision_has_all_of_it() {
 }
 
 #[test]
-fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
+fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // Of all namespaces it was the third.
+    // In the count over all namespaces this was the third deletion.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
@@ -221,10 +221,10 @@ fn how_many_were_told_of_all_namespaces_says_nothing_of_one() {
     assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
 }
 
-/// A namespace may be held from the midst of a revision on. Whoever has more of that than the state is
-/// told what comes behind it.
+/// A log of a namespace may start in the middle of a revision. A client with more of that revision receives the events
+/// behind the start.
 #[test]
-fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
+fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
@@ -240,7 +240,7 @@ fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
     }
-    // It can be gone on from when it is forgotten itself, if nothing else is.
+    // The watch resumes after the log has forgotten the start, if it has forgotten no other entry.
     forgetful.trim(Duration::from_secs(20));
     assert!(forgetful.is_empty());
     assert_eq!(listed(&forgetful), [""; 0]);
@@ -249,17 +249,17 @@ fn a_state_in_the_midst_of_a_revision_is_gone_on_from_and_not_told_again() {
 }
 
 #[test]
-fn what_was_forgotten_may_be_what_is_missing() {
+fn part_with_fewer_deletions_than_forgotten_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::of_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
         delete(&mut log, "a", &["x 11", "y 11", "z 11"]);
         log.trim(Duration::from_secs(20));
-        assert_eq!(log.len(), 1, "the third");
+        assert_eq!(log.len(), 1, "the log keeps the third deletion");
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // Whoever has as many as were forgotten has those, unless they may have been counted in another namespace.
+        // A client with as many deletions as were forgotten has those, unless the count may include other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
@@ -273,9 +273,9 @@ fn what_was_forgotten_may_be_what_is_missing() {
     }
 }
 
-/// As where Events expire and none comes for long.
+/// Events expire so, and a long time passes until the next.
 #[test]
-fn a_list_is_watched_from_however_many_deletions_share_its_revision_and_are_forgotten() {
+fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() {
     for kept in [0, 1, 100] {
         let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
         let mut log = Log::new(config);
@@ -300,7 +300,7 @@ fn a_list_is_watched_from_however_many_deletions_share_its_revision_and_are_forg
 }
 
 #[test]
-fn a_part_is_an_exact_state() {
+fn snapshot_at_a_part_of_a_revision_is_exact() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let at = |log: &Log, version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
     delete(&mut log, "a", &["x 11"]);
@@ -312,7 +312,7 @@ fn a_part_is_an_exact_state() {
 }
 
 #[test]
-fn an_integer_that_several_share_names_none_of_them() {
+fn integer_shared_by_several_deletions_names_no_event() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let after =
         |log: &Log, version| Watcher::after_event(log, 0, &name("a"), ResourceVersion(version), everything as Matches);

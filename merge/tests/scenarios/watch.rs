@@ -1,13 +1,13 @@
-//! What a watch tells, and under which versions.
+//! The events of a watch, and their versions.
 
 use super::*;
 
 #[test]
-fn initial_events_come_in_key_order_with_one_end_bookmark() {
+fn initial_events_come_in_key_order_with_a_single_end_bookmark() {
     let mut log = log(&[("b", 20, &["x 19", "a 20"]), ("a", 10, &["z 3"])]);
     let mut with = Watcher::initial(&log, everything as Matches, true);
     let mut without = Watcher::initial(&log, everything as Matches, false);
-    assert_eq!(with.bookmark(&log), None, "nothing can be resumed before the end");
+    assert_eq!(with.bookmark(&log), None, "no version can be resumed before the end");
     change(&mut log, "a", "z 11");
     assert_eq!(
         read(&log, &mut with),
@@ -40,7 +40,7 @@ fn selectors_turn_changes_into_additions_and_deletions() {
 }
 
 #[test]
-fn a_resumed_stream_joins_its_version_until_the_log_has_passed_it() {
+fn resumed_watch_joins_its_version_until_the_log_has_passed_it() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");
@@ -48,11 +48,11 @@ fn a_resumed_stream_joins_its_version_until_the_log_has_passed_it() {
     let mut watcher = resume(&log, "a:10 b:21").unwrap();
     assert_eq!(read(&log, &mut watcher), ["ADDED* a/x@11 a:11 b:21", "ADDED* b/z@22 a:11 b:22"]);
     change(&mut log, "a", "x 12");
-    assert_eq!(read(&log, &mut watcher), ["MODIFIED a/x@12 a:12 b:22"], "and is shared from then on");
+    assert_eq!(read(&log, &mut watcher), ["MODIFIED a/x@12 a:12 b:22"], "events are shared from here on");
 }
 
 #[test]
-fn a_component_from_the_future_is_skipped_as_it_comes() {
+fn events_covered_by_a_newer_component_are_skipped_as_they_arrive() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 20, &["x 19"])]);
     let mut watcher = resume(&log, "a:12 b:20").unwrap();
     assert_eq!(watcher.ahead(), Some((&name("a"), ResourceVersion(12).into())));
@@ -60,7 +60,7 @@ fn a_component_from_the_future_is_skipped_as_it_comes() {
     change(&mut log, "b", "z 21");
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/z@21 a:12 b:21"]);
     change(&mut log, "b", "-x 22");
-    assert!(read(&log, &mut watcher).is_empty(), "a deletion waits for what it may have to be followed by");
+    assert!(read(&log, &mut watcher).is_empty(), "a deletion waits for the object that may have to follow it");
     change(&mut log, "a", "x 12");
     change(&mut log, "a", "y 13");
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_component_from_the_future_is_skipped_as_it_comes() {
 }
 
 #[test]
-fn a_name_that_another_cluster_has_is_announced_again() {
+fn delete_of_a_name_in_two_clusters_is_followed_by_the_other_object() {
     let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
     let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
     change(&mut log, "a", "-x 11 red");

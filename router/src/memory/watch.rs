@@ -128,7 +128,7 @@ fn frames(stream: WatchStream) -> Body {
 /// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is.
 /// What is filtered by but the scope is not looked at: most watches that select otherwise are of many objects, too.
 fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Length> {
-    if !watcher.tells_state() {
+    if !watcher.starts_with_state() {
         return None;
     }
     let filter = watcher.filter();

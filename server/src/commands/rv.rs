@@ -24,7 +24,7 @@ pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
     let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
     let version =
-        CompositeResourceVersion::decode_told(unscoped, &epochs, |_| false).map_err(|error| refused(token, error))?;
+        CompositeResourceVersion::decode_for(unscoped, &epochs, |_| false).map_err(|error| refused(token, error))?;
     Ok(match arguments.output {
         OutputFormat::Table => table(&version),
         OutputFormat::Json => components(&version),

@@ -120,10 +120,10 @@ impl LogPosition {
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
-        self.watcher.pass(self.head.passed());
-        let BatchOutcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
-        view.handed_out.add_turn(own_before);
-        if self.watcher.follows_filter_alone() {
+        self.watcher.skip_to(self.head.passed());
+        let BatchOutcome { progress, private_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
+        view.handed_out.add_turn(private_before);
+        if self.watcher.depends_only_on_filter() {
             self.head.only_for(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }
         prepare(&log, events);
@@ -135,7 +135,7 @@ impl LogPosition {
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
         let log = self.watching.view().log();
-        self.watcher.pass(self.head.passed());
+        self.watcher.skip_to(self.head.passed());
         let progress = self.watcher.next(&log, EVENTS_PER_TURN, &mut events).progress;
         matches!(progress, Progress::CaughtUp) && events.is_empty()
     }
@@ -144,7 +144,7 @@ impl LogPosition {
     pub(super) fn vector(&mut self) -> Option<Arc<CompositeResourceVersion>> {
         let view = self.watching.view();
         let log = view.log();
-        self.watcher.pass(self.head.passed());
+        self.watcher.skip_to(self.head.passed());
         match self.watcher.bookmark(&log)? {
             // Bookmarks and ends of initial events are never of this form.
             EventVersion::Item(_) => None,

@@ -168,7 +168,7 @@ impl WatchFrom {
             // The integer says nothing of the other clusters: their places are those of the event in this log, so it
             // has to be there, and the client has to have got it from here.
             Self::Item(cluster, version) => {
-                let watcher = Watcher::after_event(log, view.handed_out.own_before(), &cluster, version, filter);
+                let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
                 let cause = "its event is no longer remembered here, or is not the only one with that version";
                 Ok(watcher.ok_or(VersionRefusal::NotAfterItem { cluster, cause })?)
             }

@@ -272,7 +272,7 @@ impl WatchStream {
     /// Sees to the bookmark that follows the events of a turn. Behind an object that was told again it comes at once:
     /// the integer of that object is of an earlier event, so a client that is cut there would have to begin anew.
     fn after_events(&mut self) {
-        let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.again);
+        let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
             let told = self.source.vector();
             self.bookmark(told, false);

@@ -2,15 +2,15 @@
 //! than their clients have.
 //!
 //! ```text
-//! Watcher::next ──own_before──▶ note ─▶ then the client sees the events, and may name one of them
-//!                                └────▶ own_before ──▶ Watcher::after_event, of whoever names it
+//! Watcher::next ──private_before──▶ note ─▶ then the client sees the events, and may name one of them
+//!                                └────▶ private_before ──▶ Watcher::after_event, of whoever names it
 //! ```
 //!
 //! The log itself says nothing of who read it, so whoever reads needs no more than the lock for readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The highest [`BatchOutcome::own_before`](tributary_merge::BatchOutcome::own_before) of all watches of one log.
+/// The highest [`BatchOutcome::private_before`](tributary_merge::BatchOutcome::private_before) of all watches of one log.
 #[derive(Default)]
 pub struct HandedOut(AtomicU64);
 
@@ -19,14 +19,14 @@ impl HandedOut {
     ///
     /// Nothing else hangs on the order of memory: a client that names an event has seen it,
     /// and so what was noted before.
-    pub fn add_turn(&self, own_before: u64) {
-        if own_before > 0 {
-            self.0.fetch_max(own_before, Ordering::Relaxed);
+    pub fn add_turn(&self, private_before: u64) {
+        if private_before > 0 {
+            self.0.fetch_max(private_before, Ordering::Relaxed);
         }
     }
 
     /// The position before which numbers of single objects are not to be gone on from.
-    pub fn own_before(&self) -> u64 {
+    pub fn private_before(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
