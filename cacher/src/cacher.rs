@@ -1,4 +1,4 @@
-//! The handle of one reflector: what readers hold.
+//! The handle through which readers use a reflector.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::shared::ReflectorShared;
 use crate::state::{CacherState, Continuity};
 use crate::stats::Stats;
 use crate::update::UpdateObserver;
-use crate::wait::{NotReached, StillThere, VersionWaiter};
+use crate::wait::{NotReached, StillExists, VersionWaiter};
 
-/// One resource of one cluster, held in memory by one task.
+/// Keeps a resource of a cluster in memory, by a task of its own.
 ///
 /// Dropping it ends the task and with it the request to the member. Snapshots taken from it stay valid.
 pub struct Cacher {
@@ -31,17 +31,18 @@ pub struct Cacher {
 impl Cacher {
     /// Starts to list and watch. Must be called within a tokio runtime.
     ///
-    /// The observer is told every step, the first complete state included; see [`UpdateObserver`] for what it may
-    /// rely on.
+    /// The observer receives each step, beginning with the first complete state; [`UpdateObserver`] documents its
+    /// guarantees.
     pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         Self::start_after(None, config, transport, observer)
     }
 
-    /// As [`start`](Self::start), in the place of one of the same collection, where there is one. What there was room
-    /// for in that one, there is room for in this one, whatever others have taken meanwhile. That one has nothing
-    /// reserved any more, and is to be dropped. Objects that are the same in it are shared with it, so that nothing is
-    /// held twice, nor taken for replaced; where it has not been complete itself, with the one before it. The observer
-    /// is told that this one is [`Synced`](crate::Update::Synced) all the same.
+    /// Starts a cacher that replaces an earlier one of the same collection, if `before` is given. The earlier cacher's
+    /// reservation of memory moves to the new one and stays available to it, whatever other collections have taken; the
+    /// earlier cacher loses its reservation and must be dropped. Unchanged objects are shared with the earlier
+    /// snapshot, so that they are neither stored twice nor reported as replaced. If the earlier cacher was not
+    /// complete, its own predecessor's snapshot is shared. The observer still receives
+    /// [`Synced`](crate::Update::Synced).
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -59,7 +60,7 @@ impl Cacher {
             room.is_of(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.of_collection());
-        // What another decoder made of the same text is another object.
+        // An object from a different decoder is a different object, even if the text is equal.
         let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, earlier));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
@@ -67,74 +68,74 @@ impl Cacher {
         Self { shared, transport, task }
     }
 
-    /// What this cacher holds.
+    /// Returns the configuration of this cacher.
     pub fn config(&self) -> &CacherConfig {
         &self.shared.config
     }
 
-    /// The collection as of now, or `None` until it was first complete. Cost: O(1), never waits for the writer's work.
+    /// Returns the collection's current snapshot, or `None` before it was first complete. Cost: O(1), never waits for
+    /// the writer.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.published.borrow().clone()
     }
 
-    /// What is served of the collection: what this cacher holds, and until its first complete list what was held before
-    /// it.
+    /// Returns the served snapshot: the own one, or before the first complete list that of the
+    /// predecessor.
     fn served(&self) -> Option<Snapshot> {
-        // In this order: that goes once the list is published.
+        // This order matters: the earlier snapshot is removed after the list is published.
         let earlier = self.shared.earlier.lock().clone();
         self.snapshot().or(earlier)
     }
 
-    /// How far this cacher is.
+    /// Returns the state of this cacher.
     pub fn state(&self) -> CacherState {
         self.shared.state.borrow().clone()
     }
 
-    /// How far this cacher is, followed. The channel closes when the cacher is dropped.
+    /// Subscribes to the state. The channel closes when the cacher is dropped.
     pub fn states(&self) -> watch::Receiver<CacherState> {
         self.shared.state.subscribe()
     }
 
-    /// Whether changes arrive now, followed. What it says comes behind the changes that it speaks of: who reads this
-    /// first finds what is held no older. Ends as [`Continuity::Broken`].
+    /// Subscribes to the continuity of changes. A value is published after the changes that it describes, so a reader
+    /// that reads it first finds a snapshot at least as recent. Ends as [`Continuity::Broken`].
     pub fn continuity(&self) -> watch::Receiver<Continuity> {
         self.shared.continuity.subscribe()
     }
 
-    /// When contact was last lost, or an attempt to have it back failed: the member said then, or later, what
-    /// [`state`](Self::state) gives as the reason if that is read behind this.
+    /// Returns the time of the last loss of contact, or of the last failed attempt to restore it. A
+    /// [`state`](Self::state) that is read after this has the reason of that failure or of a later one.
     pub fn failed_at(&self) -> Option<Instant> {
         *self.shared.failed_at.borrow()
     }
 
-    /// Has the member asked again at once where an attempt has failed and the next one waits for its time. Does nothing
-    /// otherwise.
+    /// Starts the next attempt at once if the cacher waits after a failure. Does nothing otherwise.
     pub fn retry(&self) {
         self.shared.retry.notify_waiters();
     }
 
-    /// Counts since the start, and what is held.
+    /// Returns the counters since the start, and the present size.
     pub fn stats(&self) -> Stats {
         self.shared.counts.stats()
     }
 
-    /// Says that the member is another one than before (its kube-system uid changed): the collection is listed anew and
-    /// the observer told [`Reset`](crate::Update::Reset). Until then the old state is served.
+    /// Reports that the member was replaced by a different cluster (its kube-system uid changed): the collection is
+    /// listed again and the observer receives [`Reset`](crate::Update::Reset). Until then the old state is served.
     pub fn reset(&self) {
         self.shared.reset.notify_one();
     }
 
-    /// Says that requests to the member carry other credentials from now on: the watch is opened anew from the version
-    /// held, at some moment within this time, so that what they allow is known.
-    /// Until then the open one goes on, and no event is lost.
+    /// Reports that requests to the member carry different credentials from now on: the watch is reopened from the
+    /// current version at a random time within `within`, so that the rights of the new credentials take effect. Until
+    /// then the open watch continues, and no event is lost.
     pub fn reopen(&self, within: Duration) {
         let at = Instant::now() + within.mul_f64(rand::random());
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Says what is known of the member by all who talk to it. While it cannot be reached, a collection whose changes
-    /// do not arrive is stale at once, as of when the member last said anything; one whose changes arrive is not
-    /// concerned. When it has become well, no failure is waited out any longer.
+    /// Sets the health of the member, as all its users know it together. While the member is unreachable, a collection
+    /// without arriving changes becomes stale at once, dated back to the member's last sign of life; a collection with
+    /// arriving changes is not affected. When the member recovers, waits after failures end.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|known| {
             let is_news = *known != health;
@@ -143,16 +144,16 @@ impl Cacher {
         });
     }
 
-    /// Waits until every change up to `version` is contained, and gives a snapshot that contains them. Whoever waits
-    /// for one write waits until its revision has [begun](CollectionVersion::begun).
+    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes. A
+    /// caller that waits for a single write waits for its revision to have [begun](CollectionVersion::begun).
     ///
-    /// Returns at once if so already. Where the member's collection does not change, neither does its version: then the
-    /// member is asked for progress after a moment, once for all waiters, which takes about 1.2 s on a kube-apiserver
-    /// 1.36. Cancelling is safe.
+    /// Returns at once if the version is already reached. If the member's collection does not change, neither does its
+    /// version: after a moment the cacher asks the member for progress, once for all waiters, which takes about 1.2 s
+    /// on a kube-apiserver 1.36. Cancelling is safe.
     ///
     /// # Errors
-    /// [`NotReached::Beyond`] as soon as the member says that it has not come so far itself; [`NotReached::TooNew`] if
-    /// `within` passes first.
+    /// [`NotReached::Beyond`] as soon as the member reports that it has not reached the version; [`NotReached::TooNew`]
+    /// if `within` passes first.
     pub async fn wait_for(
         &self,
         version: impl Into<CollectionVersion>,
@@ -166,11 +167,11 @@ impl Cacher {
         self.wait(self.shared.wanted.enter(version), within).await
     }
 
-    /// As [`wait_for`](Self::wait_for), for a version that was known before this cacher was started: whatever the
-    /// member has said to it counts, its first list too.
+    /// Waits like [`wait_for`](Self::wait_for), for a version that was known before this cacher started: each answer of
+    /// the member counts, including its first list.
     ///
     /// # Errors
-    /// As [`wait_for`](Self::wait_for).
+    /// The errors of [`wait_for`](Self::wait_for).
     pub async fn wait_for_known(
         &self,
         version: impl Into<CollectionVersion>,
@@ -185,8 +186,8 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // Where the member was below the version when asked, what it has come to since is another
-            // state under that version.
+            // `biased`: if the member was below the version when asked, its later states under that version are
+            // different states.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,
@@ -196,21 +197,21 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until no object of this key has this uid, or, where a version is given, one newer than it; gives a
-    /// snapshot in which it is so.
+    /// Waits until no object with this key has this uid or, if a version is given, until the object is newer than it.
+    /// Returns such a snapshot.
     ///
-    /// An object that has not arrived yet counts as gone: whoever created it waits for that version first.
+    /// An object that has not arrived yet counts as deleted: the creator of the object first waits for its version.
     /// Cancelling is safe.
     ///
     /// # Errors
-    /// [`StillThere`] if `within` passes first (finalizers, a grace period, or a member out of reach).
+    /// [`StillExists`] if `within` passes first (finalizers, a grace period, or an unreachable member).
     pub async fn wait_until_gone(
         &self,
         key: &str,
         uid: &str,
         or_newer_than: Option<ResourceVersion>,
         within: Duration,
-    ) -> Result<Snapshot, StillThere> {
+    ) -> Result<Snapshot, StillExists> {
         let is_past = |object: &Arc<Object>| {
             object.uid() != uid || or_newer_than.is_some_and(|version| object.resource_version() > version)
         };
@@ -218,13 +219,13 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = timeout(within, published.wait_for(gone)).await;
         let snapshot = found.ok().and_then(Result::ok).and_then(|snapshot| snapshot.clone());
-        snapshot.ok_or_else(|| StillThere { key: key.to_owned(), uid: uid.to_owned() })
+        snapshot.ok_or_else(|| StillExists { key: key.to_owned(), uid: uid.to_owned() })
     }
 
-    /// Asks the member for its latest version: an unset list with `limit=1` of the collection, which a kube-apiserver
-    /// answers as of "most recent".
+    /// Asks the member for its latest version: a list of the collection with `limit=1` and without resourceVersion,
+    /// which a kube-apiserver answers with the most recent version.
     ///
-    /// The store is not touched. One request, at most the answer timeout of
+    /// The store does not change. Sends one request, which takes at most the answer timeout of
     /// [`ReflectorTuning`](crate::ReflectorTuning).
     ///
     /// # Errors

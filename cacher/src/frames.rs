@@ -10,32 +10,32 @@ pub struct FrameTooLarge {
     pub limit: usize,
 }
 
-/// Splits at newlines. A frame that lies within one chunk is a slice of it; one that straddles chunks is copied once.
+/// Splits bytes at newlines. A frame within a chunk is a slice of it; a frame across chunks is copied once.
 #[derive(Debug)]
 pub struct FrameSplitter {
-    /// The beginning of a frame whose end has not come.
+    /// The beginning of a frame whose end has not arrived.
     partial: Vec<u8>,
-    /// What has come and was not split yet.
+    /// The received bytes that are not split yet.
     chunk: Bytes,
     limit: usize,
 }
 
 impl FrameSplitter {
-    /// A splitter that refuses frames of more than `limit` bytes.
+    /// Creates a splitter that refuses frames of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { partial: Vec::new(), chunk: Bytes::new(), limit }
     }
 
-    /// Takes the next chunk. All frames of the one before must have been taken.
+    /// Adds the next chunk. The caller must have taken all frames of the previous chunk.
     pub fn push(&mut self, chunk: Bytes) {
-        debug_assert!(self.chunk.is_empty(), "frames of the last chunk are left");
+        debug_assert!(self.chunk.is_empty(), "the previous chunk has unread frames");
         self.chunk = chunk;
     }
 
-    /// The next complete frame, without its newline and never empty; `None` when the chunk is used up.
+    /// Returns the next complete frame, without its newline and never empty; `None` when the chunk is used up.
     ///
     /// # Errors
-    /// [`FrameTooLarge`], after which nothing more can be read.
+    /// [`FrameTooLarge`], after which the stream is unusable.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLarge> {
         while !self.chunk.is_empty() {
             let end = memchr::memchr(b'\n', &self.chunk);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_at_any_place_changes_nothing() {
+    fn frames_are_equal_for_each_cut() {
         let text = b"{\"a\":1}\n\n{\"b\":\"x\"}\r\n \n{}\n{\"cut";
         let whole = split(&[text], 100).unwrap();
         assert_eq!(whole, [b"{\"a\":1}".to_vec(), b"{\"b\":\"x\"}\r".to_vec(), b"{}".to_vec()]);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_beyond_the_limit_is_refused_before_it_is_held() {
+    fn frame_beyond_the_limit_is_refused_before_it_is_complete() {
         assert_eq!(split(&[b"12345\n"], 5).unwrap().len(), 1);
         assert_eq!(split(&[b"123456\n"], 5), Err(FrameTooLarge { limit: 5 }));
         assert_eq!(split(&[b"123", b"456"], 5), Err(FrameTooLarge { limit: 5 }));

@@ -1,4 +1,4 @@
-//! From contacts and losses to the state that readers see. Pure: time is an argument.
+//! Computes the state that readers see from contacts and losses. Pure: time is an argument.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::member_health::{MemberHealth, MemberLoss};
 use crate::state::{CacherState, Continuity, StaleReason};
 
-/// Follows whether changes arrive.
+/// Tracks whether changes arrive.
 #[derive(Debug)]
 pub(crate) struct CacherHealth {
     started: Instant,
@@ -15,48 +15,48 @@ pub(crate) struct CacherHealth {
     synced: bool,
     lost: Option<Loss>,
     failed_at: Option<Instant>,
-    /// When changes arrived again after a loss, unless all has been listed since.
+    /// The time at which changes arrived again after a loss; `None` after a complete list.
     resumed: Option<Instant>,
-    /// What is known of the member while it cannot be reached.
+    /// The member's loss, as all its collections report it together, while the member is unreachable.
     member: Option<MemberLoss>,
-    /// When the member was last ready, while it is not.
+    /// The last time at which the member was ready, while it is not.
     unready_since: Option<Instant>,
-    /// When the watch, or a list, last brought something.
+    /// The last time at which the watch, or a list, delivered data.
     heard: Instant,
 }
 
-/// How long nothing may come of a member that is not ready before what is held of it is stale. 10 s, as of one that is
-/// silent. That its connection answers pings says nothing then: its etcd may be gone.
+/// The silence after which the collection of a member that is not ready is stale. 10 s, as for a silent member.
+/// Answered pings do not count then, because the member's etcd may be gone.
 const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
-/// How long after a watch was found silent something must have come of the next one. 15 s: before that the member is
-/// asked for its latest version, and what comes first is known anew, which takes 2.5 s with the bookmark that it waits
-/// for, and up to 7 s where its own watches were silent as well; the short watch brings a bookmark within 2.5 s, or
-/// ends after 3 s and has the next one settle for 1 s; and there are ten ways there and back, of 300 ms at most.
+/// The time after a silent watch within which the next watch must deliver data. 15 s: asking the member for its latest
+/// version and refreshing the preceding collections takes 2.5 s with the bookmark, and up to 7 s if their watches were
+/// silent as well. The short watch delivers a bookmark within 2.5 s, or ends after 3 s and lets the next watch settle
+/// for 1 s. Ten round trips of at most 300 ms are included.
 const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Changes do not arrive.
+/// A loss of contact: changes do not arrive.
 #[derive(Debug)]
 struct Loss {
-    /// As of when what is held was true.
+    /// The time of the last certainly current state.
     since: Instant,
-    /// From when on what is held is stale if there was no contact until then.
+    /// The time from which the collection is stale if there is no contact before.
     stale_at: Instant,
     reason: StaleReason,
-    /// Whether it is known to be more than a watch that is being opened again.
+    /// Whether the loss is known to be more than a watch that is being reopened.
     is_certain: bool,
-    /// Whether it is no more than watches that ended in order.
+    /// Whether only watches with a regular end caused the loss.
     is_end: bool,
     /// Whether a watch has been opened since.
     is_reopened: bool,
-    /// Whether a watch was silent, and nothing has come since, not even the end of a watch in its time.
+    /// Whether a watch was silent, and no data or regular end followed.
     is_silent: bool,
     /// Whether a watch has been open for long enough since.
     is_settled: bool,
 }
 
 impl Loss {
-    /// Whether changes that were made meanwhile may be late.
+    /// Returns whether changes during the loss may arrive late.
     fn is_gap(&self) -> bool {
         self.is_certain || !self.is_end || !self.is_reopened
     }
@@ -77,30 +77,29 @@ impl CacherHealth {
         }
     }
 
-    /// A complete state is in place.
+    /// Records that a complete state is in place.
     pub(crate) fn synced(&mut self) {
         self.synced = true;
         self.lost = None;
         self.resumed = None;
     }
 
-    /// Changes arrive, or would.
+    /// Records that changes arrive.
     pub(crate) fn contact(&mut self, now: Instant) {
         if self.lost.take().is_some_and(|lost| lost.is_gap()) {
             self.resumed = Some(now);
         }
     }
 
-    /// A watch goes on from what is held: whether it lives is not known yet.
+    /// Records that a watch was opened from the current version; whether it is alive is not known yet.
     pub(crate) fn reopened(&mut self) {
         if let Some(lost) = &mut self.lost {
             lost.is_reopened = true;
         }
     }
 
-    /// A watch has been open for long enough to count, and nothing has come of it. After silence that says nothing:
-    /// whoever stands before the member opens watches for it, and a watch is to bring at least bookmarks, where
-    /// there are any.
+    /// Records that a watch has been open for long enough without data. After silence this proves nothing: a proxy may
+    /// open watches on behalf of the member, and a live watch delivers at least bookmarks if the member sends them.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
         match &mut self.lost {
             Some(lost) if lost.is_silent && has_bookmarks => lost.is_settled = true,
@@ -108,7 +107,7 @@ impl CacherHealth {
         }
     }
 
-    /// Something came of the collection: an event, a bookmark, an answer.
+    /// Records data of the collection: an event, a bookmark, an answer.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = now;
         let Some(lost) = &mut self.lost else { return };
@@ -117,22 +116,22 @@ impl CacherHealth {
         }
     }
 
-    /// A watch has come to the end that it was asked for: the member followed it, though there was nothing to tell.
-    /// Whether the next one can be opened is another question.
+    /// Records that a watch reached its requested end: the member served it, although there was no event. The next
+    /// watch may still fail to open.
     pub(crate) fn ended_in_time(&mut self) {
         if let Some(lost) = &mut self.lost {
             lost.is_silent = false;
         }
     }
 
-    /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
+    /// Records a failure. The first loss since the last contact determines the time, the latest the reason.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
         self.lost_since(now, reason, now + self.stale_after);
         self.failed_at = Some(now);
     }
 
-    /// The same of a watch of which nothing came any more: the last was some time ago. It is no failure yet, and may be
-    /// all that a quiet collection has to say: there is time for the next watch to tell.
+    /// Records a silent watch, whose last data is some time old. This is not a failure yet, because a quiet collection
+    /// may have no events: the next watch has time to deliver data.
     pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
         self.lost_since(heard, reason, now + SILENCE_ENDS_WITHIN);
         self.failed_at = Some(now);
@@ -154,7 +153,7 @@ impl CacherHealth {
         self.date_back();
     }
 
-    /// The same of a watch that has ended in order.
+    /// Records a watch with a regular end.
     pub(crate) fn ended(&mut self, now: Instant, reason: StaleReason) {
         let is_end = self.lost.as_ref().is_none_or(|before| before.is_end);
         self.lost(now, reason);
@@ -163,12 +162,12 @@ impl CacherHealth {
         }
     }
 
-    /// When the latest loss was.
+    /// Returns the time of the latest loss.
     pub(crate) fn failed_at(&self) -> Option<Instant> {
         self.failed_at
     }
 
-    /// The member cannot be reached, or can again: then whatever kept it from that is no reason any more.
+    /// Updates the member's health. A recovery removes the reason for which the member was unreachable.
     pub(crate) fn set_member(&mut self, known: &MemberHealth) {
         let is_back = self.member.is_some() && known.lost.is_none();
         self.member.clone_from(&known.lost);
@@ -182,7 +181,7 @@ impl CacherHealth {
         }
     }
 
-    /// What is held of a member that cannot be reached is as of when that last said anything, and stale at once.
+    /// Dates the loss back to the last sign of life of an unreachable member; the collection is stale at once.
     fn date_back(&mut self) {
         if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
             lost.since = lost.since.min(member.heard);
@@ -190,7 +189,7 @@ impl CacherHealth {
         }
     }
 
-    /// Why changes do not arrive. Of a member that cannot be reached all collections say the same.
+    /// Returns the reason of a loss. All collections of an unreachable member have the same reason.
     fn reason(&self, lost: &Loss) -> StaleReason {
         match (&lost.reason, &self.member) {
             (StaleReason::Unreachable(_), Some(member)) => StaleReason::Unreachable(member.reason.to_string()),
@@ -198,15 +197,15 @@ impl CacherHealth {
         }
     }
 
-    /// As of when what is held is sure, and when that is too long ago, where the member is not ready and nothing else
-    /// is wrong.
+    /// Returns the last certainly current time, and the time from which the collection is stale, if the member is not
+    /// ready and there is no other problem.
     fn doubted(&self) -> Option<(Instant, Instant)> {
         let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
         let since = unready_since.max(self.heard);
         Some((since, since + UNREADY_SILENCE))
     }
 
-    /// What readers see.
+    /// Returns the state that readers see.
     pub(crate) fn state(&self, now: Instant) -> CacherState {
         match &self.lost {
             lost if !self.synced => {
@@ -225,7 +224,7 @@ impl CacherHealth {
         }
     }
 
-    /// Whether changes arrive, without the patience that [`state`](Self::state) has.
+    /// Returns the continuity of changes, without the grace time of [`state`](Self::state).
     pub(crate) fn continuity(&self) -> Continuity {
         match self.resumed {
             _ if !self.synced || self.lost.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
@@ -234,7 +233,7 @@ impl CacherHealth {
         }
     }
 
-    /// When the state changes by the mere passing of time.
+    /// Returns the time at which the state changes without an event.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
         let at = lost.map(|lost| lost.stale_at).or_else(|| self.doubted().map(|(_, until)| until));
@@ -242,31 +241,31 @@ impl CacherHealth {
     }
 }
 
-/// Says each reason once until recovery, if it is one of a single collection: whatever else is wrong is hardly ever
-/// wrong with one alone, and whoever knows all collections of the member says it once.
+/// Selects the state changes that are logged: each reason once until recovery, if it concerns a single collection.
+/// Other reasons concern all collections of the member, and are logged for the member once.
 #[derive(Debug, Default)]
-pub(crate) struct Announced {
+pub(crate) struct LoggedReasons {
     reasons: Vec<&'static str>,
 }
 
-/// What is worth a line in the log.
+/// A state change that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthTransition {
-    /// A reason that was not said since the last recovery.
+    /// A reason that was not logged since the last recovery.
     Trouble,
-    /// Changes arrive again after trouble that was said, or for the first time.
+    /// Changes arrive again after a logged reason, or for the first time.
     Recovery,
 }
 
-impl Announced {
-    /// Whether the step from one state to the next is worth a line.
+impl LoggedReasons {
+    /// Returns the log line for the step from one state to the next, if it needs one.
     pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
                 (*after == CacherState::Synced && (said || before.is_unknown())).then_some(HealthTransition::Recovery)
             }
-            Some(reason) if is_of_one_collection(reason) && !self.reasons.contains(&reason.as_str()) => {
+            Some(reason) if concerns_one_collection(reason) && !self.reasons.contains(&reason.as_str()) => {
                 self.reasons.push(reason.as_str());
                 Some(HealthTransition::Trouble)
             }
@@ -275,8 +274,8 @@ impl Announced {
     }
 }
 
-/// Whether this is wrong with one collection alone, so that nothing else tells of it.
-fn is_of_one_collection(reason: &StaleReason) -> bool {
+/// Returns whether a reason concerns a single collection. The log lines of the member omit such reasons.
+fn concerns_one_collection(reason: &StaleReason) -> bool {
     use StaleReason::{Forbidden, NoRoom, NotFound, TooLarge};
     matches!(reason, Forbidden | NotFound | TooLarge(_) | NoRoom { .. })
 }
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_until_synced_then_stale_after_the_grace() {
+    fn state_is_unknown_until_synced_then_stale_after_the_grace_time() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -311,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_missing_is_told_at_once_and_until_it_is_sure_to_have_come() {
+    fn continuity_is_broken_at_once_and_unbroken_only_after_a_list() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         assert_eq!(health.continuity(), Continuity::Broken);
         health.lost(at(1), StaleReason::Forbidden);
         health.contact(at(2));
-        assert_eq!(health.continuity(), Continuity::Broken, "nothing is held");
+        assert_eq!(health.continuity(), Continuity::Broken, "the collection is not complete");
         health.synced();
         health.contact(at(3));
         assert_eq!(health.continuity(), Continuity::Unbroken);
@@ -332,11 +331,11 @@ mod tests {
         health.contact(at(104));
         assert_eq!(health.continuity(), Continuity::Resumed(at(104)));
         health.synced();
-        assert_eq!(health.continuity(), Continuity::Unbroken, "all has been listed");
+        assert_eq!(health.continuity(), Continuity::Unbroken, "the collection was listed completely");
     }
 
     #[test]
-    fn a_watch_that_ends_in_order_leaves_a_gap_until_it_is_open_again() {
+    fn regular_end_of_a_watch_breaks_continuity_until_it_is_reopened() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -349,7 +348,7 @@ mod tests {
         }
         health.contact(at(12));
         assert_eq!(health.continuity(), Continuity::Unbroken);
-        // It cannot be opened at first.
+        // The watch cannot be reopened at first.
         health.ended(at(20), unreachable("ended"));
         health.lost(at(21), unreachable("refused"));
         health.reopened();
@@ -359,12 +358,12 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(23));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // What was found of the gap before holds on.
+        // The earlier gap stays.
         health.ended(at(30), unreachable("ended"));
         health.reopened();
         health.contact(at(31));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // The member is out of reach while it is opened again.
+        // The member becomes unreachable while the watch is being reopened.
         health.ended(at(40), unreachable("ended"));
         health.reopened();
         let lost = Some(MemberLoss { heard: at(40), reason: "gone".into() });
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_shown_at_once_and_dated_back_while_the_member_cannot_be_reached() {
+    fn loss_is_visible_at_once_and_dated_back_while_the_member_is_unreachable() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = |since, reason| CacherState::Stale { since: at(since), reason };
@@ -383,13 +382,13 @@ mod tests {
         let gone = || member(Some(MemberLoss { heard: at(7), reason: "gone".into() }));
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        // A dial fails, and the watch that is open brings its changes all the same.
+        // A dial fails, while the open watch still delivers changes.
         health.set_member(&gone());
         assert_eq!(health.state(at(9)), CacherState::Synced);
         health.lost(at(10), unreachable("broken pipe"));
         assert_eq!(health.state(at(10)), stale(7, unreachable("gone")));
         assert_eq!(health.turns_stale_at(at(10)), None);
-        // It is back: that is no reason any more, but nothing is fresh by it.
+        // The member recovers: the reason changes, but the collection is not fresh yet.
         health.set_member(&member(None));
         assert!(
             matches!(health.state(at(11)), CacherState::Stale { since, reason: StaleReason::Other(_) } if since == at(7))
@@ -398,14 +397,14 @@ mod tests {
         assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
         health.contact(at(13));
         assert_eq!(health.state(at(13)), CacherState::Synced);
-        // What is refused is refused, whatever becomes of the member.
+        // A refusal stays a refusal, whatever the health of the member.
         health.lost(at(20), StaleReason::Forbidden);
         health.set_member(&member(Some(MemberLoss { heard: at(22), reason: "gone".into() })));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
     }
 
     #[test]
-    fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
+    fn collection_of_an_unready_member_is_stale_after_ten_silent_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let unready = |since| MemberHealth { unready_since: since, ..MemberHealth::default() };
@@ -418,16 +417,19 @@ mod tests {
         };
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.set_member(&unready(Some(at(0))));
-        assert!(health.state(at(60)).is_unknown() && health.turns_stale_at(at(1)).is_none(), "it is unknown anyway");
+        assert!(
+            health.state(at(60)).is_unknown() && health.turns_stale_at(at(1)).is_none(),
+            "the collection is unknown before its first list"
+        );
         health.synced();
         health.heard(at(60));
         assert_eq!((since_of(&health, at(69)), health.turns_stale_at(at(69))), (None, Some(at(70))));
         assert_eq!((since_of(&health, at(75)), health.turns_stale_at(at(75))), (Some(at(60)), None));
-        // An event, or a bookmark.
+        // An event or a bookmark arrives.
         health.heard(at(80));
         assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
         assert_eq!(since_of(&health, at(90)), Some(at(80)));
-        // It was ready after that.
+        // The member was ready after that.
         health.set_member(&unready(Some(at(85))));
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
         health.lost(at(100), unreachable("refused"));
@@ -438,19 +440,19 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_found_silent_is_stale_as_of_what_it_brought_last() {
+    fn silent_watch_is_stale_as_of_its_last_data() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         health.silent(at(100), at(10), unreachable("silent"));
-        // It may be opened again at once, and nothing was missing then.
+        // The watch may be reopened at once, without a missed event.
         assert_eq!(health.state(at(114)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
         assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
         health.lost(at(120), unreachable("refused"));
         assert_eq!(health.state(at(120)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
-        // A failure that comes after it is one, and has no more time than others.
+        // A failure after the silence has the usual grace time.
         health.contact(at(130));
         health.silent(at(200), at(130), unreachable("silent"));
         health.lost(at(202), unreachable("refused"));
@@ -460,20 +462,20 @@ mod tests {
     }
 
     #[test]
-    fn after_silence_a_watch_that_is_open_and_brings_nothing_is_no_contact() {
+    fn open_watch_without_data_is_no_contact_after_silence() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = || CacherState::Stale { since: at(10), reason: unreachable("silent") };
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        // It is opened again and again, and as silent as before.
+        // Each reopened watch is silent again.
         for second in [100, 190, 280] {
             health.silent(at(second), at(second - 90), unreachable("silent"));
             health.reopened();
             health.settled(at(second + 1), true);
             assert_eq!((health.state(at(second + 15)), health.continuity()), (stale(), Continuity::Broken));
         }
-        // That another failure comes between changes nothing.
+        // A different failure in between does not change this.
         health.lost(at(300), unreachable("refused"));
         health.ended(at(301), unreachable("silent"));
         health.reopened();
@@ -481,13 +483,13 @@ mod tests {
         assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
         health.heard(at(303));
         assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
-        // Something comes before the watch has been open for long.
+        // Data arrives before the watch has been open for long.
         health.silent(at(400), at(310), unreachable("silent"));
         health.heard(at(401));
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(402), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(402)));
-        // The next one comes to its end.
+        // The next watch reaches its end.
         health.silent(at(430), at(403), unreachable("silent"));
         health.settled(at(431), true);
         health.ended_in_time();
@@ -496,11 +498,11 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(434), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(434)));
-        // Where there are no bookmarks silence is no news.
+        // Without bookmarks, silence is normal.
         health.silent(at(500), at(410), unreachable("silent"));
         health.settled(at(501), false);
         assert_eq!((health.state(at(600)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(501))));
-        // Nor is it while something else was wrong.
+        // The same holds after a different failure.
         health.lost(at(700), unreachable("refused"));
         health.settled(at(701), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(701)));
@@ -510,11 +512,11 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_said_once_until_recovery() {
+    fn each_reason_is_logged_once_until_recovery() {
         let since = Instant::now();
         let stale = |reason| CacherState::Stale { since, reason };
         let (syncing, synced) = (CacherState::Syncing { since, reason: None }, CacherState::Synced);
-        let mut announced = Announced::default();
+        let mut logged_reasons = LoggedReasons::default();
         let mut before = syncing.clone();
         let steps = [
             (CacherState::Syncing { since, reason: Some(unreachable("a")) }, None),
@@ -535,7 +537,7 @@ mod tests {
             (stale(StaleReason::NoRoom { bytes: 2, max: 1 }), None),
         ];
         for (after, expected) in steps {
-            assert_eq!(announced.news(&before, &after), expected, "{after:?}");
+            assert_eq!(logged_reasons.news(&before, &after), expected, "{after:?}");
             before = after;
         }
     }

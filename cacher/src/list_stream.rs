@@ -1,5 +1,5 @@
-//! Reads a list as its bytes arrive and gives each item's text as soon as it is complete, so that a list of any size
-//! costs the memory of its largest item.
+//! Parses a list as its bytes arrive and yields each item's text when it is complete, so that a list of any size costs
+//! the memory of its largest item.
 //!
 //! ```text
 //!            '{'          '"'           ':'                            '['
@@ -9,28 +9,28 @@
 //!                   └────────────────────────────────────────┴──────────────────────┘
 //! ```
 //!
-//! serde_json cannot stop in the middle of a value, so values are split here by depth and quotes; each complete one is
-//! then checked by the decoder.
+//! serde_json cannot stop inside a value, so this parser splits values by depth and quotes; the decoder then validates
+//! each complete value.
 
 use memchr::memchr2;
 use tributary_apimachinery::{InvalidResourceVersion, ResourceVersion};
 
-/// Why an answer is not a list that can be used.
+/// The reason why an answer is not a usable list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The bytes are not a JSON object as a list has it.
+    /// The bytes are not a JSON object with the shape of a list.
     #[error("the list is not valid JSON at byte {0}")]
     Syntax(u64),
-    /// One item or the metadata is larger than any object can be.
+    /// An item or the metadata is larger than any object can be.
     #[error("an item of the list is larger than {0} bytes")]
     TooLarge(usize),
-    /// The body ended before the list did.
+    /// The body ended inside the list.
     #[error("the list ends after {0} bytes, before it is complete")]
     Incomplete(u64),
-    /// The metadata is missing or not a list's.
+    /// The metadata is missing or malformed.
     #[error("the list's metadata cannot be read")]
     Metadata(#[source] serde_json::Error),
-    /// The list has no version of a kube-apiserver.
+    /// The list has no resourceVersion, or one that is not a number.
     #[error("the list's metadata.resourceVersion cannot be used")]
     ResourceVersion(#[source] InvalidResourceVersion),
 }
@@ -38,9 +38,9 @@ pub enum ListError {
 /// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListMeta {
-    /// The version that the list shows.
+    /// The version of the list.
     pub resource_version: ResourceVersion,
-    /// The token of the next page, where there is one.
+    /// The token of the next page, if there is one.
     pub continue_token: Option<String>,
 }
 
@@ -53,13 +53,13 @@ struct RawListMeta {
 }
 
 impl RawListMeta {
-    /// The version; empty for a list without one.
+    /// Returns the version; empty for a list without a version.
     fn version(&self) -> &str {
         self.resource_version.as_deref().unwrap_or_default()
     }
 
     fn parse(text: &[u8]) -> serde_json::Result<Self> {
-        // An array would be taken for the fields in their order.
+        // serde would accept an array as the fields in their order.
         if text.first().is_some_and(|first| *first != b'{') {
             return Err(serde::de::Error::custom("it is not an object"));
         }
@@ -67,19 +67,19 @@ impl RawListMeta {
     }
 }
 
-/// Where in the list the next byte stands.
+/// The position of the next byte in the list's syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListParserState {
     Start,
-    /// Before a member's key, or the end.
+    /// Before a field's key, or the end.
     Key,
-    /// Within a member's key.
+    /// Within a field's key.
     Name,
     /// Before the colon.
     Colon,
-    /// Before the member's value.
+    /// Before a field's value.
     Value,
-    /// Within the value of a member other than items.
+    /// Within the value of a field other than items.
     Member,
     /// Between items.
     Items,
@@ -88,7 +88,7 @@ enum ListParserState {
     End,
 }
 
-/// Which member of the list a value belongs to.
+/// The field of the list to which a value belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListField {
     Items,
@@ -101,21 +101,21 @@ enum ListField {
 /// A complete part of a list, or of a Table, as its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListPart<'a> {
-    /// One of a list's items.
+    /// An item of a list.
     Item(&'a [u8]),
-    /// One of a Table's rows.
+    /// A row of a Table.
     Row(&'a [u8]),
-    /// A Table's columns. A kube-apiserver gives them before the rows.
+    /// The columns of a Table. A kube-apiserver sends them before the rows.
     Columns(&'a [u8]),
 }
 
-/// Reads one list, or one page of it, from chunks.
+/// Parses a list, or a page of it, from chunks.
 #[derive(Debug)]
 pub struct ListParser {
     place: ListParserState,
     name: ListField,
     value: ValueEnd,
-    /// The beginning of a key, of the metadata or of an item whose end has not come.
+    /// The beginning of a key, of the metadata or of an item whose end has not arrived.
     partial: Vec<u8>,
     metadata: Vec<u8>,
     read: u64,
@@ -123,7 +123,7 @@ pub struct ListParser {
 }
 
 impl ListParser {
-    /// A parser that refuses items of more than `limit` bytes.
+    /// Creates a parser that refuses items of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             place: ListParserState::Start,
@@ -136,10 +136,10 @@ impl ListParser {
         }
     }
 
-    /// Takes the next chunk and calls `item` with the text of each item that it completes.
+    /// Parses the next chunk and calls `item` with the text of each item that it completes.
     ///
     /// # Errors
-    /// [`ListError`], after which nothing more can be read.
+    /// [`ListError`], after which the parser is unusable.
     pub fn push(&mut self, chunk: &[u8], mut item: impl FnMut(&[u8])) -> Result<(), ListError> {
         self.push_parts(chunk, |part| {
             if let ListPart::Item(text) = part {
@@ -148,10 +148,10 @@ impl ListParser {
         })
     }
 
-    /// As [`push`](Self::push), for what may be a Table: calls `part` with each part that the chunk completes.
+    /// Parses the next chunk of a list or Table and calls `part` with each part that it completes.
     ///
     /// # Errors
-    /// [`ListError`], after which nothing more can be read.
+    /// [`ListError`], after which the parser is unusable.
     pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(ListPart<'_>)) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
@@ -185,10 +185,10 @@ impl ListParser {
         Ok(())
     }
 
-    /// The metadata, once the body has ended.
+    /// Returns the metadata after the end of the body.
     ///
     /// # Errors
-    /// [`ListError`] where the list is not complete, or its metadata cannot be used.
+    /// [`ListError`] for an incomplete list or unusable metadata.
     pub fn finish(self) -> Result<ListMeta, ListError> {
         if self.place != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
@@ -200,11 +200,11 @@ impl ListParser {
         })
     }
 
-    /// The version and the token of the next page, once the body has ended, of a list that need have neither: metrics
-    /// are computed for each question.
+    /// Returns the version and the token of the next page after the end of the body. Both are optional: metrics, which
+    /// are computed for each request, have no version.
     ///
     /// # Errors
-    /// [`ListError`] where the list is not complete, or its metadata cannot be used.
+    /// [`ListError`] for an incomplete list or unusable metadata.
     pub fn finish_any(self) -> Result<(Option<ResourceVersion>, Option<String>), ListError> {
         if self.place != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
@@ -222,20 +222,20 @@ impl ListParser {
         at
     }
 
-    /// A key or value starts at `at`; its bytes are taken by [`Self::within`].
+    /// Starts a key or value at `at`; [`Self::within`] consumes its bytes.
     fn begin(&mut self, place: ListParserState, at: usize) -> usize {
         self.value = ValueEnd::default();
         self.partial.clear();
         self.goto(place, at)
     }
 
-    /// Takes the part of the current key or value that lies in the chunk from `at`, and gives the place after it.
+    /// Consumes the part of the current key or value in the chunk from `at` on, and returns the index behind it.
     fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(ListPart<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
         if end == Some(0) && self.partial.is_empty() {
-            // A delimiter where a value should be.
+            // A delimiter stands in the place of a value.
             return Err(ListError::Syntax(self.read + at as u64));
         }
         let kept =
@@ -247,7 +247,7 @@ impl ListParser {
             if kept {
                 self.partial.extend_from_slice(part);
             } else {
-                // One byte tells that the value has begun; its text is not needed.
+                // One byte marks a begun value whose text is not needed.
                 self.partial.clear();
                 self.partial.push(0);
             }
@@ -259,13 +259,13 @@ impl ListParser {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(part);
             self.complete(&whole, give);
-            // Its capacity serves the next item that straddles chunks.
+            // Its capacity is reused for the next item across chunks.
             self.partial = whole;
         }
         Ok(at + part.len())
     }
 
-    /// A key or value is complete.
+    /// Handles a complete key or value.
     fn complete(&mut self, text: &[u8], give: &mut impl FnMut(ListPart<'_>)) {
         self.place = match self.place {
             ListParserState::Name => {
@@ -294,7 +294,7 @@ impl ListParser {
     }
 }
 
-/// Finds the end of one JSON value, however it is cut.
+/// Finds the end of a JSON value across chunks.
 #[derive(Clone, Copy, Debug, Default)]
 struct ValueEnd {
     depth: usize,
@@ -303,7 +303,7 @@ struct ValueEnd {
 }
 
 impl ValueEnd {
-    /// The place after the value's last byte, or `None` if the value goes on after `bytes`.
+    /// Returns the index behind the value's last byte, or `None` if the value continues after `bytes`.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() {
@@ -327,7 +327,8 @@ impl ValueEnd {
         None
     }
 
-    /// Goes on within a string from `at`: the place after its closing quote, or `None` if it goes on after `bytes`.
+    /// Continues within a string from `at`: returns the index behind its closing quote, or `None` if it continues after
+    /// `bytes`.
     fn skip_string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
         loop {
             if self.escaped {
@@ -365,7 +366,7 @@ mod tests {
         "items": [ {"a":"}\\\"]"} , {"b":[{"c":"\\"}]},7,"s",null ]  , "more":true,"last":{} } "#;
 
     #[test]
-    fn a_cut_at_any_place_changes_nothing() {
+    fn list_parts_are_equal_for_each_cut() {
         let text = LIST.as_bytes();
         let expected = parse(&[text], 100).unwrap();
         assert_eq!(expected.0, [r#"{"a":"}\\\"]"}"#, r#"{"b":[{"c":"\\"}]}"#, "7", "\"s\"", "null"]);
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_apart_wherever_it_is_cut() {
+    fn table_is_parsed_for_each_cut() {
         let text = br#"{"kind":"Table","metadata":{"continue":"t"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]},{"cells":["b"]}]}"#;
         for cut in 0..text.len() {
             let (mut parser, mut parts) = (ListParser::new(100), Vec::new());
@@ -402,17 +403,17 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_null_items_are_no_items() {
+    fn empty_and_null_items_are_an_empty_list() {
         for items in ["[]", "null", "[ ]"] {
             let text = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"3","continue":""}}}}"#);
             let (found, meta) = parse(&[text.as_bytes()], 100).unwrap();
             assert!(found.is_empty(), "{items}");
-            assert_eq!(meta.continue_token, None, "an empty token is none");
+            assert_eq!(meta.continue_token, None, "an empty token means no next page");
         }
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn text_that_is_not_a_list_is_refused() {
         let syntax = |text: &str| matches!(parse(&[text.as_bytes()], 100), Err(ListError::Syntax(_)));
         for text in ["[]", "x", "{x}", r#"{"a" 1}"#, r#"{"a":}"#, r#"{"a":,}"#, "{}}", r#"{"items":[}]}"#, "404 page"] {
             assert!(syntax(text), "{text}");
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_beyond_the_limit_is_refused_and_passed_over_members_have_none() {
+    fn item_beyond_the_limit_is_refused_and_skipped_fields_have_no_limit() {
         let long = "y".repeat(200);
         let item = format!(r#"{{"items":["{long}"]}}"#);
         assert!(matches!(parse(&[item.as_bytes()], 100), Err(ListError::TooLarge(100))));

@@ -1,4 +1,4 @@
-//! The reflector's decisions, apart from its reading and writing.
+//! Decides the reflector's next step, separate from its I/O.
 //!
 //! ```text
 //!                Unsupported, Ended, Silent
@@ -17,131 +17,132 @@
 //!     │   Latest,     ┌──────────────┐
 //!     └───────────────│    Latest    │
 //!         behind      └──────────────┘
-//!
-//!   Pages, on BrokeOff and Unanswered: Waiting, then the same page anew; a smaller one if that took too long, or broke
-//!   off before. On PageAhead the same page as it was. Before each of these the member is asked for its latest version
-//!   (LatestThenPage): if that is behind the pages that have come, the collection anew, and versions before are void.
-//!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest)
-//!   Latest.
-//!   Woken, while Waiting: what is waited for at once, and the delay begins small again.
-//!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
 //!
-//! A watch that ended cleanly is resumed at once from the version held. After a failure the member is first asked for
-//! its latest version: a member that was restored to an older state would otherwise accept a watch from a version that
-//! it has not reached again, and stay silent until it has.
+//! In `Pages`, BrokeOff and Unanswered lead to Waiting and then to the same page again, smaller if the page took too
+//! long or broke off before. PageAhead leads to the same page unchanged. Before each of these, the member is asked for
+//! its latest version (LatestThenPage); if that is below the version of the received pages, the collection is listed
+//! again and earlier versions are void. In each of the four phases, Failed leads to Waiting with growing delay, then to
+//! WatchList or Pages again or, from Watch and Latest, to Latest. Woken, in Waiting, starts the awaited request at
+//! once, and the delay starts small again. WentBack lists the collection again in any phase, and earlier versions are
+//! void.
+//!
+//! A watch with a regular end is resumed at once from the current version. After a failure, the member is first asked
+//! for its latest version: a member that was restored to an older state would accept a watch from a version that it has
+//! not reached again, and stay silent until it has.
 
 use std::time::Duration;
 
 use crate::amount::Amount;
 use crate::request::ReflectorRequest;
 
-/// Where the reflector is.
+/// The phase of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReflectorPhase {
     /// The collection is being streamed.
     WatchList,
-    /// A list, in pages or in one piece. `continue_token`: of the page being read;
-    /// `None` for the first, and for one piece.
+    /// A list, in pages or in one piece. `continue_token`: that of the current page; `None` for the first page, and for
+    /// one piece.
     Pages { continue_token: Option<String> },
-    /// Events are awaited. `proved`: this watch has yielded something, or been open for a while.
+    /// A watch is open. `proved`: the watch has delivered data, or has been open for a while.
     Watch { proved: bool },
     /// The member is being asked for its latest version.
     Latest,
-    /// The same, before pages go on behind this token.
+    /// The member is being asked for its latest version, before the page behind this token is requested.
     LatestThenPage { continue_token: String },
-    /// A failure is being waited out.
+    /// The reflector waits after a failure.
     Waiting { then: ReflectorRequest },
 }
 
-/// What happened.
+/// An event that the machine handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// The request was answered with 200; a stream can be read.
+    /// The request was answered with 200; its stream is readable.
     Opened,
-    /// The streamed collection is complete and has been put in place.
+    /// The streamed collection is complete and in place.
     InitialEnd,
-    /// A page is complete; `more` is the token of the next. After the last the collection has been put in place.
-    /// `soon`: one twice as large would not take too long.
+    /// A page is complete; `more` is the token of the next page. After the last page the collection is in place.
+    /// `soon`: a page of twice the size would not take too long.
     PageEnd { more: Option<String>, soon: bool },
-    /// A page, or a list in one piece, broke off with so many objects read. `late`: it had taken long.
+    /// A page, or a list in one piece, broke off after `read` objects. `late`: it had taken long.
     BrokeOff { read: u32, late: bool },
-    /// The answer with a page, or with a list in one piece, did not begin in time.
+    /// The response to a page, or to a list in one piece, did not begin in time.
     Unanswered,
-    /// Whoever answered for the member has not come to the version of the pages before. A kube-apiserver whose watch
-    /// cache lags says so (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and one that was
-    /// restored to an older state.
+    /// The server that answered has not reached the version of the received pages. A kube-apiserver with a lagging
+    /// watch cache reports this (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and so does
+    /// a member that was restored to an older state.
     PageAhead { retry_after: Option<Duration> },
-    /// The latest version came. `behind`: it is below the one held, or that of the pages before.
+    /// The latest version arrived. `behind`: it is below the current version, or below that of the received pages.
     Latest { behind: bool },
-    /// The watch has yielded something, or been open for a while.
+    /// The watch has delivered data, or has been open for a while.
     Proved,
-    /// The stream ended cleanly.
+    /// The stream ended regularly.
     Ended,
-    /// Nothing came for too long.
+    /// The stream was silent for too long.
     Silent,
-    /// A bookmark lies below the version held.
+    /// A bookmark is below the current version.
     Suspect,
-    /// 410: the version or the continue token is too old.
+    /// The version or the continue token is too old (410).
     Expired,
     /// The member does not support, or does not allow, this kind of request.
     Unsupported,
-    /// Anything else failed.
+    /// A different failure occurred.
     Failed { retry_after: Option<Duration> },
     /// The wait is over.
     Elapsed,
-    /// The wait is over before its time: the member has become well, and failures before that say nothing of it.
+    /// The wait ended early: the member has recovered, and earlier failures no longer count.
     Woken,
-    /// A waiter's version exists and did not come: learn of progress, by a bookmark if the member sends
-    /// any of this collection.
+    /// A waiter's version exists but has not arrived: learn of progress, by a bookmark if the member sends bookmarks
+    /// for this collection.
     Progress { bookmarks: bool },
-    /// The watch is to be opened anew, though nothing is wrong with it: the credentials are others.
+    /// The watch must be reopened because the credentials changed.
     Renewed,
-    /// Revisions went back, or so we were told.
+    /// Revisions went back, or the caller reported so.
     WentBack,
 }
 
-/// What to do next.
+/// The next step of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Drop what is being read and send this request.
+    /// Drop the current stream and send this request.
     Open(ReflectorRequest),
-    /// Go on reading.
+    /// Continue to read the current stream.
     Read,
-    /// Drop what is being read and wait, as after so many failures and at least so long; then `Elapsed`.
+    /// Drop the current stream and wait, according to the number of failures and at least `at_least`; then input
+    /// `Elapsed`.
     Wait { failures: u32, at_least: Option<Duration> },
 }
 
 impl Action {
-    /// Whether the collection is listed from its beginning.
+    /// Returns whether the action lists the collection from its beginning.
     pub(crate) fn begins_list(&self) -> bool {
         matches!(self, Self::Open(request) if request.begins_list())
     }
 }
 
-/// The reflector's state of mind.
+/// The state of the reflector's decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     phase: ReflectorPhase,
     /// Whether the member may support WatchList.
     streaming: bool,
-    /// Whether versions from before the list under way are void.
+    /// Whether versions before the current list are void.
     void: bool,
-    /// Failures since a watch last proved itself.
+    /// The number of failures since a watch last proved itself.
     failures: u32,
-    /// Whether the version held is that of a list which no watch has proved yet.
+    /// Whether the current version comes from a list that no watch has proved yet.
     unproved: bool,
-    /// Whether a page, or a list in one piece, broke off, and none has come since.
+    /// Whether a page, or a list in one piece, broke off, and none was complete since.
     broke_off: bool,
-    /// Whether a watch was silent, and none has come to its end since: watches are short ones until then. Such a one
-    /// tells whether the member is there, by its bookmark, or by its end where none is to come.
+    /// Whether a watch was silent, and no watch has reached its end since: until then, watches are short. A short watch
+    /// shows that the member is alive, by its bookmark, or by its end if no bookmark is due.
     is_silent: bool,
-    /// How much is asked for at once.
+    /// The page size and compression of lists.
     amount: Amount,
 }
 
 impl Machine {
-    /// The state at the start, and what to do first. Pages have so many objects as long as they come through.
+    /// Returns the initial state and the first action. `page_size` applies while pages are complete in time.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
         let phase = ReflectorPhase::WatchList;
@@ -149,12 +150,12 @@ impl Machine {
         Self { phase, streaming: true, void, failures: 0, unproved, broke_off, is_silent, amount }.list()
     }
 
-    /// Whether the list under way makes versions before it void.
+    /// Returns whether the current list makes versions before it void.
     pub(crate) fn is_void(&self) -> bool {
         self.void
     }
 
-    /// Takes in what happened and decides.
+    /// Handles an input and decides the next action.
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
             (_, Input::WentBack)
@@ -181,7 +182,7 @@ impl Machine {
                 (Self { phase, void: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
-            // It may be shutting down, or end watches that it cannot serve: this once the list is taken in pages.
+            // The member may be shutting down, or end watches that it cannot serve: list in pages this time.
             Input::Ended => {
                 let first = self.page(None);
                 self.open(first)
@@ -207,24 +208,25 @@ impl Machine {
                     }
                 }
             }
-            // The token expired: a list put together of two moments would be none. Pages take longer than the member
-            // remembers revisions, and would again, so it is asked for in one piece (client-go's `FullListIfExpired`).
+            // The token expired, and a list of two moments would be inconsistent. Pages take longer than the member
+            // keeps revisions, and would again, so the list is requested in one piece (client-go's
+            // `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(Amount::after_expiry);
                 let whole = ReflectorRequest::Whole { compressed: machine.amount.is_compressed() };
                 machine.open(whole)
             }
             Input::BrokeOff { read, late } => self.after_break(continue_token, read, late),
-            Input::Unanswered => self.with(Amount::after_silence).wait_to_ask_first(continue_token, None),
-            Input::PageAhead { retry_after } => self.wait_to_ask_first(continue_token, retry_after),
+            Input::Unanswered => self.with(Amount::after_silence).wait_then_ask_latest(continue_token, None),
+            Input::PageAhead { retry_after } => self.wait_then_ask_latest(continue_token, retry_after),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
         }
     }
 
-    /// What broke off late, the member ended for its length. What broke off twice, a proxy before it may have ended,
-    /// by time or by size.
+    /// A page that broke off late was cut off by the member for its duration. A page that broke off twice may have been
+    /// cut off by a proxy, for its duration or its size.
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
@@ -233,7 +235,7 @@ impl Machine {
             (false, true) if read == 0 => machine.with(Amount::after_silence),
             _ => machine.with(|amount| amount.after_break(read)),
         };
-        machine.wait_to_ask_first(continue_token, None)
+        machine.wait_then_ask_latest(continue_token, None)
     }
 
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
@@ -246,20 +248,20 @@ impl Machine {
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
             Input::Ended if proved => Self { is_silent: false, ..self }.open(ReflectorRequest::Watch { short: false }),
-            // The first that ends with nothing may be chance; after that it is a failure like others.
+            // The first watch that ends without data may be chance; the next counts as a failure.
             Input::Ended if self.failures == 0 => {
                 Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
             Input::Suspect => self.open(ReflectorRequest::Latest),
-            // A member that expires the very version of its list is not to be listed without pause. One that has merely
-            // forgotten an older version, as after its restart, is well: to wait out what failed before would keep its
-            // objects old for half a minute.
+            // A member that expires the version of its own list must not be listed without pause. A member that has
+            // only forgotten an older version, for example after its restart, is healthy: the delay of earlier failures
+            // would keep its objects stale for half a minute.
             Input::Expired if !self.unproved || self.failures == 0 => {
                 Self { failures: self.failures.saturating_add(1), ..self }.list()
             }
-            // The version itself may be what it does not take.
+            // The member may reject the version of the watch.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => (self, Action::Read),
@@ -268,7 +270,7 @@ impl Machine {
 
     fn in_latest(self, input: Input) -> (Self, Action) {
         match input {
-            // Who may watch but not list cannot ask; the watch itself will tell.
+            // A user with the right to watch but not to list cannot ask; the watch itself shows the state.
             Input::Latest { behind: false } | Input::Unsupported => self.open(ReflectorRequest::Watch { short: false }),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => self.wait(ReflectorRequest::Latest, None),
@@ -289,7 +291,7 @@ impl Machine {
         }
     }
 
-    /// Takes the collection anew, by the best way that the member supports.
+    /// Lists the collection again, in the best way that the member supports.
     fn list(self) -> (Self, Action) {
         let target = self.list_target();
         self.open(target)
@@ -299,19 +301,19 @@ impl Machine {
         if self.streaming { ReflectorRequest::WatchList } else { self.page(None) }
     }
 
-    /// The page behind this token, or the first.
+    /// Returns the request for the page behind this token, or for the first page.
     fn page(&self, continue_token: Option<String>) -> ReflectorRequest {
         let (limit, compressed) = (self.amount.limit(), self.amount.is_compressed());
         ReflectorRequest::Page { continue_token, limit, compressed }
     }
 
-    /// The same with more or less to be asked for at once.
+    /// Returns the state with a changed amount.
     fn with(self, amount: impl FnOnce(Amount) -> Amount) -> Self {
         Self { amount: amount(self.amount), ..self }
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
-        // A list says as much.
+        // A list proves the member's state as well as a short watch.
         let is_silent = self.is_silent && !target.begins_list();
         let target = match target {
             ReflectorRequest::Watch { short } => ReflectorRequest::Watch { short: short || is_silent },
@@ -337,11 +339,11 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Goes on with the page behind this token, which keeps what was read before it; without one the collection is
-    /// taken anew. First asks whether the member was restored to an older state meanwhile: then the token leads to
-    /// another history, once its version is reached again. The question is a consistent read, so it tells this from an
-    /// apiserver that lags.
-    fn wait_to_ask_first(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
+    /// Continues with the page behind this token, which keeps the earlier pages; without a token, lists the collection
+    /// again. First asks whether the member was restored to an older state: the token would then lead into a different
+    /// history once its version is reached again. The question is a consistent read, so it distinguishes a restored
+    /// member from a lagging apiserver.
+    fn wait_then_ask_latest(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => ReflectorRequest::LatestThenPage { continue_token },
             None => self.list_target(),
@@ -377,22 +379,22 @@ mod tests {
         Input::PageEnd { more: more.map(str::to_owned), soon: true }
     }
 
-    /// The first page where lists are compressed.
+    /// Returns the request for the first page with compression.
     fn compressed(limit: u32) -> ReflectorRequest {
         ReflectorRequest::Page { continue_token: None, limit, compressed: true }
     }
 
-    /// The page behind the token `t`.
+    /// Returns the action that requests the page behind the token `t`.
     fn second(limit: u32, compressed: bool) -> Action {
         open(ReflectorRequest::Page { continue_token: Some("t".to_owned()), limit, compressed })
     }
 
-    /// The question before the page behind the token `t`.
-    fn asked_first() -> Action {
+    /// Returns the action that asks for the latest version before the page behind the token `t`.
+    fn latest_before_page() -> Action {
         open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
 
-    /// Runs inputs from the start and compares each action.
+    /// Feeds inputs from the start and compares each action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
         let (mut machine, first) = Machine::start(SIZE);
         assert_eq!(first, open(ReflectorRequest::WatchList), "{story}");
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_list() {
+    fn first_list_falls_back_from_streaming_to_pages_to_one_piece() {
         run("streamed", synced());
         let paged = run(
             "a member without WatchList is listed in pages, and so from then on",
@@ -433,7 +435,7 @@ mod tests {
             run("the end bookmark does not come", vec![(Input::Opened, Action::Read), (Input::Silent, open(FIRST))]);
         assert!(!ignored.streaming);
         let ended = run("the stream ends early", vec![(Input::Opened, Action::Read), (Input::Ended, open(FIRST))]);
-        assert!(ended.streaming, "it is tried again the next time");
+        assert!(ended.streaming, "WatchList is tried again the next time");
         let expires = || {
             vec![
                 (Input::Unsupported, open(FIRST)),
@@ -443,22 +445,22 @@ mod tests {
             ]
         };
         run(
-            "behind an expired token all comes in one piece",
+            "after an expired token the list comes in one piece",
             expires().into_iter().chain([(page(None), open(WATCH))]).collect(),
         );
         run(
-            "where that expires too it starts over, with pauses",
+            "if that list expires too, listing starts over with pauses",
             expires()
                 .into_iter()
                 .chain([(Input::Expired, wait(1)), (Input::Elapsed, open(compressed(SIZE)))])
                 .collect(),
         );
         run(
-            "a first page that expires is no matter of its length",
+            "an expired first page does not change the page size",
             vec![(Input::Unsupported, open(FIRST)), (Input::Expired, wait(1)), (Input::Elapsed, open(FIRST))],
         );
         run(
-            "failures grow the pause",
+            "failures increase the delay",
             vec![
                 (FAILED, wait(1)),
                 (Input::Elapsed, open(ReflectorRequest::WatchList)),
@@ -473,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_takes_too_long() {
+    fn list_that_breaks_off_is_requested_in_smaller_pages() {
         let paged = |steps: Vec<(Input, Action)>| {
             let first = [(Input::Unsupported, open(FIRST)), (Input::Opened, Action::Read)];
             first.into_iter().chain(steps).collect::<Vec<_>>()
@@ -481,14 +483,14 @@ mod tests {
         let late = |read| Input::BrokeOff { read, late: true };
         let soon = |read| Input::BrokeOff { read, late: false };
         run(
-            "a page that breaks off late is asked for anew, smaller and compressed, and those before it are kept",
+            "a page that breaks off late is requested again, smaller and compressed, and earlier pages are kept",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
                 (late(3000), wait(1)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(1500, true)),
                 (late(0), wait(2)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(750, true)),
                 (Input::PageEnd { more: Some("t".to_owned()), soon: false }, second(750, true)),
                 (page(Some("t")), second(1500, true)),
@@ -498,7 +500,7 @@ mod tests {
             ]),
         );
         run(
-            "nothing is before the first",
+            "no page precedes the first",
             paged(vec![
                 (late(3000), wait(1)),
                 (Input::Elapsed, open(compressed(1500))),
@@ -506,37 +508,37 @@ mod tests {
             ]),
         );
         run(
-            "one that breaks off soon was not too long",
+            "a page that breaks off soon was not too long",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
                 (soon(3000), wait(1)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(SIZE, false)),
             ]),
         );
         run(
-            "one that breaks off again was, however soon",
+            "a page that breaks off again becomes smaller, however soon",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
                 (soon(3000), wait(1)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(SIZE, false)),
                 (soon(0), wait(2)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(SIZE / 2, false)),
                 (soon(3000), wait(3)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (FAILED, wait(4)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(1500, true)),
                 (Input::PageEnd { more: Some("t".to_owned()), soon: false }, second(1500, true)),
                 (soon(1000), wait(5)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(1500, true)),
             ]),
         );
         run(
-            "so was a first one",
+            "a first page that breaks off again becomes smaller",
             paged(vec![
                 (soon(3000), wait(1)),
                 (Input::Elapsed, open(FIRST)),
@@ -545,7 +547,7 @@ mod tests {
             ]),
         );
         run(
-            "what is not answered is asked for in smaller pages",
+            "an unanswered page is requested again in half the size",
             paged(vec![
                 (Input::Unanswered, wait(1)),
                 (
@@ -554,16 +556,16 @@ mod tests {
                 ),
                 (page(Some("t")), second(SIZE, false)),
                 (Input::Unanswered, wait(2)),
-                (Input::Elapsed, asked_first()),
+                (Input::Elapsed, latest_before_page()),
                 (Input::Latest { behind: false }, second(SIZE / 2, false)),
             ]),
         );
         run(
-            "a page that fails for another reason begins anew",
+            "a different failure of a page restarts the list",
             paged(vec![(page(Some("t")), second(SIZE, false)), (FAILED, wait(1)), (Input::Elapsed, open(FIRST))]),
         );
         run(
-            "in one piece it does not come through either: the next pages are compressed and smaller",
+            "a list in one piece breaks off: the next pages are compressed and smaller",
             paged(vec![
                 (page(Some("t")), second(SIZE, false)),
                 (Input::Expired, open(ReflectorRequest::Whole { compressed: true })),
@@ -574,31 +576,31 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_member_that_went_back() {
+    fn page_of_a_restored_member_restarts_the_list() {
         let second_page = || vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
         let half = ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false };
         let stories = [
             (
-                "it is asked after it said so",
+                "the member is asked after it reported a newer page",
                 vec![
                     (Input::PageAhead { retry_after: None }, wait(1)),
-                    (Input::Elapsed, asked_first()),
+                    (Input::Elapsed, latest_before_page()),
                     (Input::Latest { behind: true }, open(FIRST)),
                 ],
             ),
             (
-                "it is asked after a failure",
+                "the member is asked after a failure",
                 vec![
                     (Input::BrokeOff { read: 0, late: false }, wait(1)),
-                    (Input::Elapsed, asked_first()),
+                    (Input::Elapsed, latest_before_page()),
                     (Input::Latest { behind: true }, open(FIRST)),
                 ],
             ),
             (
-                "it is asked after silence",
+                "the member is asked after silence",
                 vec![
                     (Input::Unanswered, wait(1)),
-                    (Input::Elapsed, asked_first()),
+                    (Input::Elapsed, latest_before_page()),
                     (Input::Latest { behind: true }, open(half)),
                 ],
             ),
@@ -612,22 +614,25 @@ mod tests {
                 Input::PageAhead { retry_after: Some(Duration::from_secs(1)) },
                 Action::Wait { failures: 1, at_least: Some(Duration::from_secs(1)) },
             ),
-            (Input::Elapsed, asked_first()),
+            (Input::Elapsed, latest_before_page()),
             (Input::Latest { behind: false }, second(SIZE, false)),
         ];
-        let machine = run("one that lags goes on", second_page().into_iter().chain(lags).collect());
+        let machine = run("the list continues at a lagging server", second_page().into_iter().chain(lags).collect());
         assert!(!machine.is_void());
         let cannot_be_asked = [
             (Input::Unanswered, wait(1)),
-            (Input::Elapsed, asked_first()),
+            (Input::Elapsed, latest_before_page()),
             (Input::Unsupported, wait(2)),
             (Input::Elapsed, open(ReflectorRequest::Page { continue_token: None, limit: SIZE / 2, compressed: false })),
         ];
-        run("one that cannot be asked is listed anew", second_page().into_iter().chain(cannot_be_asked).collect());
+        run(
+            "a member that cannot be asked is listed again",
+            second_page().into_iter().chain(cannot_be_asked).collect(),
+        );
     }
 
     #[test]
-    fn the_watch_and_its_resumption() {
+    fn watch_is_resumed_after_an_end_silence_or_failure() {
         after_sync("a clean end resumes at once", vec![(Input::Ended, open(WATCH)), (Input::Opened, Action::Read)]);
         after_sync(
             "ends that yield nothing are failures from the second on",
@@ -643,7 +648,7 @@ mod tests {
         );
         let silent = || vec![(Input::Silent, open(ReflectorRequest::Latest))];
         after_sync(
-            "a silent watch is replaced by a short one, and that by a long one once it has come to its end",
+            "a silent watch is replaced by a short watch, whose end leads to a long watch",
             silent()
                 .into_iter()
                 .chain([
@@ -663,7 +668,7 @@ mod tests {
                 .collect(),
         );
         after_sync(
-            "so it is after a list",
+            "a list after silence leads to a long watch",
             silent()
                 .into_iter()
                 .chain([
@@ -686,7 +691,7 @@ mod tests {
             ],
         );
         after_sync(
-            "who may not list resumes without asking",
+            "a user without the right to list resumes without asking",
             vec![
                 (FAILED, wait(1)),
                 (Input::Elapsed, open(ReflectorRequest::Latest)),
@@ -694,7 +699,7 @@ mod tests {
             ],
         );
         after_sync(
-            "progress replaces the watch by a short one and that by a long one",
+            "progress replaces the watch by a short watch, then by a long one",
             vec![
                 (Input::Progress { bookmarks: true }, open(SHORT)),
                 (Input::Opened, Action::Read),
@@ -703,7 +708,7 @@ mod tests {
             ],
         );
         after_sync(
-            "where no bookmarks come, a list says how far the member is",
+            "without bookmarks, a list shows the member's version",
             vec![
                 (Input::Progress { bookmarks: false }, open(ReflectorRequest::WatchList)),
                 (Input::InitialEnd, Action::Read),
@@ -711,15 +716,15 @@ mod tests {
             ],
         );
         after_sync(
-            "other credentials resume, and count as no failure",
+            "changed credentials resume the watch, and do not count as a failure",
             vec![(Input::Renewed, open(WATCH)), (Input::Opened, Action::Read), (Input::Ended, open(WATCH))],
         );
     }
 
     #[test]
-    fn lost_continuity() {
+    fn expired_or_reset_watch_lists_again() {
         after_sync(
-            "410 lists anew",
+            "410 lists again",
             vec![(Input::Expired, open(ReflectorRequest::WatchList)), (Input::InitialEnd, Action::Read)],
         );
         after_sync(
@@ -732,7 +737,7 @@ mod tests {
             ],
         );
         after_sync(
-            "410 to what a member forgot while it was down is not waited out",
+            "410 after the member's downtime is not delayed",
             vec![
                 (FAILED, wait(1)),
                 (Input::Elapsed, open(ReflectorRequest::Latest)),
@@ -745,7 +750,7 @@ mod tests {
             ],
         );
         let machine = after_sync(
-            "a member behind voids versions",
+            "a member that is behind makes earlier versions void",
             vec![
                 (Input::Silent, open(ReflectorRequest::Latest)),
                 (Input::Latest { behind: true }, open(ReflectorRequest::WatchList)),
@@ -753,18 +758,18 @@ mod tests {
         );
         assert!(machine.is_void());
         let (machine, _) = machine.step(FAILED);
-        assert!(machine.is_void(), "a failure does not forget it");
+        assert!(machine.is_void(), "the state survives a failure");
         let (machine, action) = machine.step(Input::Elapsed);
         assert_eq!(action, open(ReflectorRequest::WatchList));
         assert!(!machine.step(Input::InitialEnd).0.is_void());
         for before in [vec![], synced(), vec![(FAILED, wait(1))]] {
-            let (machine, action) = run("told so", before).step(Input::WentBack);
+            let (machine, action) = run("versions went back", before).step(Input::WentBack);
             assert_eq!((machine.is_void(), action), (true, open(ReflectorRequest::WatchList)));
         }
     }
 
     #[test]
-    fn a_member_that_has_become_well_is_asked_at_once_and_its_failures_are_forgotten() {
+    fn recovered_member_is_asked_at_once_with_the_smallest_delay() {
         for (before, target) in [(vec![], ReflectorRequest::WatchList), (synced(), ReflectorRequest::Latest)] {
             let failed = before.into_iter().chain([
                 (FAILED, wait(1)),
@@ -773,15 +778,15 @@ mod tests {
             ]);
             let (machine, action) = run("it fails twice", failed.collect()).step(Input::Woken);
             assert_eq!(action, open(target));
-            assert_eq!(machine.step(FAILED).1, wait(1), "the delay begins small again");
+            assert_eq!(machine.step(FAILED).1, wait(1), "the delay starts small again");
         }
-        // Where nothing is waited out it says nothing.
+        // Without a wait, `Woken` has no effect.
         let watching = run("watched", synced());
         assert_eq!(watching.clone().step(Input::Woken).1, watching.step(Input::Elapsed).1);
     }
 
     #[test]
-    fn no_input_leaves_it_idle_in_a_pause_or_repeats_without_one() {
+    fn machine_never_repeats_a_failing_request_without_a_pause() {
         let inputs = [
             Input::Opened,
             Input::InitialEnd,
@@ -808,7 +813,7 @@ mod tests {
         let silent = [Input::Unanswered, Input::PageAhead { retry_after: None }];
         let failing = [Input::Ended, Input::Expired, Input::Unsupported, FAILED, broken].into_iter().chain(silent);
         let second_page = vec![(Input::Unsupported, open(FIRST)), (page(Some("t")), second(SIZE, false))];
-        let asking = [(Input::Unanswered, wait(1)), (Input::Elapsed, asked_first())];
+        let asking = [(Input::Unanswered, wait(1)), (Input::Elapsed, latest_before_page())];
         let phases = [
             run("while it is streamed", vec![]),
             after_sync("while it is watched", vec![]),

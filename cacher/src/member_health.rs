@@ -1,25 +1,26 @@
-//! What is known of a member beside what one collection of it shows.
+//! The health of a member, as known outside a single collection.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-/// Whether a member is well, as all who talk to it know together.
+/// The health of a member, from the observations of all collections and probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberHealth {
-    /// Set while it cannot be reached.
+    /// Set while the member is unreachable.
     pub lost: Option<MemberLoss>,
-    /// Set while it says that it is not ready: when it last was. What is held is as fresh then as what it brings.
+    /// The last time at which the member was ready, set while the member reports not to be ready. In this state, only
+    /// received data proves that a collection is fresh.
     pub unready_since: Option<Instant>,
-    /// How often it has become well. When this grows, a failure is no longer waited out.
+    /// The number of recoveries. When it grows, waits after failures end.
     pub recoveries: u64,
 }
 
-/// A member that cannot be reached.
+/// The loss of an unreachable member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberLoss {
-    /// When it last said anything: what is held is as of then.
+    /// The time of the member's last sign of life, to which the age of its collections is dated back.
     pub heard: Instant,
-    /// Why it cannot be reached, for people.
+    /// The reason why the member is unreachable, for people.
     pub reason: Arc<str>,
 }

@@ -1,4 +1,4 @@
-//! A list, or one page of it, that is being read.
+//! A list, or a page of it, while it is being read.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,54 +9,54 @@ use tributary_apimachinery::body::Body;
 
 use crate::list_stream::ListError;
 
-/// How much compressed text is expanded at once, in bytes. gzip makes 1 MB of 1 KB at most, so that no more than 4 MB
-/// are held that the parser has not seen.
+/// The number of compressed bytes that are expanded at once. gzip expands 1 KB to at most 1 MB, so at most 4 MB of text
+/// exist that the parser has not seen.
 const EXPANDED_AT_ONCE: usize = 4 << 10;
 
 /// A page that is being read.
 pub(crate) struct Page {
     pub(crate) body: Body,
-    /// The continue token that it was asked for with.
+    /// The continue token of the request.
     pub(crate) asked: Option<String>,
-    /// When it was asked for.
+    /// The time of the request.
     pub(crate) begun: Instant,
     pub(crate) text: BodyDecoder,
 }
 
 impl Page {
-    /// How long it has taken until now.
+    /// Returns the time since the request.
     pub(crate) fn took(&self) -> Duration {
         self.begun.elapsed()
     }
 }
 
-/// Why a page cannot be read.
+/// The reason why a page is unreadable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// It is no gzip.
+    /// The body is not gzip, or it is damaged.
     #[error("the compressed list cannot be read")]
     Gzip(#[source] io::Error),
-    /// It is no list.
+    /// The text is not a list.
     #[error(transparent)]
     List(#[from] ListError),
 }
 
-/// How bytes become text.
+/// Turns the bytes of a body into text.
 pub(crate) enum BodyDecoder {
     Plain,
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
 }
 
 impl BodyDecoder {
-    /// Of a body that is compressed, or not.
+    /// Creates a decoder for a plain or compressed body.
     pub(crate) fn new(gzip: bool) -> Self {
         if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
     }
 
-    /// Takes the next bytes and gives their text to `take`, in pieces.
+    /// Decodes the next bytes and passes their text to `take`, in pieces.
     ///
     /// # Errors
-    /// Of `take`, or bytes that are no gzip.
+    /// An error of `take`, or bytes that are not gzip.
     pub(crate) fn push(
         &mut self,
         bytes: &[u8],
@@ -71,10 +71,10 @@ impl BodyDecoder {
         Ok(())
     }
 
-    /// Gives the rest of the text to `take`, after the last bytes.
+    /// Passes the rest of the text to `take`, after the last bytes.
     ///
     /// # Errors
-    /// Of `take`, or bytes that end too early or are not what was compressed.
+    /// An error of `take`, or bytes that end early or have a wrong checksum.
     pub(crate) fn finish(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), ListError>) -> Result<(), PageError> {
         let Self::Gzip(decoder) = self else { return Ok(()) };
         decoder.try_finish().map_err(PageError::Gzip)?;
@@ -95,7 +95,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// The text of these bytes, pushed in pieces of this size.
+    /// Decodes these bytes, pushed in pieces of this size.
     fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
         let (mut text, mut out) = (BodyDecoder::new(true), Vec::new());
         for piece in bytes.chunks(size) {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_text_is_read_however_it_is_cut() {
+    fn gzip_body_is_decoded_for_each_cut() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number % 251).to_le_bytes()).collect();
         let bytes = gzip(&text);
         for size in [1, 7, 4096, 1 << 20] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expands_without_end_is_taken_in_pieces() {
+    fn gzip_body_is_expanded_in_bounded_pieces() {
         let bytes = gzip(&vec![b' '; 64 << 20]);
         let (mut text, mut longest, mut all) = (BodyDecoder::new(true), 0, 0);
         let mut take = |text: &[u8]| {

@@ -1,14 +1,15 @@
-//! What is to be known of a member before other collections of it are read on.
+//! The order in which a member's collections are read after a loss of contact.
 
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// The collections of a member that come before its others: once contact was lost, no other is read on until these are
-/// known anew. Who may see an object is said by other objects, which must not be the older ones. Clones share it.
+/// Names the collections of a member that precede its others: after a loss of contact, no other collection is read
+/// until these are current again. They contain the rules for the visibility of objects, and must not be older than the
+/// objects. Clones share the state.
 ///
-/// By default nothing comes first.
+/// By default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
 
@@ -18,22 +19,22 @@ struct Shared {
     wanted: Notify,
 }
 
-/// What comes first.
+/// The state of the preceding collections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FirstCollections {
     #[default]
     Nothing,
-    /// Collections that are known as of this moment at least, or as of some moment before contact was lost.
+    /// The preceding collections are current as of this time, or only as of a time before the loss of contact (`None`).
     Collections(Option<Instant>),
 }
 
 impl Precedence {
-    /// Nothing comes first, and nobody waits any longer.
+    /// Removes the preceding collections and releases all waiters.
     pub fn nothing(&self) {
         self.set(|_| FirstCollections::Nothing);
     }
 
-    /// There are collections that come first. Whoever has waited for them already is not concerned.
+    /// Declares that preceding collections exist. Waiters that were already released are not affected.
     pub fn begin(&self) {
         self.set(|first| match first {
             FirstCollections::Nothing => FirstCollections::Collections(None),
@@ -41,12 +42,12 @@ impl Precedence {
         });
     }
 
-    /// Contact was lost with a collection that comes first.
+    /// Records a loss of contact with a preceding collection.
     pub fn lost(&self) {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// All that come first are known as of this moment, or later. Does nothing where nothing comes first.
+    /// Records the time as of which all preceding collections are current. Without preceding collections, does nothing.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
             FirstCollections::Nothing => first,
@@ -54,12 +55,12 @@ impl Precedence {
         });
     }
 
-    /// Ends when somebody waits for them to be known anew. Cancelling loses nothing.
-    pub async fn until_wanted(&self) {
+    /// Completes when a collection waits for them to become current. Cancelling loses no wakeup.
+    pub async fn until_awaited(&self) {
         self.0.wanted.notified().await;
     }
 
-    /// Waits until what comes first is known as of a moment behind this one. Cancelling is safe.
+    /// Waits until the preceding collections are current as of `moment` or later. Cancelling is safe.
     pub(crate) async fn known_since(&self, moment: Instant) {
         let mut first = self.0.first.subscribe();
         loop {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_known_before_is_not_enough() {
+    async fn waiter_needs_collections_that_are_current_after_its_time() {
         let precedence = Precedence::default();
         let (before, now) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         precedence.known_since(now).await;
@@ -97,19 +98,22 @@ mod tests {
         precedence.begin();
         let waiting = precedence.known_since(now);
         tokio::pin!(waiting);
-        assert!(futures::poll!(&mut waiting).is_pending(), "what is said while nothing comes first is of no account");
-        precedence.until_wanted().await;
+        assert!(
+            futures::poll!(&mut waiting).is_pending(),
+            "a time that was recorded without preceding collections does not count"
+        );
+        precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // It is said again that somebody waits.
-        precedence.until_wanted().await;
+        // The wait is reported again.
+        precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();
         waiting.await;
         precedence.lost();
         let waiting = precedence.known_since(now);
         tokio::pin!(waiting);
-        assert!(futures::poll!(&mut waiting).is_pending(), "contact was lost since");
+        assert!(futures::poll!(&mut waiting).is_pending(), "contact has been lost in the meantime");
         precedence.nothing();
         waiting.await;
     }

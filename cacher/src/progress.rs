@@ -1,110 +1,110 @@
-//! When to ask the member for progress.
+//! Decides when to ask the member for progress.
 //!
-//! A collection that does not change has a version that does not advance, while the member's versions do: they are
-//! etcd's revisions, shared by all resources. Whoever waits for one of those would wait for the next bookmark, about a
-//! minute. A remote reader has no way to ask for a bookmark, but a kube-apiserver (seen on 1.36) sends one about 2 s
-//! before a watch ends, with the version that its own cache has reached;
-//! and a consistent list makes that cache reach the latest one. So:
+//! An unchanged collection has an unchanged version, while the member's versions advance: they are etcd's revisions,
+//! shared by all resources. A reader that waits for such a version would wait for the next bookmark, about a minute. A
+//! remote client cannot request a bookmark. But a kube-apiserver (seen on 1.36) sends one about 2 s before a watch
+//! ends, with the version that its own cache has reached, and a consistent list makes that cache reach the latest
+//! version. The steps:
 //!
-//! 1. A version is waited for and has not come within `progress_after`.
-//! 2. The member is asked for its latest version, while the watch goes on. One question at a time, however many wait.
-//! 3. If some version that is waited for exists by then, the watch is replaced by a short one from the version held,
-//!    whose bookmark comes after about a second; when that one ends, a long one follows as after any end.
+//! 1. A waiter's version has not arrived within `progress_after`.
+//! 2. The member is asked for its latest version, while the watch continues. There is one question at a time for all
+//!    waiters.
+//! 3. If the awaited version exists by then, a short watch from the current version replaces the watch. Its bookmark
+//!    arrives after about a second. When the short watch ends, a long watch follows, as after any end.
 //!
-//! Bookmarks are the watch cache's. Of a collection that a kube-apiserver does not cache (Events,
-//! `--watch-cache-sizes=x#0`, many aggregated servers) none come but the one that ends initial events, whatever
-//! happens. There the collection is listed anew instead, which says how far it goes and shares what did not change.
-//! That none come is known of Events beforehand, and of others once a short watch has ended without one though the
-//! member had come further; the first that comes says otherwise.
+//! Bookmarks come from the watch cache. For a collection that a kube-apiserver does not cache (Events,
+//! `--watch-cache-sizes=x#0`, many aggregated servers), the only bookmark is the one that ends initial events. Such a
+//! collection is listed again instead, which shows its version and shares unchanged objects. Events are known to lack
+//! bookmarks; for other collections, a short watch that ends without one, although the member had advanced, shows it.
+//! The next bookmark revokes it.
 //!
-//! The answer is told to the waiters as well: whoever waits for a version that the member has not come
-//! to is not kept waiting.
+//! The waiters receive the answer as well: a waiter for a version that the member has not reached fails early.
 //!
-//! Replacing the watch, rather than opening a second one beside it, keeps one source of events: nothing can be applied
-//! twice or out of order, and the price is one more request.
+//! The watch is replaced, instead of opening a second watch beside it, so that there is one source of events: no event
+//! is applied twice or out of order. The cost is one more request.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{CollectionVersion, GroupVersionResource, ResourceVersion};
 
-use crate::request::{Latest, LatestError};
+use crate::request::{LatestError, LatestFuture};
 use crate::wait::VersionWaiters;
 
-/// Whether and when the member is asked. Used by the reflector's task alone, while a watch is open.
+/// Decides whether and when to ask the member. Only the reflector's task uses it, while a watch is open.
 #[derive(Default)]
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     asked: Option<PendingLatest>,
-    /// Whether no bookmarks come.
+    /// Whether bookmarks are missing.
     unmarked: bool,
-    /// When the list began that is made for want of them.
+    /// The start of the current list that replaces a missing bookmark.
     listing_since: Option<Instant>,
-    /// When the next such list may begin.
+    /// The earliest start of the next such list.
     lists_from: Option<Instant>,
 }
 
-/// How much longer than such a list took there is none. 4: a fifth of the time at most is spent on lists,
-/// however many read.
+/// The pause after a list that replaces a missing bookmark, as a multiple of the list's duration. 4: at most a fifth of
+/// the time is spent on lists, for any number of readers.
 const PAUSE_PER_LIST: u32 = 4;
 
-/// The collection of which a kube-apiserver keeps no watch cache by default (`DefaultWatchCacheSizes`),
-/// in each of its groups.
+/// The resource without a watch cache in a default kube-apiserver (`DefaultWatchCacheSizes`), and its groups.
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
-/// A question under way.
+/// A question for the latest version without an answer yet.
 struct PendingLatest {
-    /// Its number.
+    /// The number of the question.
     number: u64,
-    /// The version held when it was put.
+    /// The current version when the question was sent.
     held: CollectionVersion,
-    latest: Latest,
+    latest: LatestFuture,
 }
 
-/// What calls for attention.
+/// An event that the reflector must handle.
 #[derive(Debug)]
 pub(crate) enum Call {
-    /// A version has been entered.
+    /// A waiter was added.
     Arrived,
     /// The time to ask has come.
     Due,
-    /// The member answered question `number`; `held` is the version that was held when it was asked.
+    /// The member answered question `number`; `held` is the collection's version when the question was sent.
     Answered { number: u64, held: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressVerdict {
-    /// The member's latest version is below what was held: revisions went back.
+    /// The member's latest version is below `held`: revisions went back.
     WentBack,
-    /// A version that is waited for exists: a short watch will tell.
+    /// An awaited version exists: a short watch will reach it.
     Reachable,
-    /// The versions that are waited for do not exist yet: ask again later.
+    /// The awaited versions do not exist yet: ask again later.
     NotYet,
-    /// Nobody waits any more.
+    /// There are no waiters left.
     Idle,
 }
 
 impl ProgressRequests {
-    /// For one collection.
+    /// Creates the state for a collection.
     pub(crate) fn new(resource: &GroupVersionResource) -> Self {
         let (name, groups) = UNCACHED;
         let unmarked = *resource.resource == *name && groups.contains(&&*resource.group);
         Self { unmarked, ..Self::default() }
     }
 
-    /// Takes note that a bookmark has come, or has not though it was due.
+    /// Records that a bookmark has arrived, or was due and has not arrived.
     pub(crate) fn note_bookmarks(&mut self, come: bool) {
         self.unmarked = !come;
     }
 
-    /// Whether bookmarks come, as far as is known.
+    /// Returns whether the collection receives bookmarks, as far as is known.
     pub(crate) fn has_bookmarks(&self) -> bool {
         !self.unmarked
     }
 
-    /// Whether the collection may be listed for want of bookmarks, and if so notes that it is. A second apart at least,
-    /// and longer for lists that take long: reads that come without pause would have it listed without pause.
+    /// Returns whether the collection may be listed to replace a missing bookmark, and records the list if so. Lists
+    /// start at least `apart` apart, and longer after slow lists: otherwise continuous reads would cause continuous
+    /// lists.
     pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
@@ -114,14 +114,14 @@ impl ProgressRequests {
         may
     }
 
-    /// Takes note that a list is complete. Gives whether it was made for want of bookmarks, however often it was begun.
+    /// Records that a list is complete. Returns whether it replaced a missing bookmark, even if it was restarted.
     pub(crate) fn listed(&mut self, now: Instant) -> bool {
         let Some(since) = self.listing_since.take() else { return false };
         self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
         true
     }
 
-    /// Ends with the next thing that calls for attention. Cancelling loses nothing.
+    /// Completes with the next event that the reflector must handle. Cancelling loses no event.
     pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> Call {
         if let Some(PendingLatest { number, held, latest }) = &mut self.asked {
             let (number, held, latest) = (*number, *held, latest.as_mut().await);
@@ -137,24 +137,24 @@ impl ProgressRequests {
         Call::Arrived
     }
 
-    /// Calls again at `now` + `after`.
+    /// Schedules a [`Call::Due`] at `now` + `after`.
     pub(crate) fn schedule(&mut self, now: Instant, after: Duration) {
         self.due = Some(now + after);
     }
 
-    /// Puts a question.
-    pub(crate) fn put_question(&mut self, number: u64, held: CollectionVersion, latest: Latest) {
+    /// Stores a question that was sent to the member.
+    pub(crate) fn put_question(&mut self, number: u64, held: CollectionVersion, latest: LatestFuture) {
         self.asked = Some(PendingLatest { number, held, latest });
     }
 
-    /// Forgets the question under way: its answer would be compared with another state.
+    /// Drops the question: its answer would be compared with a different state.
     pub(crate) fn forget(&mut self) {
         self.asked = None;
     }
 }
 
-/// What the answer `latest` means, where `held` was the version when the question was put and `next` is the lowest
-/// version above the present one that is waited for.
+/// Returns the meaning of the answer `latest`, where `held` was the version when the question was sent and `next` is
+/// the lowest awaited version above the current one.
 pub(crate) fn verdict(
     held: CollectionVersion,
     latest: ResourceVersion,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_compared_with_what_was_held_when_it_was_asked_for() {
+    fn verdict_compares_the_answer_with_the_version_at_the_question() {
         let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
             ("10", 10, None, ProgressVerdict::Idle),

@@ -1,17 +1,17 @@
-//! The task that lists and watches: it carries out what the [machine](crate::machine) decides.
+//! The task that lists and watches: it carries out the decisions of the [machine](crate::machine).
 //!
-//! One task owns the store. It reads bytes, makes events of them, applies them, tells the observer and then publishes
-//! the snapshot; nothing else writes. While it waits for anything it also keeps the state that readers see up to date
-//! and listens for [`Cacher::reset`](crate::Cacher::reset).
+//! One task owns the store. It reads bytes, decodes events, applies them, calls the observer and then publishes the
+//! snapshot; no other task writes. During each wait it also updates the published state and listens for
+//! [`Cacher::reset`](crate::Cacher::reset).
 //!
-//! What cannot be read: an object or frame that is not what a member should send is skipped and counted, and the stream
-//! lives on. What was known of that object (if anything) stays as it was until its next readable event or the next
-//! list: a skipped DELETED leaves the object in place, a skipped item of a list leaves it out. The log names the
-//! version after which it came or the item's number, at most once a minute, and never any content.
+//! Malformed objects and frames are skipped and counted, and the stream continues. The last known state of such an
+//! object stays until its next readable event or the next list: a skipped DELETED leaves the object in place, a skipped
+//! item of a list removes it. The log contains the preceding version or the item's number, at most once a minute, and
+//! never content.
 //!
-//! The walk of an event goes down through these files: `open` sends the request, `watch` or `list` reads the answer,
-//! `collection` applies what came and publishes it. `latest` is what the member says of its latest version, `failures`
-//! what is told where something went wrong, `task` what all of them work on.
+//! An event passes through these files: `open` sends the request, `watch` or `list` reads the answer, `collection`
+//! applies and publishes the changes. `latest` handles the member's latest version, `failures` records failures, and
+//! `task` has the shared state.
 
 mod collection;
 mod failures;
@@ -43,7 +43,7 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetAsked| self.went_back());
             self.show_state();
-            // Of a target of its own, which one level more writes: see the server's `log.rs`.
+            // A separate target, which the next verbosity level enables: see the server's `log.rs`.
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
@@ -52,10 +52,10 @@ impl Reflector {
         }
     }
 
-    /// Waits out a failure, unless the next attempt is to be made at once.
+    /// Waits after a failure, unless the next attempt must start at once.
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
-        self.list_place = None;
+        self.list_permit = None;
         self.failed_at = Some(Instant::now());
         let tuning = &self.shared.config.tuning;
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
@@ -64,7 +64,7 @@ impl Reflector {
         let (mut member, begun_at) = (self.member.clone(), self.recoveries);
         let wake = self.wakes.next(Instant::now(), tuning.backoff_max, rand::random());
         let woken = async {
-            // The sender lives as long as the reflector.
+            // The reflector owns the sender, so the channel stays open.
             let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
             sleep(wake.after).await;
         };
@@ -77,12 +77,12 @@ impl Reflector {
             }
         });
         ended.await?;
-        // However the wait ended: what is asked now is asked after it was said.
+        // In any case the next question is sent after the recovery.
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }
         self.wakes.woken(Instant::now(), wake);
-        Ok(if wake.is_believed { Input::Woken } else { Input::Elapsed })
+        Ok(if wake.is_trusted { Input::Woken } else { Input::Elapsed })
     }
 
     async fn read(&mut self) -> Result<Input, ResetAsked> {

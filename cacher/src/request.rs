@@ -1,4 +1,4 @@
-//! Requests to the member, and what its refusals mean.
+//! Requests to the member, and the meaning of its refusals.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,56 +15,56 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ResourceVersion, explain};
 
 use crate::Transport;
-use crate::config::{CacherConfig, HeldObjects};
+use crate::config::{CacherConfig, ObjectRetention};
 use crate::list_stream::{ListError, ListParser};
 use crate::state::StaleReason;
 
-/// What the reflector asks the member for.
+/// A request of the reflector to the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReflectorRequest {
-    /// A watch that first streams the collection as of "most recent" (KEP-3157).
+    /// A watch that streams the most recent state of the collection first (KEP-3157).
     WatchList,
-    /// One page of the collection, the first one as of "most recent".
+    /// A page of the collection; the first page is of the most recent version.
     Page { continue_token: Option<String>, limit: u32, compressed: bool },
-    /// The collection in one piece, as of "most recent".
+    /// The collection in one piece, of the most recent version.
     Whole { compressed: bool },
     /// The member's latest version: a list of one object.
     Latest,
-    /// The same, before pages go on behind this token.
+    /// The member's latest version, before the page behind this token.
     LatestThenPage { continue_token: String },
-    /// The events after the version that is held. A short watch ends soon, for the sake of its bookmark.
+    /// The events after the current version. A short watch ends soon, because a bookmark precedes the end.
     Watch { short: bool },
 }
 
 impl ReflectorRequest {
-    /// Whether this is a list of the collection, or of a page of it.
+    /// Returns whether this is a list of the collection, or of a page of it.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self, Self::Page { .. } | Self::Whole { .. })
     }
 
-    /// Whether the collection is listed from its beginning.
+    /// Returns whether the request lists the collection from its beginning.
     pub(crate) fn begins_list(&self) -> bool {
         matches!(self, Self::WatchList | Self::Page { continue_token: None, .. } | Self::Whole { .. })
     }
 
-    /// Whether the answer may be compressed. Kubernetes 1.37 and later compress watches as one gzip member per event,
-    /// which costs more than it saves here; of lists a kube-apiserver compresses those of more than 128 KiB, at level 1
-    /// (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
+    /// Returns whether the response may be compressed. Kubernetes 1.37 and later compress watches as one gzip member
+    /// per event, which costs more than it saves here. A kube-apiserver compresses lists of more than 128 KiB, at level
+    /// 1 (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self, Self::Page { compressed: true, .. } | Self::Whole { compressed: true })
     }
 }
 
-/// Percent-encoded in a query: all but the unreserved characters of RFC 3986.
+/// The characters that are percent-encoded in a query: all but the unreserved characters of RFC 3986.
 const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The largest body of a refusal that is read, in bytes. A Status is a few hundred.
+/// The largest body of a refusal that is read, in bytes. A Status has a few hundred.
 const REFUSAL_SIZE_MAX: usize = 64 << 10;
 
-/// The longest text of a reason, in bytes: it is shown in warnings and logs.
+/// The longest text of a reason, in bytes: it appears in warnings and logs.
 const REASON_LENGTH_MAX: usize = 300;
 
-/// The request for a target; `version` is the one that a watch goes on after.
+/// Builds the request for a target; a watch starts after `version`.
 ///
 /// Fails only for a continue token that does not fit into a URI.
 pub(crate) fn build(
@@ -92,19 +92,20 @@ pub(crate) fn build(
         }
     };
     Request::get(format!("{}?{query}", config.path()))
-        .header(ACCEPT, HeaderValue::from_static(accept_header(config.held, target)))
+        .header(ACCEPT, HeaderValue::from_static(accept_header(config.retention, target)))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(if target.is_compressed() { "gzip" } else { "identity" }))
         .body(body::empty())
 }
 
-/// The `Accept` header of a request for objects. A server without metadata-only lists answers with whole objects.
-fn accept_header(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
-    match (held, target) {
-        (HeldObjects::WhileThere | HeldObjects::UntilTold, _) => "application/json",
-        (HeldObjects::MetadataUntilTold, ReflectorRequest::Watch { .. } | ReflectorRequest::WatchList) => {
+/// Returns the `Accept` header of a request for objects. A server without metadata-only lists answers with whole
+/// objects.
+fn accept_header(retention: ObjectRetention, target: &ReflectorRequest) -> &'static str {
+    match (retention, target) {
+        (ObjectRetention::UntilDeleted | ObjectRetention::UntilPublished, _) => "application/json",
+        (ObjectRetention::MetadataUntilPublished, ReflectorRequest::Watch { .. } | ReflectorRequest::WatchList) => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
         }
-        (HeldObjects::MetadataUntilTold, _) => {
+        (ObjectRetention::MetadataUntilPublished, _) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         }
     }
@@ -116,15 +117,15 @@ fn accept_header(held: HeldObjects, target: &ReflectorRequest) -> &'static str {
 pub struct MemberError {
     /// The HTTP status code.
     pub code: u16,
-    /// What it means.
+    /// The meaning of the refusal.
     pub reason: StaleReason,
-    /// How long the member asks to wait.
+    /// The time that the member asks to wait.
     pub retry_after: Option<Duration>,
-    /// Whether the version that was asked for is one that the member has not reached.
+    /// Whether the member has not reached the requested version.
     pub is_ahead: bool,
 }
 
-/// The members of a `metav1.Status` that matter here.
+/// The used fields of a `metav1.Status`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawStatus {
@@ -147,14 +148,14 @@ struct RawCause {
     reason: String,
 }
 
-/// The cause that says a version is newer than the member's (`NewTooLargeResourceVersionError` in apiserver's
-/// `pkg/storage/errors.go`).
+/// The cause of a Status for a version that is newer than the member's (`NewTooLargeResourceVersionError` in
+/// apiserver's `pkg/storage/errors.go`).
 const AHEAD: &str = "ResourceVersionTooLarge";
 
 impl MemberError {
-    /// Reads the Status of an ERROR event, or of an answer whose HTTP status code is `code`.
+    /// Decodes the Status of an ERROR event, or of a response with the HTTP status code `code`.
     ///
-    /// What is no Status yields the code alone: the text of a stranger's page is no reason.
+    /// A body that is not a Status yields the code alone: the text of an unknown page is not a reason.
     pub(crate) fn from_status(text: &[u8], code: Option<u16>) -> Self {
         let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
         let code = code.unwrap_or(raw.code);
@@ -174,19 +175,19 @@ impl MemberError {
         Self { code, reason, retry_after, is_ahead }
     }
 
-    /// Whether the request as such is not understood or not supported, so that repeating it is of no use.
+    /// Returns whether the member does not understand or support the request, so that repeating it is useless.
     pub(crate) fn is_unsupported(&self) -> bool {
         self.reason != StaleReason::Expired && matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
     }
 }
 
-/// A status code in words.
+/// Returns the status code with its standard text.
 fn describe(code: u16) -> String {
     let words = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason());
     format!("{code}: {}", words.unwrap_or("unknown status"))
 }
 
-/// An error with its causes in one line, short enough for a state.
+/// Formats an error with its causes in one line, short enough for a state.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     shortened(&explain(error))
 }
@@ -196,12 +197,12 @@ fn shortened(text: &str) -> String {
     text[..end].replace(['\n', '\r'], " ")
 }
 
-/// Reads what a refusal says. A body that does not come leaves the status code.
+/// Reads the Status of a refusal. Without a body, the status code remains.
 pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> MemberError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let mut text = Vec::new();
-    // What did not come in time, or broke off, is no Status and leaves the code.
+    // A body that is late or broke off is not a Status, and the code remains.
     let _ = timeout(within, read_refusal(response.into_body(), &mut text)).await;
     let refusal = MemberError::from_status(&text, Some(code));
     MemberError { retry_after: retry_after.or(refusal.retry_after), ..refusal }
@@ -216,15 +217,15 @@ async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
     }
 }
 
-/// Retry-After in seconds; the form with a date is never used by Kubernetes.
+/// Returns Retry-After in seconds; Kubernetes never uses the form with a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Whether an answer's body is gzip, where that was asked for.
+/// Returns whether a response's body is gzip, if the request allows it.
 ///
 /// # Errors
-/// The encoding of a body that cannot be read: a proxy on the way may compress what was asked for plain.
+/// The encoding of an unreadable body: a proxy may compress a response that was requested uncompressed.
 pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<bool, String> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(false),
@@ -234,38 +235,38 @@ pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<
     }
 }
 
-/// How many warnings of one answer are kept. Ten: kube-apiserver sends one or two,
-/// and they are passed on with every answer.
+/// The number of warnings that are kept of a response. Ten: kube-apiserver sends one or two, and each response to
+/// clients repeats them.
 const WARNINGS_MAX: usize = 10;
 
-/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients
-/// take by default.
+/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients accept by
+/// default.
 const WARNING_LENGTH_MAX: usize = 1 << 10;
 
-/// The warnings of an answer that are for people (code 299), as they came.
+/// Returns the warnings of a response that are for people (code 299), unchanged.
 pub(crate) fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
     let for_people = |value: &&HeaderValue| value.as_bytes().starts_with(b"299 ") && value.len() <= WARNING_LENGTH_MAX;
     headers.get_all(WARNING).iter().filter(for_people).take(WARNINGS_MAX).cloned().collect()
 }
 
-/// Why a member did not tell its latest version.
+/// The reason why a member's latest version is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum LatestError {
-    /// No answer came, or it broke off.
+    /// The connection failed, or broke off.
     #[error("the member cannot be reached")]
     Unreachable(#[source] BoxError),
-    /// The answer took too long.
+    /// The response took too long.
     #[error("the member did not answer within {0:?}")]
     Timeout(Duration),
-    /// The member refused.
+    /// The member refused the request.
     #[error("the member refused the list")]
     Refused(#[source] MemberError),
-    /// The answer is no list.
+    /// The response is not a list.
     #[error("the member's list cannot be read")]
     Malformed(#[source] ListError),
 }
 
-/// An answer's head, under way.
+/// A response head that is awaited.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 /// Sends a request once the transport is ready. Boxed because the compiler cannot see through the service's lifetimes.
@@ -273,11 +274,11 @@ pub(crate) fn send(transport: &Transport, request: Request<Body>) -> ResponseFut
     Box::pin(transport.clone().oneshot(request))
 }
 
-/// The member's latest version, under way.
-pub(crate) type Latest = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
+/// The member's latest version, awaited.
+pub(crate) type LatestFuture = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
 
-/// Asks the member for its latest version, within the answer timeout. Nothing is sent before the first poll.
-pub(crate) fn latest(config: &CacherConfig, transport: &Transport) -> Latest {
+/// Asks the member for its latest version, within the answer timeout. Sends nothing before the first poll.
+pub(crate) fn latest(config: &CacherConfig, transport: &Transport) -> LatestFuture {
     let (within, object_size_max) = (config.tuning.answer_timeout, config.tuning.object_size_max);
     let answer =
         build(config, &ReflectorRequest::Latest, ResourceVersion::default()).map(|request| send(transport, request));
@@ -313,7 +314,7 @@ mod tests {
 
     use super::*;
     use crate::config::ReflectorTuning;
-    use crate::list_places::ListPlaces;
+    use crate::list_permits::ListPermits;
 
     fn uri(namespace: Option<&str>, target: &ReflectorRequest) -> String {
         let config = CacherConfig {
@@ -321,10 +322,10 @@ mod tests {
             resource: GroupVersionResource::new("apps", "v1", "deployments"),
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
-            list_places: ListPlaces::default(),
+            list_permits: ListPermits::default(),
             room: crate::object_room::ObjectRoom::unbounded(),
             precedence: crate::precedence::Precedence::default(),
-            held: crate::config::HeldObjects::default(),
+            retention: crate::config::ObjectRetention::default(),
             tuning: ReflectorTuning {
                 watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
                 watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_what_kubernetes_documents() {
+    fn request_uris_follow_the_kubernetes_api() {
         let path = "/apis/apps/v1/deployments";
         assert_eq!(
             uri(None, &ReflectorRequest::WatchList),
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_must_have_been_asked_for() {
+    fn response_encoding_must_match_the_request() {
         let read = |encoding: &str, compressed| {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_str(encoding).unwrap())]);
             is_gzip(&headers, &ReflectorRequest::Whole { compressed })
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_reasons() {
+    fn refusal_status_maps_to_a_reason() {
         let read = |text: &str, code| MemberError::from_status(text.as_bytes(), code);
         assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
         assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);
@@ -408,7 +409,7 @@ mod tests {
     struct Quoting(#[source] std::io::Error);
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn error_chain_contains_each_cause_once() {
         let quoting = Quoting(std::io::Error::other("reset"));
         assert_eq!(chain(&quoting), "broke off: reset");
         let error = LatestError::Unreachable(Box::new(quoting));

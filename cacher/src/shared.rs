@@ -1,4 +1,4 @@
-//! What the reflector's task and the handle that readers hold have in common.
+//! The state that the reflector's task and the readers' handle share.
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -12,7 +12,7 @@ use crate::state::{CacherState, Continuity};
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
 
-/// What the reflector's task and the handle share. The task writes, the handle reads.
+/// The state that the task writes and the handle reads.
 pub(crate) struct ReflectorShared {
     pub(crate) config: CacherConfig,
     pub(crate) published: watch::Sender<Option<Snapshot>>,
@@ -22,24 +22,24 @@ pub(crate) struct ReflectorShared {
     pub(crate) reset: Notify,
     /// Ends the wait before the next attempt.
     pub(crate) retry: Notify,
-    /// When contact was last lost, or an attempt to have it back failed.
+    /// The time of the last loss of contact, or of the last failed attempt to restore it.
     pub(crate) failed_at: watch::Sender<Option<Instant>>,
-    /// When the watch is to be opened anew, if it is.
+    /// The time at which the watch must be reopened, if requested.
     pub(crate) reopen_at: watch::Sender<Option<Instant>>,
-    /// What is known of the member beside what this collection shows.
+    /// The health of the member, as known outside this collection.
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
-    /// What the store occupies, or what is being listed where that is more. Both are there while a list comes that is
-    /// to take the place of what is served: what has not changed is in both, and the rest goes soon.
+    /// The reservation of memory: the size of the store, or of the current list if that is larger. While a list is to
+    /// replace the store, both are in memory: they share unchanged objects, and the rest is released soon.
     pub(crate) room: Mutex<CollectionRoom>,
-    /// What was served of the collection before this one, until the first complete list is published, which shares with
-    /// it what is the same. Whoever takes the place of this one before that begins with it, too: it is served on. As
-    /// much is reserved meanwhile, as it was for that, also where a list found no room.
+    /// The snapshot of this cacher's predecessor, until the first complete list is published, which shares the
+    /// unchanged objects. A successor of this cacher before that time takes it over, so that it stays served. Its
+    /// reservation is kept in the meantime, even if a list found no memory.
     pub(crate) earlier: Mutex<Option<Snapshot>>,
 }
 
 impl ReflectorShared {
-    /// As it is before the first request: nothing is held but what was served `earlier`, and nobody waits.
+    /// Creates the state before the first request: the predecessor's snapshot, and no waiters.
     pub(crate) fn new(config: CacherConfig, room: CollectionRoom, earlier: Option<Snapshot>) -> Self {
         Self {
             published: watch::Sender::new(None),
@@ -58,8 +58,8 @@ impl ReflectorShared {
         }
     }
 
-    /// Lets go of what was served before. Not with the lock held: this may be the last that has those objects.
-    pub(crate) fn forget_earlier(&self) {
+    /// Drops the predecessor's snapshot. After unlocking, because this may drop its objects.
+    pub(crate) fn drop_earlier(&self) {
         let earlier = self.earlier.lock().take();
         drop(earlier);
     }

@@ -1,17 +1,17 @@
-//! How far a cacher is, and what keeps it from being further.
+//! The state of a cacher, and the reason if it is not synced.
 
 use std::fmt;
 
 use tokio::time::Instant;
 
-/// How far a cacher is. Until it is first `Synced` its cluster is unknown for this resource.
+/// The state of a cacher. Until it is first `Synced`, its cluster is unknown for this resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacherState {
     /// There is no complete state yet.
     Syncing {
         /// When the cacher started.
         since: Instant,
-        /// What kept the last attempt from succeeding; `None` while the first is under way.
+        /// The reason why the last attempt failed; `None` during the first attempt.
         reason: Option<StaleReason>,
     },
     /// The collection is complete and changes arrive.
@@ -20,57 +20,57 @@ pub enum CacherState {
     Stale {
         /// When contact was lost.
         since: Instant,
-        /// Why it is not back.
+        /// The reason why contact is not restored.
         reason: StaleReason,
     },
 }
 
 /// Whether changes arrive without a gap.
 ///
-/// A cacher is [`Synced`](CacherState::Synced) for some seconds more while its watch is opened again: to readers that
-/// is no news. Whoever must not act on what the member has taken back goes by this. A watch that has ended in order and
-/// is open again at once leaves no gap: what came between comes as soon as what comes next.
+/// A cacher stays [`Synced`](CacherState::Synced) for some seconds while its watch is reopened, because readers need no
+/// notice of that. A caller that must not use rights that the member has revoked uses this value. A watch that ended
+/// regularly and is reopened at once leaves no gap: the events in between arrive before later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Continuity {
-    /// Nothing is held, or changes do not arrive.
+    /// The collection is not complete, or changes do not arrive.
     #[default]
     Broken,
-    /// Changes arrive again since this moment, in their order: older ones may still be on their way.
+    /// Changes arrive again since this time, in order: older changes may still be on their way.
     Resumed(Instant),
-    /// Changes have arrived ever since all was listed.
+    /// Changes have arrived since the last complete list.
     Unbroken,
 }
 
-/// Why changes do not arrive. Its text is fit for logs, `/readyz?verbose` and `Warning` headers.
+/// The reason why changes do not arrive. Its text is suitable for logs, `/readyz?verbose` and `Warning` headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StaleReason {
-    /// The member cannot be reached, or broke off; the text says how.
+    /// The member is unreachable, or the connection broke off; the text has the details.
     Unreachable(String),
-    /// 401: our credentials are not accepted.
+    /// 401: the member does not accept Tributary's credentials.
     Unauthorized,
-    /// 403: list or watch of this collection is not allowed to us.
+    /// 403: Tributary may not list or watch this collection.
     Forbidden,
     /// 404: the member does not serve this resource.
     NotFound,
-    /// 429: the member asks for patience.
+    /// 429: the member asks to wait.
     TooManyRequests,
-    /// 410: the member no longer has the events since our version; the collection is being listed anew.
+    /// 410: the member no longer has the events since the current version; the collection is being listed again.
     Expired,
-    /// Revisions went back; the collection is being listed anew.
+    /// Revisions went back; the collection is being listed again.
     Reset,
-    /// The collection has more bytes than are held: more than this.
+    /// The collection exceeds its size limit, in bytes.
     TooLarge(u64),
-    /// All collections of the process together would have more bytes than are held.
+    /// All collections of the process together would exceed their size limit.
     NoRoom {
-        /// What this one would have.
+        /// The size of this collection, in bytes.
         bytes: u64,
-        /// What all may have together ([`ObjectRoom`](crate::ObjectRoom)).
+        /// The size limit of all collections together, in bytes ([`ObjectRoom`](crate::ObjectRoom)).
         max: u64,
     },
     /// The collection, or an object in it, has this version, which is not a number. Versions of etcd are numbers; an
-    /// aggregated API server may write other texts, or none.
+    /// aggregated API server may use other texts, or none.
     OpaqueVersions(String),
-    /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
+    /// A different answer of the member: the status code and message, or the defect of the answer.
     Other(String),
 }
 
@@ -78,12 +78,12 @@ pub enum StaleReason {
 const OPAQUE_SHOWN_MAX: usize = 64;
 
 impl StaleReason {
-    /// The reason for a version that is not a number.
+    /// Creates the reason for a version that is not a number.
     pub(crate) fn opaque(version: &str) -> Self {
         Self::OpaqueVersions(version.chars().take(OPAQUE_SHOWN_MAX).collect())
     }
 
-    /// The reason without its text, in Kubernetes' spelling, for metrics labels and for telling new reasons from old.
+    /// Returns the reason without its text, in Kubernetes' spelling, for metrics labels and for comparing reasons.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "Unreachable",
@@ -127,7 +127,7 @@ impl fmt::Display for StaleReason {
 }
 
 impl CacherState {
-    /// Why changes do not arrive, if so.
+    /// Returns the reason why changes do not arrive, if they do not.
     pub fn reason(&self) -> Option<&StaleReason> {
         match self {
             Self::Syncing { reason, .. } => reason.as_ref(),
@@ -136,7 +136,7 @@ impl CacherState {
         }
     }
 
-    /// Whether there is no complete state yet.
+    /// Returns whether there is no complete state yet.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Syncing { .. })
     }

@@ -1,35 +1,35 @@
-//! Counts of one cacher, for metrics.
+//! Counters of a cacher, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one cacher since its start, and what it holds now.
+/// The counters of a cacher since its start, and its present size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Objects held.
+    /// The number of objects.
     pub objects: u64,
-    /// Bytes that the objects occupy, text and places.
+    /// The size of the objects in memory, text and index, in bytes.
     pub object_bytes: u64,
-    /// Watch events that were applied (bookmarks and repetitions not counted).
+    /// The number of applied watch events (without bookmarks and repetitions).
     pub events: u64,
-    /// Bytes received in bodies.
+    /// The number of bytes received in bodies.
     pub received_bytes: u64,
-    /// Complete lists taken after the first because events were lost. Those that are made for want of bookmarks are not
-    /// counted: they belong to how such a collection is followed.
+    /// The number of complete lists after the first because events were lost. Lists that replace a missing bookmark are
+    /// regular for such a collection, and do not count.
     pub relists: u64,
-    /// Of these, those because revisions went back.
+    /// The number of these lists because revisions went back.
     pub resets: u64,
-    /// Watches opened.
+    /// The number of opened watches.
     pub watches: u64,
-    /// Requests that failed or were refused, and watches that broke off (silent ones not counted: on a collection that
-    /// does not change they are no fault).
+    /// The number of failed or refused requests and broken watches. Silent watches do not count, because silence is
+    /// normal for an unchanged collection.
     pub failures: u64,
-    /// Objects and frames that were skipped because they could not be read.
+    /// The number of objects and frames that were skipped because they were malformed.
     pub decode_errors: u64,
-    /// Times the member was asked for progress because a waiter's version was outstanding.
+    /// The number of questions for the member's progress on behalf of a waiter.
     pub progress_requests: u64,
 }
 
-/// A count that one task adds to and any may read.
+/// A counter that one task increments and any task reads.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -47,7 +47,7 @@ impl Count {
     }
 }
 
-/// The counts as the reflector writes them.
+/// The counters that the reflector increments.
 #[derive(Debug, Default)]
 pub(crate) struct ReflectorCounters {
     pub(crate) objects: Count,

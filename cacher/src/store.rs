@@ -1,4 +1,4 @@
-//! The collection, as one writer changes it.
+//! The store of a cacher: the collection and its version.
 
 use std::sync::Arc;
 
@@ -6,45 +6,45 @@ use tributary_apimachinery::{
     Change, ChangeType, CollectionVersion, Object, ResourceVersion, SelectableField, Snapshot,
 };
 
-use crate::told::ToldObjects;
+use crate::published::PublishedObjects;
 
-/// The collection of one cacher at one version, and its size. Written by the reflector alone; readers get clones of the
+/// The collection of a cacher at a version, and its size. Only the reflector writes it; readers receive clones of the
 /// snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    /// The objects that are held.
+    /// The objects in memory.
     snapshot: Snapshot,
-    /// Those that are there, too, and not held any more.
-    told: ToldObjects,
+    /// The existing objects that are no longer in memory.
+    published: PublishedObjects,
     bytes: u64,
 }
 
 impl Store {
-    /// What is held of the collection as of now: an O(1) clone.
+    /// Returns the objects in memory: an O(1) clone.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }
 
-    /// How many objects there are, held or not.
+    /// Returns the number of existing objects, in memory or not.
     pub(crate) fn len(&self) -> usize {
-        self.snapshot.len() + self.told.len()
+        self.snapshot.len() + self.published.len()
     }
 
     pub(crate) fn version(&self) -> CollectionVersion {
         self.snapshot.resource_version()
     }
 
-    /// The bytes that the objects occupy, or occupied while they were held.
+    /// Returns the size of the existing objects, in memory or released, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Applies one event of a watch and gives the change that it makes, if any.
+    /// Applies a watch event and returns the resulting change, if any.
     ///
-    /// An event of a revision before the one held is a repetition: watches are in order of revision, so what it says is
-    /// contained already. One of the very revision may be one of several that share it, and says something new if it
-    /// changes something. The change's type follows from what is there, not from the event: an object that is already
-    /// there is `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
+    /// An event of an earlier revision is a repetition: watches are in order of revision, so the store already contains
+    /// it. Several events may share the current revision; such an event counts if it changes the store. The change's
+    /// type follows from the store and not from the event: an existing object becomes `Modified` even if the event is
+    /// ADDED, and an absent object cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
         let version = object.resource_version();
         if version < self.version().revision() {
@@ -70,25 +70,25 @@ impl Store {
         Some(Change { change_type, previous, ..change })
     }
 
-    /// Moves the version forward, unless it is there already.
+    /// Raises the version; a higher version stays.
     pub(crate) fn advance(&mut self, version: CollectionVersion) {
         if version > self.version() {
             self.snapshot.set_resource_version(version);
         }
     }
 
-    /// Lets go of every object that is held. That it is there stays known.
-    pub(crate) fn let_go(&mut self) {
+    /// Releases all objects in memory. Their existence stays known.
+    pub(crate) fn release_objects(&mut self) {
         let version = self.version();
         let held = std::mem::take(&mut self.snapshot);
         self.snapshot.set_resource_version(version);
-        self.told.reserve(held.len());
-        held.iter().for_each(|object| self.told.put(object));
+        self.published.reserve(held.len());
+        held.iter().for_each(|object| self.published.put(object));
     }
 
-    /// Whether revisions went back between this state and a later one, as far as it shows ([`Snapshot::undoes`]).
+    /// Returns whether a later state shows that revisions went back ([`Snapshot::undoes`]).
     pub(crate) fn is_undone_by(&self, later: &Snapshot) -> bool {
-        if self.told.len() == 0 {
+        if self.published.len() == 0 {
             return later.undoes(&self.snapshot);
         }
         let covered = self.version();
@@ -96,20 +96,20 @@ impl Store {
             let held = self.snapshot.get(object.key().as_str());
             let is_held =
                 |held: &Arc<Object>| held.resource_version() == object.resource_version() && held.uid() == object.uid();
-            held.map_or_else(|| self.told.has(object), is_held)
+            held.map_or_else(|| self.published.contains(object), is_held)
         };
         let mut covers = later.iter().filter(|object| covered >= object.resource_version());
         later.resource_version() < covered || covers.any(|object| !is_there(object))
     }
 
-    /// The version of the object of a key, held or not.
+    /// Returns the version of the object with a key, in memory or released.
     fn version_of(&self, key: &str) -> Option<ResourceVersion> {
         let held = self.snapshot.get(key).map(|held| held.resource_version());
-        held.or_else(|| self.told.version_of(key))
+        held.or_else(|| self.published.version_of(key))
     }
 
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
-        self.bytes -= self.told.remove(object.key().as_str());
+        self.bytes -= self.published.remove(object.key().as_str());
         self.bytes += object.size() as u64;
         let previous = self.snapshot.insert(object);
         self.bytes -= previous.as_ref().map_or(0, |object| object.size() as u64);
@@ -118,13 +118,13 @@ impl Store {
 
     fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let previous = self.snapshot.remove(key);
-        self.bytes -= self.told.remove(key);
+        self.bytes -= self.published.remove(key);
         self.bytes -= previous.as_ref().map_or(0, |object| object.size() as u64);
         previous
     }
 }
 
-/// A collection that is being listed, while the one before is still served.
+/// A collection that is being listed, while the previous one is still served.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     store: Store,
@@ -132,34 +132,32 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Begins an empty collection of objects with these fields. Objects that are the same in `before` are shared with
-    /// it, so that a relist does not hold everything twice and differences are found by comparing pointers.
+    /// Creates an empty collection of objects with these fields. Objects that are equal in `before` are shared with it,
+    /// so that a relist does not use twice the memory and differences are found by comparing pointers.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
         Self { store: Store { snapshot: Snapshot::indexed(fields), ..Store::default() }, before }
     }
 
-    /// Puts an object in.
     pub(crate) fn put(&mut self, object: Object) {
         let known = self.before.as_ref().and_then(|before| before.get(object.key().as_str()));
         let object = match known {
-            // After a restore the same version may stand for other bytes.
+            // After a restore, the same version may have a different text.
             Some(known) if known.json() == object.json() => known.clone(),
             _ => Arc::new(object),
         };
         self.store.insert(object);
     }
 
-    /// The bytes that the objects occupy.
+    /// Returns the size of the objects, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// Takes an object out again.
     pub(crate) fn remove(&mut self, key: &str) {
         self.store.remove(key);
     }
 
-    /// The complete collection, as of `version`.
+    /// Completes the collection at `version`.
     pub(crate) fn finish(mut self, version: ResourceVersion) -> Store {
         self.store.snapshot.set_resource_version(version);
         self.store
@@ -180,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_is_still_counted_and_known() {
+    fn released_objects_still_count_and_are_known() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         let text = "x".repeat(100);
         let size = object("a", 11, &text).size() as u64;
-        // (event, name, version) → change, then the objects that are there
+        // (event, name, version) → change, then the number of existing objects
         let cases = [
             ((Added, "a", 11), Some(Added), 1),
             ((Added, "b", 12), Some(Added), 2),
@@ -202,7 +200,7 @@ mod tests {
             let change = store.apply(event, object(name, version, &text));
             let found = change.as_ref().map(|change| (change.change_type, change.object.resource_version().0));
             assert_eq!(found, expected.map(|expected| (expected, version)), "{event:?} {name} {version}");
-            store.let_go();
+            store.release_objects();
             assert_eq!((store.len(), store.bytes()), (left, left as u64 * size), "{event:?} {name} {version}");
             assert!(store.snapshot().is_empty());
         }
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_go_shows_that_revisions_went_back() {
+    fn released_objects_show_that_revisions_went_back() {
         type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
@@ -224,19 +222,19 @@ mod tests {
             staging.finish(ResourceVersion(version))
         };
         let cases: [(u64, Objects<'_>, bool, &str); 7] = [
-            (12, &[("a", "1", 5), ("b", "2", 7)], false, "nothing changed"),
-            (12, &[("b", "2", 11)], false, "one was deleted, one changed"),
-            (12, &[("a", "1", 5), ("b", "2", 7), ("c", "3", 12)], false, "one came"),
+            (12, &[("a", "1", 5), ("b", "2", 7)], false, "no object changed"),
+            (12, &[("b", "2", 11)], false, "one object was deleted, one changed"),
+            (12, &[("a", "1", 5), ("b", "2", 7), ("c", "3", 12)], false, "one object was added"),
             (9, &[("a", "1", 5), ("b", "2", 7)], true, "the version is lower"),
-            (12, &[("a", "1", 5), ("b", "2", 8)], true, "a version that was passed is another one's"),
-            (12, &[("a", "4", 5), ("b", "2", 7)], true, "it is another object"),
-            (12, &[("a", "1", 5), ("c", "3", 9)], true, "it should have been there"),
+            (12, &[("a", "1", 5), ("b", "2", 8)], true, "a covered version has different content"),
+            (12, &[("a", "4", 5), ("b", "2", 7)], true, "the object has a different uid"),
+            (12, &[("a", "1", 5), ("c", "3", 9)], true, "an object of a covered version was not known"),
         ];
         for (version, objects, expected, why) in cases {
             let later = collection(version, objects).snapshot();
             let mut store = collection(10, &[("a", "1", 5), ("b", "2", 7)]);
             assert_eq!(store.is_undone_by(&later), expected, "held: {why}");
-            store.let_go();
+            store.release_objects();
             assert_eq!(store.is_undone_by(&later), expected, "let go: {why}");
         }
     }
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_change_follows_from_what_is_held() {
+    fn change_type_follows_from_the_store() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         // (event, name, version) → (change, version of the previous object), version after
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relist_shares_what_did_not_change() {
+    fn relist_shares_unchanged_objects() {
         let mut staging = Staging::new(&[], None);
         for (name, text) in [("a", "1"), ("b", "1"), ("c", "1")] {
             staging.put(object(name, 5, text));

@@ -1,4 +1,4 @@
-//! A watch that is being read, and the next thing that happens to it.
+//! A watch that is being read, and its wakeups.
 
 use std::time::Duration;
 
@@ -15,33 +15,32 @@ use crate::machine::Input;
 use crate::progress::{Call, ProgressRequests};
 use crate::wait::VersionWaiters;
 
-/// How long before its `timeoutSeconds` a watch may have been ended by them, seen from here. Half a second: they count
-/// from when the member took the request, not from its answer.
+/// The time by which a watch may end before its `timeoutSeconds`, as seen from here. Half a second: the timeout counts
+/// from the receipt of the request, not from the response.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
 /// A watch that is being read.
 pub(crate) struct MemberWatch {
     body: Body,
     pub(crate) frames: FrameSplitter,
-    /// The initial events of a WatchList are not complete.
+    /// Whether the initial events of a WatchList are incomplete.
     pub(crate) initial: bool,
-    /// It is to end by itself soon after its bookmark.
+    /// Whether the watch ends by itself soon after its bookmark.
     short: bool,
-    /// This is a short watch, and its bookmark is still to come: the member has come further than what is held.
+    /// Whether this is a short watch without its bookmark yet, at a member that is ahead of the current version.
     pub(crate) bookmark_due: bool,
-    /// It has brought an event of an object. The member's bookmark may be at that event's version,
-    /// and is not sent then.
-    pub(crate) brought: bool,
-    /// The machine has been told that this watch proved itself.
+    /// Whether the watch has delivered an object's event. A bookmark at that event's version is not sent.
+    pub(crate) has_event: bool,
+    /// Whether the machine has received [`Input::Proved`] for this watch.
     pub(crate) proved: bool,
-    /// What to report after `Proved`.
+    /// The input to report after `Proved`.
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     heard: Instant,
     limits: WatchLimits,
 }
 
-/// What a watch is held to.
+/// The time limits of a watch.
 #[derive(Clone, Copy, Debug)]
 struct WatchLimits {
     watch_silence: Duration,
@@ -49,17 +48,17 @@ struct WatchLimits {
     settled_after: Duration,
 }
 
-/// What happened to a watch.
+/// A wakeup of a watch.
 pub(crate) enum WatchWakeup {
-    /// Bytes, an error, or the end.
+    /// The watch received bytes, an error, or the end.
     Read(Option<Result<Frame<Bytes>, BoxError>>),
-    /// Nothing came for too long.
+    /// The watch was silent for too long.
     Silent,
-    /// The watch has been open for long enough, and has brought nothing that counts.
+    /// The watch has been open for long enough without data.
     Settled,
-    /// Progress calls.
+    /// The progress requests need attention.
     Progress(Call),
-    /// It is time to open it anew.
+    /// The watch must be reopened.
     Renewed,
 }
 
@@ -71,7 +70,7 @@ impl MemberWatch {
             initial,
             short,
             bookmark_due: short,
-            brought: false,
+            has_event: false,
             proved: false,
             deferred: None,
             opened: now,
@@ -84,35 +83,35 @@ impl MemberWatch {
         }
     }
 
-    /// Whether this watch, which has ended, was a short one that came to the end that it was asked for. One that ended
-    /// long before says nothing: the member may be shutting down.
+    /// Returns whether this ended watch was a short one that reached its requested end. A watch that ended long before
+    /// proves nothing: the member may be shutting down.
     pub(crate) fn ended_in_time(&self, now: Instant, tuning: &ReflectorTuning) -> bool {
         self.short && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
-    /// Whether this watch, which has ended in time, should have brought a bookmark and did not. One that brought events
-    /// says nothing of that.
+    /// Returns whether this watch, which reached its end, lacked a bookmark. A watch with events proves nothing,
+    /// because the bookmark may be suppressed.
     pub(crate) fn lacks_bookmark(&self) -> bool {
-        self.bookmark_due && !self.brought
+        self.bookmark_due && !self.has_event
     }
 
-    /// How long this watch may be silent.
+    /// Returns the permitted silence of this watch.
     pub(crate) fn silence_max(&self) -> Duration {
         if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
     }
 
-    /// When the last of it came.
+    /// Returns the time of the last received data.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard
     }
 
-    /// Notes that the initial events are complete, and counts the settling from here.
+    /// Ends the initial events, and starts the settling time.
     pub(crate) fn live(&mut self, now: Instant) {
         self.initial = false;
         self.opened = now;
     }
 
-    /// Waits for the next thing. Cancelling loses nothing.
+    /// Waits for the next wakeup. Cancelling loses no event.
     pub(crate) async fn turn(
         &mut self,
         progress: &mut ProgressRequests,
@@ -137,13 +136,13 @@ impl MemberWatch {
     }
 }
 
-/// Ends at the time that the channel holds, whenever that is said.
+/// Completes at the time in the channel, whenever it is set.
 async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
     loop {
         let at = *reopen_at.borrow_and_update();
         tokio::select! {
             () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => return,
-            // The sender lives as long as the reflector.
+            // The reflector owns the sender, so the channel stays open.
             _ = reopen_at.changed() => {}
         }
     }

@@ -1,71 +1,71 @@
-//! What a reflector tells of its collection.
+//! The updates that a reflector publishes.
 
 use http::HeaderValue;
 use tributary_apimachinery::{Change, Snapshot};
 
-/// Is told every change of one cacher's collection.
+/// Receives each change of a cacher's collection.
 ///
-/// Calls come from the reflector's task, one at a time and in the member's order, before the snapshot they carry is
-/// seen by [`Cacher::snapshot`](crate::Cacher::snapshot). They must not block: while one runs, nothing more is read
-/// from the member. The first is [`Update::Synced`], exactly once. After the cacher is dropped at most
-/// the call under way ends.
+/// The reflector's task makes the calls, one at a time and in the member's order, before
+/// [`Cacher::snapshot`](crate::Cacher::snapshot) returns the snapshot of the call. A call must not block: the reflector
+/// reads nothing meanwhile. The first call is [`Update::Synced`], exactly once. After the cacher is dropped, at most
+/// the running call completes.
 pub trait UpdateObserver: Send + Sync + 'static {
-    /// Takes one step of the collection.
+    /// Receives an update of the collection.
     fn update(&self, update: Update);
 
-    /// Takes the `Warning` headers that the member now sends with its lists and watches, such as that the version is
-    /// deprecated. Called when they change, before the objects of that answer.
+    /// Receives the `Warning` headers that the member now sends with its lists and watches, for example that the
+    /// version is deprecated. Called when they change, before the objects of that response.
     fn warnings(&self, warnings: &[HeaderValue]) {
         let _not_every_observer_answers_clients = warnings;
     }
 }
 
-/// One step of a collection. Every snapshot is complete up to its version, unless objects are held
-/// [until they are told](crate::HeldObjects::UntilTold).
+/// An update of a collection. Each snapshot is complete up to its version, unless objects are released [after
+/// publication](crate::ObjectRetention::UntilPublished).
 #[derive(Clone, Debug)]
 pub enum Update {
     /// The first complete state.
     Synced {
-        /// The collection.
+        /// The collection after the first list.
         snapshot: Snapshot,
     },
-    /// Changes in the member's order, in ascending version: all that one read of the stream brought, at least one.
-    /// Deletions of one version may come in several of these.
+    /// Changes in the member's order, in ascending version: at least one, all from one read of the stream. Deletions of
+    /// the same version may be in several updates.
     ///
-    /// Their types fit the store: an `Added` object was not there before, a `Modified` or `Deleted` one was and is
-    /// `previous` if it was held.
+    /// The types fit the store: an `Added` object did not exist before; a `Modified` or `Deleted` one did, and is in
+    /// `previous` if it was in memory.
     Changes {
-        /// The changes.
+        /// The changes in order.
         changes: Vec<Change>,
-        /// The collection after the last of them; its version may be above the last change's.
+        /// The collection after the last change; its version may be above the last change's.
         snapshot: Snapshot,
     },
-    /// The collection was listed anew because the member no longer had the events since `before` (410). Time went on:
-    /// the observer computes the differences. Objects that did not change are the same `Arc` in both.
+    /// The collection was listed again because the member no longer had the events since `before` (410). Revisions did
+    /// not go back: the observer computes the differences. Unchanged objects are the same `Arc` in both.
     Relisted {
-        /// What was served until now.
+        /// The collection that was served until now.
         before: Snapshot,
-        /// What is served from now on.
+        /// The collection that is served from now on.
         after: Snapshot,
     },
-    /// Revisions went back: the member was restored or replaced, and versions handed out before are void. Told by an
-    /// unset list that [undoes](Snapshot::undoes) what was seen, or by [`Cacher::reset`](crate::Cacher::reset). Objects
-    /// whose bytes did not change are the same `Arc` in both.
+    /// Revisions went back: the member was restored or replaced, and versions that were handed out are void. The
+    /// reflector detects it by a list without resourceVersion that [undoes](Snapshot::undoes) the previous state, or
+    /// [`Cacher::reset`](crate::Cacher::reset) was called. Unchanged objects are the same `Arc` in both.
     Reset {
-        /// What was served until now.
+        /// The collection that was served until now.
         before: Snapshot,
-        /// What is served from now on; its version may be above or below that of `before`.
+        /// The collection that is served from now on; its version may be above or below that of `before`.
         after: Snapshot,
     },
-    /// The version advanced and the objects did not change (a bookmark, or an event of an object that was not there).
+    /// The version advanced without a change of the objects (a bookmark, or an event of an unknown object).
     Progress {
-        /// The collection; only its version is new.
+        /// The collection; only its version has changed.
         snapshot: Snapshot,
     },
 }
 
 impl Update {
-    /// The collection after this step.
+    /// Returns the collection after this update.
     pub fn snapshot(&self) -> &Snapshot {
         match self {
             Self::Synced { snapshot } | Self::Changes { snapshot, .. } | Self::Progress { snapshot } => snapshot,

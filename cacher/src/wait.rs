@@ -1,4 +1,4 @@
-//! Waiting for a version, and the list of versions that are waited for.
+//! Waiting for a version, and the list of awaited versions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,51 +7,51 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
-/// Why a version was not reached.
+/// The reason why a version was not reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReached {
-    /// The time was over: the member is out of reach, or its events are late.
+    /// The time passed: the member is unreachable, or its events are late.
     #[error("too large resource version: {wanted}, current: {}", .current.unwrap_or_default())]
     TooNew {
-        /// The version that was waited for.
+        /// The version that was awaited.
         wanted: CollectionVersion,
-        /// The cacher's version when the time was over; `None` if it was not synced.
+        /// The cacher's version when the time passed; `None` if it was not synced.
         current: Option<CollectionVersion>,
     },
-    /// The member itself, asked after the wait began, has not come so far: whoever knows this version has it from
-    /// before its revisions went back, or from elsewhere.
+    /// The member itself, asked after the wait began, has not reached the version: the version is from before its
+    /// revisions went back, or from a different cluster.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {
-        /// The version that was waited for.
+        /// The version that was awaited.
         wanted: CollectionVersion,
         /// The member's latest version.
         latest: ResourceVersion,
     },
 }
 
-/// The object did not go away in time, or the cacher was not synced.
+/// The object was not deleted in time, or the cacher was not synced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("object {key} with uid {uid} is still there")]
-pub struct StillThere {
-    /// The object's key.
+pub struct StillExists {
+    /// The `namespace/name` of the object.
     pub key: String,
-    /// The object's uid.
+    /// The uid of the object that was to be deleted.
     pub uid: String,
 }
 
-/// The versions that are waited for, and what the member says of them. The reflector looks here to see whether the
-/// member is to be asked for progress, and leaves its answers here.
+/// The awaited versions, and the member's answers. The reflector reads them to decide whether to ask the member for
+/// progress, and stores the answers here.
 #[derive(Debug, Default)]
 pub(crate) struct VersionWaiters {
-    /// How many wait for each version.
+    /// The number of waiters for each version.
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
-    /// How many questions for the latest version were put.
+    /// The number of questions for the latest version so far.
     questions: AtomicU64,
     answer: watch::Sender<LatestVersion>,
 }
 
-/// The member's latest version, as of some moment between question and answer.
+/// The member's latest version, as of a moment between question and answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestVersion {
     /// The number of the question; 0 for none.
@@ -60,66 +60,66 @@ pub(crate) struct LatestVersion {
 }
 
 impl VersionWaiters {
-    /// Enters a version that has just become known until the guard is dropped, and wakes the reflector.
+    /// Adds a waiter for a version that has just become known, until the guard is dropped, and wakes the reflector.
     pub(crate) fn enter(&self, version: CollectionVersion) -> VersionWaiter<'_> {
         self.enter_known(version, self.questions.load(Ordering::SeqCst))
     }
 
-    /// Enters a version that was known when so many questions had been put.
+    /// Adds a waiter for a version that was known when `questions` questions had been sent.
     pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
         VersionWaiter { wanted: self, version, questions }
     }
 
-    /// Ends when a version has been entered since the last call ended.
+    /// Completes when a waiter was added since the last call completed.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
 
-    /// The number of a question that is about to be put.
+    /// Returns the number of the next question.
     pub(crate) fn next_question(&self) -> u64 {
         self.questions.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Tells the waiters what the member answered.
+    /// Passes the member's answer to the waiters.
     pub(crate) fn resolve_question(&self, question: u64, latest: ResourceVersion) {
         self.answer.send_replace(LatestVersion { question, latest });
     }
 
-    /// The lowest version above `current` that is waited for.
+    /// Returns the lowest awaited version above `current`.
     pub(crate) fn next_above(&self, current: CollectionVersion) -> Option<CollectionVersion> {
         let above = (std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded);
         self.versions.lock().range(above).next().map(|(version, _)| *version)
     }
 }
 
-/// One waiter's entry.
+/// The guard of a waiter.
 #[derive(Debug)]
 pub(crate) struct VersionWaiter<'a> {
     wanted: &'a VersionWaiters,
     version: CollectionVersion,
-    /// How many questions had been put when the version was known.
+    /// The number of questions that had been sent when the version became known.
     questions: u64,
 }
 
 impl VersionWaiter<'_> {
-    /// The version that is waited for.
+    /// Returns the awaited version.
     pub(crate) fn version(&self) -> CollectionVersion {
         self.version
     }
 
-    /// Ends when the member's latest version turns out to be below the one that is waited for, and gives it.
+    /// Completes with the member's latest version if it is below the awaited one.
     ///
-    /// Only questions put since the version was known count: the answer to an earlier one may be older
-    /// than the version.
+    /// Only questions since the version became known count: the answer to an earlier question may be older than the
+    /// version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &LatestVersion| answer.question > self.questions && self.version > answer.latest;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,
-            // The sender lives as long as `self`.
+            // `self` keeps the sender, so the channel stays open.
             None => std::future::pending().await,
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_counted_until_the_last_waiter_leaves() {
+    fn version_is_awaited_until_its_last_waiter_leaves() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.enter(version(5));
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(wanted.next_above(version(0)), None);
     }
     #[tokio::test]
-    async fn only_answers_to_later_questions_count() {
+    async fn waiter_ignores_answers_to_earlier_questions() {
         let wanted = VersionWaiters::default();
         let early = wanted.next_question();
         let waiting = wanted.enter(ResourceVersion(5).into());
@@ -167,7 +167,7 @@ mod tests {
         tokio::pin!(beyond);
         assert!(futures::poll!(&mut beyond).is_pending());
         wanted.resolve_question(early, ResourceVersion(4));
-        assert!(futures::poll!(&mut beyond).is_pending(), "it may have been answered before version 5 was made");
+        assert!(futures::poll!(&mut beyond).is_pending(), "the answer may be older than version 5");
         wanted.resolve_question(wanted.next_question(), ResourceVersion(5));
         assert!(futures::poll!(&mut beyond).is_pending(), "the version exists");
         wanted.resolve_question(wanted.next_question(), ResourceVersion(4));

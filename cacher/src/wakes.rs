@@ -1,59 +1,59 @@
-//! How soon a collection asks a member that is said to have become well: at once, unless that was said in vain lately.
+//! The delay of a collection after its member is reported as recovered: short, unless such a report was wrong recently.
 
 use tokio::time::{Duration, Instant};
 
 use crate::backoff;
 
-/// The collections of a member that is well again ask it at random moments within this time. Half a second: a hundred
-/// requests do not come at once, and nobody notices.
+/// The interval in which the collections of a recovered member send their requests, at random times. Half a second: a
+/// hundred requests do not arrive at once, and the delay is not noticeable.
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a collection waits that was woken in vain once; twice as long after each further time. 1 s: a member that
-/// starts answers before it is ready, and is well a second time then.
-const AFTER_ONE_IN_VAIN: Duration = Duration::from_secs(1);
+/// The delay of a collection after one wrong report; it doubles with each further one. 1 s: a starting member answers
+/// before it is ready, and is reported a second time then.
+const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
-/// How long it is remembered that the member was not well when it was said to be. One minute: longer than the longest
-/// delay, so that a member of which it is said all the time is asked no more often than one in trouble.
+/// The time for which a wrong report is remembered. One minute: longer than the longest delay, so that frequent reports
+/// do not cause more requests than failures do.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// The wakes of one collection. Pure: time and chance are arguments.
+/// The wakes of a collection after reports of recovery. Pure: time and the random value are arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    /// Those after which no watch proved itself.
-    in_vain: u32,
-    /// When the last was.
+    /// The number of wakes since the last watch that proved itself.
+    wrong_wakes: u32,
+    /// The time of the last wake.
     last: Option<Instant>,
 }
 
-/// A wake that is to come.
+/// A wake that is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedWake {
-    /// How long after it is said that the member is well.
+    /// The delay after the report of recovery.
     pub(crate) after: Duration,
-    /// Whether it is believed: then failures before it say nothing of the member as it is now.
-    pub(crate) is_believed: bool,
+    /// Whether the report is trusted: earlier failures then say nothing about the present state.
+    pub(crate) is_trusted: bool,
 }
 
 impl Wakes {
-    /// How the next one is met. `longest` bounds the delay; `chance` lies in 0.0 to 1.0.
+    /// Returns the next wake. `longest` bounds the delay; `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWake {
-        let is_remembered = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
-        match self.in_vain {
-            in_vain if in_vain > 0 && is_remembered => {
-                let after = backoff::delay(AFTER_ONE_IN_VAIN, longest, in_vain, None, chance);
-                PlannedWake { after, is_believed: false }
+        let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
+        match self.wrong_wakes {
+            wrong_wakes if wrong_wakes > 0 && is_recent => {
+                let after = backoff::delay(DELAY_AFTER_WRONG_WAKE, longest, wrong_wakes, None, chance);
+                PlannedWake { after, is_trusted: false }
             }
-            _ => PlannedWake { after: WITHIN.mul_f64(chance), is_believed: true },
+            _ => PlannedWake { after: WITHIN.mul_f64(chance), is_trusted: true },
         }
     }
 
-    /// A wait was ended by one, which is in vain until a watch proves itself.
+    /// Records a wake. The wake counts as wrong until a watch delivers data.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWake) {
-        self.in_vain = if wake.is_believed { 1 } else { self.in_vain.saturating_add(1) };
+        self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// A watch has proved itself.
+    /// Resets the wrong wakes after a watch has delivered data.
     pub(crate) fn proved(&mut self) {
         *self = Self::default();
     }
@@ -64,19 +64,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_woken_in_vain_again_and_again_waits_longer_until_a_watch_proves_itself() {
+    fn wake_delay_grows_until_a_watch_proves_itself() {
         let (begun, longest) = (Instant::now(), Duration::from_secs(30));
         let (mut wakes, mut now, mut delays) = (Wakes::default(), begun, Vec::new());
         for _ in 0..8 {
             let wake = wakes.next(now, longest, 1.0);
             delays.push(wake.after.as_millis());
-            assert_eq!(wake.is_believed, now == begun);
+            assert_eq!(wake.is_trusted, now == begun);
             now += wake.after;
             wakes.woken(now, wake);
         }
         assert_eq!(delays, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
-        assert!(wakes.next(now + REMEMBERED_FOR, longest, 1.0).is_believed, "what was long ago is forgotten");
+        assert!(wakes.next(now + REMEMBERED_FOR, longest, 1.0).is_trusted, "old wakes are forgotten");
         wakes.proved();
-        assert_eq!(wakes.next(now, longest, 0.5), PlannedWake { after: WITHIN / 2, is_believed: true });
+        assert_eq!(wakes.next(now, longest, 0.5), PlannedWake { after: WITHIN / 2, is_trusted: true });
     }
 }

@@ -1,47 +1,47 @@
-//! Reads one frame of a watch: `{"type":"ADDED","object":{…}}`, without building a tree.
+//! Parses a frame of a watch: `{"type":"ADDED","object":{…}}`, without building a tree.
 
 use tributary_apimachinery::{ChangeType, ResourceVersion, json};
 
 /// The annotation of the bookmark that ends a WatchList's initial events (KEP-3157).
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MemberEvent<'a> {
-    /// An object changed; its text is not checked yet.
+    /// An object changed; its text is not validated yet.
     Object {
-        /// What happened.
+        /// The type of the change.
         change_type: ChangeType,
-        /// The object's text.
+        /// The text of the object.
         object: &'a [u8],
     },
-    /// Every event up to the version has been sent.
+    /// All events up to the version have been sent.
     Bookmark {
-        /// The version.
+        /// The version of the bookmark.
         version: ResourceVersion,
-        /// Whether it is the one that ends the initial events.
+        /// Whether the bookmark ends the initial events.
         initial_events_end: bool,
     },
     /// The watch failed; the text should be a Status.
     Error {
-        /// The Status' text.
+        /// The text of the Status.
         status: &'a [u8],
     },
 }
 
-/// Why a frame cannot be read. Names no content.
+/// The reason why a frame is unreadable. Contains nothing of the frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It ends too early or goes on too long, or is something else.
+    /// The frame ends too early or too late, or is not an object.
     #[error("the frame is not a complete JSON object")]
     Cut,
     /// `type` is missing or unknown.
     #[error("the frame has no type that a watch knows")]
     Type,
-    /// `object` is missing.
+    /// The field `object` is missing.
     #[error("the frame has no object")]
     Object,
-    /// A bookmark that says nothing.
+    /// The bookmark has no resourceVersion.
     #[error("the bookmark has no resourceVersion of a kube-apiserver")]
     Bookmark,
     /// The version of a bookmark is not a number.
@@ -50,10 +50,10 @@ pub enum FrameError {
 }
 
 impl<'a> MemberEvent<'a> {
-    /// Reads a frame. Cost: one walk over the text; the object itself is checked by whoever decodes it.
+    /// Parses a frame. Cost: one pass over the text; the decoder validates the object itself.
     ///
     /// # Errors
-    /// [`FrameError`] for what no member should send.
+    /// [`FrameError`] for malformed frames.
     pub fn parse(frame: &'a [u8]) -> Result<Self, FrameError> {
         let (mut event_type, mut object) = (None, None);
         let mut end = 0;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_members_send() {
+    fn parses_each_type_of_watch_frame() {
         let parse = |text: &'static str| MemberEvent::parse(text.as_bytes());
         for (name, change_type) in
             [("ADDED", ChangeType::Added), ("MODIFIED", ChangeType::Modified), ("DELETED", ChangeType::Deleted)]
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_frames_are_refused() {
+    fn malformed_frames_are_refused() {
         let cases = [
             ("", FrameError::Cut),
             ("{}", FrameError::Cut),

@@ -1,4 +1,4 @@
-//! What a member and the way to it can do wrong, and how the cacher comes back.
+//! Faults of the member and of the connection, and the recovery of the cacher.
 
 mod common;
 
@@ -11,19 +11,19 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{CacherConfig, CacherState, Continuity, Precedence, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
+async fn expired_watch_is_relisted_while_the_old_state_is_served() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("same", 1), pod("changed", 2), pod("gone", 3)], 5).await;
     updates.synced().await;
     feed.send(event("ADDED", &pod("late", 6)) + &expired());
-    assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 6)], "what came before the error counts");
+    assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 6)], "events before the error count");
     let relist = member.expect(&["sendInitialEvents=true"]).await;
-    assert!(!relist.uri.contains("resourceVersion="), "consistent, so that time does not go back");
+    assert!(!relist.uri.contains("resourceVersion="), "the list is consistent, so that time does not go back");
     assert_eq!(cacher.snapshot().unwrap().len(), 4);
     let feed = relist.stream();
     feed.send(event("ADDED", &pod("changed", 8)) + &event("ADDED", &pod("new", 9)));
     state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Expired, .. })).await;
-    assert_eq!(cacher.snapshot().unwrap().len(), 4, "half a list is never seen");
+    assert_eq!(cacher.snapshot().unwrap().len(), 4, "an incomplete list is never visible");
     feed.send(event("ADDED", &pod("same", 1)) + &end_bookmark(10) + &event("DELETED", &pod("new", 11)));
     let Update::Relisted { before, after } = updates.next().await else { panic!("not relisted") };
     assert_eq!(contents(&before), names(&[("same", 1), ("changed", 2), ("gone", 3), ("late", 6)]));
@@ -37,7 +37,7 @@ async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_http_410_is_the_same() {
+async fn watch_refused_with_http_410_is_relisted() {
     let (_cacher, mut member, mut updates) = start();
     drop(member.sync(&[], 5).await);
     updates.synced().await;
@@ -47,7 +47,7 @@ async fn an_http_410_is_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_watch_is_resumed_at_once_from_the_last_version() {
+async fn ended_watch_is_resumed_at_once_from_the_last_version() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -60,7 +60,7 @@ async fn an_ended_watch_is_resumed_at_once_from_the_last_version() {
         assert_eq!(asked.at, ended);
         feed = asked.stream();
     }
-    // One that ends without anything is followed at once by another, and that one not.
+    // A first watch that ends without data is reopened at once, the next is not.
     drop(feed);
     let ended = Instant::now();
     let asked = member.expect(&["resourceVersion=9"]).await;
@@ -76,7 +76,7 @@ async fn an_ended_watch_is_resumed_at_once_from_the_last_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_is_dropped_and_resumed() {
+async fn silent_watch_is_dropped_and_resumed() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -91,9 +91,9 @@ async fn a_silent_watch_is_dropped_and_resumed() {
     member.expect(&["watch=1", "resourceVersion=6"]).await;
 }
 
-/// Whoever stands before a member may open watches for it, and bring nothing of them.
+/// A proxy may open watches on behalf of a member, and deliver nothing.
 #[tokio::test(start_paused = true)]
-async fn a_collection_whose_watches_stay_silent_is_stale_until_one_brings_something() {
+async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
     let (cacher, mut member, mut updates) = start();
     let mut feeds = vec![member.sync(&[], 5).await];
     updates.synced().await;
@@ -106,27 +106,27 @@ async fn a_collection_whose_watches_stay_silent_is_stale_until_one_brings_someth
         assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");
         assert_eq!(*cacher.continuity().borrow(), Continuity::Broken);
     }
-    // One that says no more than what is held already.
+    // The watch delivers only the current version.
     let feed = feeds.pop().unwrap();
     feed.send(bookmark(5));
     state(&cacher, |state| *state == CacherState::Synced).await;
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// A quiet collection that is well is silent each 90 s. It takes a moment until that is known, where other collections
-/// come first and the way is long.
+/// A healthy quiet collection is silent each 90 s. Its check takes a moment if preceding collections are refreshed
+/// first and the round trip is long.
 #[tokio::test(start_paused = true)]
-async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well() {
+async fn quiet_collection_is_not_stale_during_its_check() {
     let precedence = Precedence::default();
     precedence.begin();
     let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
-    let (cacher, mut member, mut updates) = start_of_config(config);
+    let (cacher, mut member, mut updates) = start_with_config(config);
     let mut feeds = vec![member.sync(&[], 5).await];
     updates.synced().await;
     let states = cacher.states();
     for _ in 0..2 {
         member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-        precedence.until_wanted().await;
+        precedence.until_awaited().await;
         tokio::time::sleep(Duration::from_millis(2500)).await;
         precedence.mark_known(Instant::now());
         let short = member.expect(&["watch=1", "resourceVersion=5&", "timeoutSeconds=3"]).await;
@@ -141,10 +141,10 @@ async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well()
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
         assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
     }
-    // The next one brings nothing.
+    // The next watch delivers nothing.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
-    precedence.until_wanted().await;
+    precedence.until_awaited().await;
     precedence.mark_known(Instant::now());
     feeds.push(member.expect(&["watch=1", "timeoutSeconds=3"]).await.stream());
     state(&cacher, |state| matches!(state, CacherState::Stale { .. })).await;
@@ -153,7 +153,7 @@ async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_answer_is_given_up() {
+async fn request_without_answer_times_out() {
     let (cacher, mut member, _updates) = start();
     let started = Instant::now();
     let asked = member.asked().await;
@@ -161,7 +161,7 @@ async fn a_request_without_answer_is_given_up() {
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
         .await;
-    // A list whose bytes stop, too.
+    // The same applies to a list that stops in the middle.
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let feed = member.expect(&["limit"]).await.stream();
     feed.send(r#"{"items":["#);
@@ -170,7 +170,7 @@ async fn a_request_without_answer_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delays_grow_with_jitter_and_start_over_after_success() {
+async fn delay_grows_with_jitter_and_starts_over_after_success() {
     let (cacher, mut member, mut updates) = start();
     let mut last = Instant::now();
     let full: Vec<f64> = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].to_vec();
@@ -197,7 +197,7 @@ async fn delays_grow_with_jitter_and_start_over_after_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compressed_answer_is_named_and_not_misread() {
+async fn answer_with_an_unrequested_encoding_is_an_error() {
     let (cacher, mut member, _updates) = start();
     member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("gzip"))).await;
@@ -207,7 +207,7 @@ async fn a_compressed_answer_is_named_and_not_misread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_obeyed() {
+async fn retry_after_is_respected_up_to_a_limit() {
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;
     let started = asked.at;
@@ -215,7 +215,7 @@ async fn retry_after_is_obeyed() {
     let again = member.asked().await;
     assert_eq!((again.at - started).as_secs(), 7);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
-    // From an ERROR event too, but not without measure.
+    // The value in an ERROR event counts too, up to a limit.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
@@ -224,7 +224,7 @@ async fn retry_after_is_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_told_apart_and_recovered_from() {
+async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
     let (cacher, mut member, _updates) = start();
     let reasons = [
         (401, StaleReason::Unauthorized),
@@ -240,7 +240,7 @@ async fn refusals_are_told_apart_and_recovered_from() {
     }
     let feed = member.sync(&[], 5).await;
     state(&cacher, |state| *state == CacherState::Synced).await;
-    // The same after the first sync is staleness, and the state is served on.
+    // After the first sync, the same refusals make the state stale, and it stays served.
     feed.cut();
     let lost = Instant::now();
     while !matches!(cacher.state(), CacherState::Stale { .. }) {
@@ -257,7 +257,7 @@ async fn refusals_are_told_apart_and_recovered_from() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_interruption_is_not_staleness() {
+async fn short_interruption_does_not_make_the_state_stale() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -269,12 +269,12 @@ async fn a_short_interruption_is_not_staleness() {
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(cacher.state(), CacherState::Synced);
-    assert!(!states.has_changed().unwrap_or(true), "nobody was bothered");
+    assert!(!states.has_changed().unwrap_or(true), "the published state did not change");
     assert!(!feed.is_dropped());
 }
 
 #[tokio::test(start_paused = true)]
-async fn staleness_comes_by_time_alone() {
+async fn state_becomes_stale_without_an_event() {
     let (cacher, mut member, mut updates) =
         start_with(ReflectorTuning { backoff_min: Duration::from_secs(60), ..ReflectorTuning::default() });
     let feed = member.sync(&[], 5).await;
@@ -286,14 +286,14 @@ async fn staleness_comes_by_time_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_went_back_is_reset() {
+async fn member_whose_revisions_went_back_is_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
     feed.cut();
-    // Restored to an older state: a watch from 100 would be accepted and silent.
+    // The member was restored to an older state: a watch from 100 would be accepted and silent.
     member.expect(&["limit=1"]).await.text(list(&[], 50, None));
-    // It has even passed the old version by the time of the list.
+    // The member passes the old version before the list.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
     assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
@@ -301,7 +301,7 @@ async fn a_member_that_went_back_is_reset() {
     assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 
-    // Seen by a list alone: after a 410 the list is below what was held.
+    // Here only a list shows it: after a 410, the list is below the current version.
     let (_cacher, mut member, mut updates) = start();
     member.sync(&[pod("a", 90)], 100).await.send(expired());
     updates.synced().await;
@@ -310,7 +310,7 @@ async fn a_member_that_went_back_is_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_can_be_told() {
+async fn reset_call_lists_the_collection_again() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -318,7 +318,7 @@ async fn a_reset_can_be_told() {
     feed.dropped().await;
     member.sync(&[pod("a", 1)], 6).await;
     assert!(matches!(updates.next().await, Update::Reset { .. }));
-    // Also while a failure is being waited out.
+    // The same works during the wait after a failure.
     member.expect(&["resourceVersion=6"]).await.refuse_connection();
     tokio::task::yield_now().await;
     cacher.reset();
@@ -327,7 +327,7 @@ async fn a_reset_can_be_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_below_the_version_held_is_looked_into() {
+async fn bookmark_below_the_current_version_asks_for_the_latest_version() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
@@ -337,7 +337,7 @@ async fn a_bookmark_below_the_version_held_is_looked_into() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_watch_but_not_list_is_served() {
+async fn watch_works_without_the_right_to_list() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -349,7 +349,7 @@ async fn who_may_watch_but_not_list_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_repeats_itself_and_ends_is_not_asked_without_pause() {
+async fn watches_that_only_repeat_events_are_reopened_with_pauses() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -369,7 +369,7 @@ async fn a_member_that_repeats_itself_and_ends_is_not_asked_without_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_cancels_the_request() {
+async fn dropping_the_cacher_cancels_its_request() {
     let (cacher, mut member, _updates) = start();
     let feed = member.sync(&[], 5).await;
     cacher.wait_for(ResourceVersion(5), Duration::from_secs(1)).await.unwrap();
@@ -377,7 +377,7 @@ async fn dropping_cancels_the_request() {
     drop(cacher);
     feed.dropped().await;
     while states.changed().await.is_ok() {}
-    assert!(!matches!(*states.borrow(), CacherState::Synced), "what is not followed is not synced");
+    assert!(!matches!(*states.borrow(), CacherState::Synced), "a dropped cacher is not synced");
 
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;
@@ -394,7 +394,7 @@ impl tributary_cacher::UpdateObserver for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_that_ends_does_not_look_synced() {
+async fn state_is_not_synced_after_the_reflector_ended() {
     let (transport, mut member) = transport();
     let cacher = tributary_cacher::Cacher::start(config(ReflectorTuning::default()), transport, Arc::new(Panics));
     member.sync(&[], 5).await;
@@ -407,20 +407,20 @@ async fn a_reflector_that_ends_does_not_look_synced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_continue_token_that_leads_to_itself_is_not_followed() {
+async fn repeated_continue_token_restarts_the_list_with_a_pause() {
     let (cacher, mut member, _updates) = start();
     member.expect(&["sendInitialEvents=true"]).await.status(400, "");
     member.expect(&["limit="]).await.text(list(&[], 5, Some("again")));
     member.expect(&["continue=again"]).await.text(list(&[], 5, Some("again")));
     let asked = Instant::now();
     let next = member.expect(&["limit="]).await;
-    assert!(next.at - asked >= Duration::from_millis(100), "it waits");
-    assert!(!next.uri.contains("continue"), "it begins anew: {}", next.uri);
+    assert!(next.at - asked >= Duration::from_millis(100), "the next request waits");
+    assert!(!next.uri.contains("continue"), "the list starts over: {}", next.uri);
     state(&cacher, |state| state.reason().is_some_and(|reason| reason.to_string().contains("does not advance"))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_end_is_read_in_part() {
+async fn endless_refusal_body_is_read_up_to_a_limit() {
     let (cacher, mut member, _updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream_with(503);
     for _ in 0..80 {
@@ -431,7 +431,7 @@ async fn a_refusal_without_end_is_read_in_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_pause() {
+async fn watches_that_end_after_one_event_are_rate_limited() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -449,7 +449,7 @@ async fn a_member_that_ends_each_watch_after_one_event_is_not_asked_without_paus
 
 /// Calico's API server writes versions such as `1234/5678` and `1234/`; other servers write UUIDs or empty texts.
 #[tokio::test(start_paused = true)]
-async fn a_collection_with_versions_that_are_not_numbers_is_asked_again_after_a_minute() {
+async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
     for version in ["100/107", "107/", "", "018f3c2a-7d1e-7000-8000-000000000000", "eyJhIjoiMSJ9"] {
         let opaque =
             |text: String| text.replace(r#""resourceVersion":"7""#, &format!(r#""resourceVersion":"{version}""#));
@@ -470,7 +470,7 @@ async fn a_collection_with_versions_that_are_not_numbers_is_asked_again_after_a_
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server without watches answers a watch with a list, which is no failure yet.
+        // A server without watches answers a watch with a list, which is not a failure yet.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let asked = member.expect(&["limit="]).await;

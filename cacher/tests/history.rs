@@ -1,4 +1,5 @@
-//! Whatever the history, the chunks and the faults: each change is told exactly once, in order, and the state is right.
+//! Property: for each history, chunk size and sequence of faults, each change is published exactly once, in order, and
+//! the state is right.
 
 mod common;
 
@@ -9,25 +10,25 @@ use proptest::prelude::*;
 use tributary_apimachinery::Snapshot;
 use tributary_cacher::Update;
 
-/// One event of the member's history; its version is its place in it, counted from [`FIRST`].
+/// An event of the member's history; its version is its index counted from [`FIRST`].
 #[derive(Clone, Debug)]
-struct Happened {
+struct HistoryEvent {
     event_type: &'static str,
     name: String,
 }
 
-/// What the member does with one request.
+/// The member's reaction to a request.
 #[derive(Clone, Debug)]
 enum Answer {
     RefuseConnection,
     Overloaded,
     Expired,
-    /// Streams, or sends as pages; breaks off after so many events of the watch that follow.
+    /// Streams, or sends pages; breaks off after `events` events of the following watch.
     Serve {
         events: usize,
         end: End,
     },
-    /// As if WatchList were not supported.
+    /// Refuses a WatchList with 422.
     Unsupported,
 }
 
@@ -42,7 +43,7 @@ enum End {
 /// The version of the first event.
 const FIRST: u64 = 10;
 
-fn history() -> impl Strategy<Value = Vec<Happened>> {
+fn history() -> impl Strategy<Value = Vec<HistoryEvent>> {
     proptest::collection::vec((0..6_u8, any::<bool>()), 1..40).prop_map(|choices| {
         let mut present = BTreeMap::new();
         choices
@@ -55,7 +56,7 @@ fn history() -> impl Strategy<Value = Vec<Happened>> {
                     (true, false) => "MODIFIED",
                 };
                 present.insert(name, event_type != "DELETED");
-                Happened { event_type, name: format!("pod-{name}") }
+                HistoryEvent { event_type, name: format!("pod-{name}") }
             })
             .collect()
     })
@@ -72,21 +73,21 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-/// The names and versions after the first `count` events.
-fn state_after(history: &[Happened], count: usize) -> BTreeMap<String, u64> {
+/// Returns the names and versions after the first `count` events.
+fn state_after(history: &[HistoryEvent], count: usize) -> BTreeMap<String, u64> {
     let mut objects = BTreeMap::new();
-    for (version, happened) in (FIRST..).zip(&history[..count]) {
-        match happened.event_type {
-            "DELETED" => objects.remove(&happened.name),
-            _ => objects.insert(happened.name.clone(), version),
+    for (version, event) in (FIRST..).zip(&history[..count]) {
+        match event.event_type {
+            "DELETED" => objects.remove(&event.name),
+            _ => objects.insert(event.name.clone(), version),
         };
     }
     objects
 }
 
-/// A member with a history, of which `now` events have happened.
+/// A member with a history, of which `now` events have occurred.
 struct Model<'a> {
-    history: &'a [Happened],
+    history: &'a [HistoryEvent],
     now: usize,
     chunk: usize,
     feeds: Vec<Feed>,
@@ -107,15 +108,15 @@ impl Model<'_> {
         }
     }
 
-    /// Lets `count` more events happen and sends all above `from`; at times, as no kube-apiserver should, the last of
-    /// those before as well. The tail comes in one text with them.
+    /// Advances the history by `count` events and sends all events above `from`; for some chunk sizes also repeats the
+    /// last earlier ones, which no kube-apiserver should do. The tail is in the same text.
     fn watch(&mut self, feed: &Feed, from: u64, count: usize, tail: &str) {
         let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
         let events: String = (FIRST..)
             .zip(&self.history[..self.now])
             .filter(|(version, _)| *version > from)
-            .map(|(version, happened)| event(happened.event_type, &pod(&happened.name, version)))
+            .map(|(version, event)| event(event.event_type, &pod(&event.name, version)))
             .collect();
         self.send(feed, &(events + tail));
     }
@@ -150,7 +151,7 @@ impl Model<'_> {
         }
     }
 
-    /// The rest of the history, without faults.
+    /// Sends the rest of the history, without faults.
     fn calm(&mut self, asked: Asked) {
         let end = self.history.len();
         if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
@@ -170,7 +171,7 @@ impl Model<'_> {
         }
     }
 
-    /// Lists in two pages, whatever the limit.
+    /// Sends lists in two pages, for any limit.
     fn page(&self, asked: Asked) {
         let mut pods = self.pods();
         let rest = pods.split_off(pods.len() / 2);
@@ -180,18 +181,18 @@ impl Model<'_> {
     }
 }
 
-/// Follows the updates and holds them against the history.
+/// Compares the updates with the history.
 #[derive(Default)]
 struct Checker {
-    /// How many events of the history have been told or were contained in a list.
+    /// The number of events that were published, or contained in a list.
     seen: usize,
     synced: bool,
-    /// Whether the version held says that more may come of its revision, as it does behind a deletion.
+    /// Whether more deletions of the current revision may follow.
     is_part: bool,
 }
 
 impl Checker {
-    fn check(&mut self, history: &[Happened], update: &Update) {
+    fn check(&mut self, history: &[HistoryEvent], update: &Update) {
         match update {
             Update::Synced { .. } => {
                 assert!(!self.synced, "synced twice");
@@ -199,17 +200,17 @@ impl Checker {
             }
             Update::Changes { changes, .. } => self.changes(history, changes),
             Update::Relisted { before, .. } => {
-                assert_eq!(contents(before), state_after(history, self.seen), "what was served before");
+                assert_eq!(contents(before), state_after(history, self.seen), "the served collection before the list");
             }
             Update::Progress { .. } => {}
             Update::Reset { .. } => panic!("revisions did not go back"),
         }
-        assert!(self.synced, "something came before the first state");
+        assert!(self.synced, "no update precedes the first state");
         let snapshot = update.snapshot();
         let count =
             usize::try_from(snapshot.resource_version().revision().0 + 1 - FIRST).expect("a version of the history");
         if matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
-            assert_eq!(count, self.seen, "the version covers exactly what was told");
+            assert_eq!(count, self.seen, "the version covers exactly the published events");
         }
         assert!(count >= self.seen, "time went back");
         self.seen = count;
@@ -217,7 +218,7 @@ impl Checker {
         assert_eq!(contents(snapshot), state_after(history, count));
     }
 
-    fn changes(&mut self, history: &[Happened], changes: &[tributary_apimachinery::Change]) {
+    fn changes(&mut self, history: &[HistoryEvent], changes: &[tributary_apimachinery::Change]) {
         for change in changes {
             let before = state_after(history, self.seen);
             let expected = &history[self.seen];
@@ -231,7 +232,7 @@ impl Checker {
     }
 }
 
-fn run(history: &[Happened], at_start: usize, chunk: usize, answers: Vec<Answer>) {
+fn run(history: &[HistoryEvent], at_start: usize, chunk: usize, answers: Vec<Answer>) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     let snapshot: Snapshot = runtime.block_on(async {
@@ -252,7 +253,7 @@ fn run(history: &[Happened], at_start: usize, chunk: usize, answers: Vec<Answer>
         cacher
             .wait_for(tributary_apimachinery::ResourceVersion(model.version()), std::time::Duration::ZERO)
             .await
-            .expect("all has arrived")
+            .expect("all events have arrived")
     });
     assert_eq!(contents(&snapshot), state_after(history, history.len()));
 }
@@ -261,7 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_change_is_told_once_and_in_order(
+    fn each_change_is_published_once_and_in_order(
         history in history(),
         at_start in 0..20_usize,
         chunk in prop_oneof![1..40_usize, Just(4096)],

@@ -1,4 +1,4 @@
-//! A member that could not be reached and is well again: how soon each of its collections is fresh, whatever it was at.
+//! A member that recovers: the time until each of its collections is fresh, from each state of the collection.
 
 mod common;
 
@@ -8,11 +8,11 @@ use std::time::Duration;
 use common::*;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ListPlaces, MemberHealth, MemberLoss, Precedence, ReflectorTuning, StaleReason,
+    Cacher, CacherConfig, CacherState, ListPermits, MemberHealth, MemberLoss, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// How soon a collection is to be fresh once its member is well: what is promised, less the time in which that is found
-/// out.
+/// The time within which a collection must be fresh after the recovery: the promised time without the time of
+/// detection.
 const FRESH_WITHIN: Duration = Duration::from_secs(4);
 
 fn lost() -> MemberHealth {
@@ -24,7 +24,7 @@ fn well(recoveries: u64) -> MemberHealth {
     MemberHealth { lost: None, unready_since: None, recoveries }
 }
 
-/// Answers whatever is asked, as a member that is well.
+/// Answers each request like a healthy member.
 async fn serve(member: &mut Member) -> Vec<Feed> {
     let mut feeds = Vec::new();
     loop {
@@ -43,8 +43,8 @@ async fn serve(member: &mut Member) -> Vec<Feed> {
     }
 }
 
-/// Looks that a collection is fresh soon after its member is well.
-async fn is_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
+/// Checks that a collection becomes fresh soon after its member has recovered.
+async fn expect_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
     assert_ne!(cacher.state(), CacherState::Synced, "{story}");
     cacher.set_member_health(well(2));
     let begun = Instant::now();
@@ -56,8 +56,8 @@ async fn is_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
     assert!(begun.elapsed() <= FRESH_WITHIN, "{story}: {:?}", begun.elapsed());
 }
 
-/// A collection that was held, and whose member is lost now.
-async fn held_and_lost() -> (Cacher, Member, Updates, Feed) {
+/// Creates a synced collection whose member becomes unreachable.
+async fn synced_and_lost() -> (Cacher, Member, Updates, Feed) {
     let (cacher, mut member, mut updates) = start();
     cacher.set_member_health(well(1));
     let feed = member.sync(&[], 5).await;
@@ -67,8 +67,8 @@ async fn held_and_lost() -> (Cacher, Member, Updates, Feed) {
     (cacher, member, updates, feed)
 }
 
-/// Lets whatever is asked fail, for so long.
-async fn fails_for(time: Duration, member: &mut Member) {
+/// Refuses each connection for a time.
+async fn refuse_for(time: Duration, member: &mut Member) {
     let failing = async {
         loop {
             member.asked().await.refuse_connection();
@@ -78,21 +78,21 @@ async fn fails_for(time: Duration, member: &mut Member) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_collection_was_at_it_is_fresh_soon_after_its_member_is_well() {
+async fn collection_in_any_phase_is_fresh_soon_after_recovery() {
     let minutes = Duration::from_secs(300);
 
-    let (cacher, mut member, _updates, feed) = held_and_lost().await;
+    let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
-    fails_for(minutes, &mut member).await;
-    is_fresh_soon("it waits half a minute", &cacher, member).await;
+    refuse_for(minutes, &mut member).await;
+    expect_fresh_soon("the collection waits half a minute", &cacher, member).await;
 
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(lost());
-    fails_for(minutes, &mut member).await;
-    is_fresh_soon("it was never held", &cacher, member).await;
+    refuse_for(minutes, &mut member).await;
+    expect_fresh_soon("the collection was never complete", &cacher, member).await;
 
     for (code, header) in [(401, ""), (403, ""), (429, "60"), (503, "60"), (500, "")] {
-        let (cacher, mut member, _updates, feed) = held_and_lost().await;
+        let (cacher, mut member, _updates, feed) = synced_and_lost().await;
         feed.cut();
         for _ in 0..12 {
             let mut head = http::Response::builder().status(code);
@@ -101,45 +101,45 @@ async fn whatever_a_collection_was_at_it_is_fresh_soon_after_its_member_is_well(
             }
             member.asked().await.respond(head, "");
         }
-        is_fresh_soon(&format!("it was refused with {code}"), &cacher, member).await;
+        expect_fresh_soon(&format!("the member refused with {code}"), &cacher, member).await;
     }
 
-    let (cacher, mut member, _updates, feed) = held_and_lost().await;
+    let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     let asked = member.asked().await;
     sleep(Duration::from_secs(6)).await;
-    is_fresh_soon("what it asked for its latest version never comes", &cacher, member).await;
+    expect_fresh_soon("the answer with the latest version never comes", &cacher, member).await;
     asked.cancelled().await;
 
-    let (cacher, mut member, _updates, feed) = held_and_lost().await;
+    let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     member.asked().await.text(list(&[], 5, None));
     let asked = member.expect(&["watch=1"]).await;
     sleep(Duration::from_secs(6)).await;
-    is_fresh_soon("the watch that it opened never begins", &cacher, member).await;
+    expect_fresh_soon("the opened watch never starts", &cacher, member).await;
     asked.cancelled().await;
 
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(lost());
     let asked = member.asked().await;
     sleep(Duration::from_secs(20)).await;
-    is_fresh_soon("its first list never begins", &cacher, member).await;
+    expect_fresh_soon("the first list never starts", &cacher, member).await;
     asked.cancelled().await;
 
-    let (cacher, mut member, _updates, feed) = held_and_lost().await;
+    let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.send(expired());
     let asked = member.expect(&["sendInitialEvents=true"]).await;
     sleep(Duration::from_secs(6)).await;
-    is_fresh_soon("it is listed again, and that never begins", &cacher, member).await;
+    expect_fresh_soon("the collection is listed again, and the list never starts", &cacher, member).await;
     asked.cancelled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_of_a_member_that_was_well_is_waited_for() {
+async fn request_to_a_healthy_member_is_not_abandoned_on_recovery() {
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(well(1));
     let asked = member.asked().await;
-    // It becomes ready meanwhile, say.
+    // The member may become ready in the meantime.
     cacher.set_member_health(well(2));
     sleep(Duration::from_secs(20)).await;
     let feed = asked.stream();
@@ -147,10 +147,10 @@ async fn what_was_asked_of_a_member_that_was_well_is_waited_for() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// A member that rejects our credentials, and whose `/readyz` is 200 for everybody.
+/// A member that rejects Tributary's credentials, and answers `/readyz` with 200 for everyone.
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_said_to_be_well_again_and_again_in_vain_is_asked_ever_less() {
-    let (cacher, mut member, _updates, feed) = held_and_lost().await;
+async fn wrong_reports_of_recovery_cause_fewer_and_fewer_requests() {
+    let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     let flaps = async {
         for recoveries in 2.. {
@@ -172,14 +172,14 @@ async fn a_member_that_is_said_to_be_well_again_and_again_in_vain_is_asked_ever_
     let _: Result<(), _> = timeout(minutes, async { tokio::join!(flaps, refuses).0 }).await;
     let within = |from, to| asked.iter().filter(|at| (from..to).contains(*at)).count();
     assert!(within(0, 60) <= 20, "{asked:?}");
-    assert!(within(300, 600) <= 21, "one in 15 s: {asked:?}");
+    assert!(within(300, 600) <= 21, "one request in 15 s: {asked:?}");
     assert!(matches!(cacher.state(), CacherState::Stale { reason: StaleReason::Unauthorized, .. }), "{cacher:?}");
-    // Once it is well, that is believed as soon as it is found out, and then again at once.
-    is_fresh_at_last(&cacher, member).await;
+    // The first true recovery is detected, and later reports are trusted again.
+    serve_until_fresh(&cacher, member).await;
 }
 
-/// Serves until the collection is fresh, and looks that it is asked at once the next time.
-async fn is_fresh_at_last(cacher: &Cacher, mut member: Member) {
+/// Serves until the collection is fresh.
+async fn serve_until_fresh(cacher: &Cacher, mut member: Member) {
     cacher.set_member_health(well(10_000));
     tokio::select! {
         _ = serve(&mut member) => {}
@@ -189,13 +189,13 @@ async fn is_fresh_at_last(cacher: &Cacher, mut member: Member) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collections_are_listed_again_a_few_at_a_time() {
-    let list_places = ListPlaces::default();
+async fn concurrent_lists_of_a_member_are_limited() {
+    let list_permits = ListPermits::default();
     let mut all = Vec::new();
     for _ in 0..20 {
-        let config = CacherConfig { list_places: list_places.clone(), ..config(ReflectorTuning::default()) };
-        let (cacher, mut member, mut updates) = start_of_config(config);
-        // The first list of a collection waits for no place: a client waits for it.
+        let config = CacherConfig { list_permits: list_permits.clone(), ..config(ReflectorTuning::default()) };
+        let (cacher, mut member, mut updates) = start_with_config(config);
+        // The first list of a collection needs no permit: a client waits for it.
         let feed = member.sync(&[], 5).await;
         updates.synced().await;
         all.push((cacher, member, updates, feed));
@@ -208,13 +208,13 @@ async fn collections_are_listed_again_a_few_at_a_time() {
     let count = |all: &[(Cacher, Member, _, _)]| all.iter().filter(|(_, member, ..)| member.is_asked()).count();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8);
-    // One that is complete makes room for another at once.
+    // A complete list releases its permit at once.
     let at = all.iter().position(|(_, member, ..)| member.is_asked()).unwrap();
     let (_, member, ..) = &mut all[at];
     let feed = member.sync(&[], 6).await;
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(count(&all), 8, "seven of before and another");
-    // Those that take long keep none waiting for longer than a second.
+    assert_eq!(count(&all), 8, "seven earlier lists and a new one");
+    // Long lists keep a permit for at most a second.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&all), 16);
     sleep(Duration::from_secs(1)).await;
@@ -223,50 +223,51 @@ async fn collections_are_listed_again_a_few_at_a_time() {
     drop(feed);
 }
 
-/// The feed of the watch that is opened once what comes first is known as of now, and not before. It has an event.
-async fn resumed_once_known(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
+/// Checks that the watch is opened only after the preceding collections are current, and returns its feed with one
+/// event.
+async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
     sleep(Duration::from_secs(20)).await;
-    assert!(!member.is_asked(), "what was known before contact was lost is not enough");
+    assert!(!member.is_asked(), "the state before the loss of contact does not suffice");
     assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
-    precedence.until_wanted().await;
+    precedence.until_awaited().await;
     precedence.mark_known(Instant::now());
     let feed = member.expect(&["watch=1"]).await.stream();
     feed.send(event("ADDED", &pod("a", 6)));
     feed
 }
 
-/// Who may see an object is said by other objects: what comes after a failure must not be shown before these are known.
+/// Other objects define the visibility of an object: events after a failure must wait until these are current.
 #[tokio::test(start_paused = true)]
-async fn what_comes_first_is_known_before_events_are_read_on() {
+async fn watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();
     precedence.begin();
     let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
-    let (cacher, mut member, mut updates) = start_of_config(config);
+    let (cacher, mut member, mut updates) = start_with_config(config);
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
     precedence.mark_known(Instant::now());
     sleep(Duration::from_secs(1)).await;
     feed.cut();
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-    let feed = resumed_once_known(&cacher, &mut member, &precedence).await;
+    let feed = expect_resumed_after_precedence(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
-    // A watch that ends in order is resumed at once.
+    // A watch with a regular end is resumed at once.
     drop(feed);
     member.expect(&["watch=1"]).await;
 }
 
-/// Whoever stands before a member may have forgotten all watches of it, those of what comes first as well.
+/// A proxy may have lost all watches of a member, including those of the preceding collections.
 #[tokio::test(start_paused = true)]
-async fn what_comes_first_is_known_before_a_silent_watch_is_resumed() {
+async fn silent_watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();
     precedence.begin();
     let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
-    let (cacher, mut member, mut updates) = start_of_config(config);
+    let (cacher, mut member, mut updates) = start_with_config(config);
     let _silent = member.sync(&[], 5).await;
     updates.synced().await;
     sleep(Duration::from_secs(60)).await;
     precedence.mark_known(Instant::now());
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-    let _feed = resumed_once_known(&cacher, &mut member, &precedence).await;
+    let _feed = expect_resumed_after_precedence(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
 }

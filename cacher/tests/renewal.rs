@@ -1,4 +1,4 @@
-//! Other credentials for requests to the member, in the middle of a watch.
+//! New credentials for requests to the member, during a watch.
 
 mod common;
 
@@ -11,14 +11,14 @@ use tributary_cacher::{CacherState, StaleReason};
 const WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn the_watch_is_opened_anew_within_the_time_and_nothing_is_listed_or_lost() {
+async fn watch_is_reopened_in_time_without_a_list_or_loss() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     let said = Instant::now();
     cacher.reopen(WITHIN);
     feed.send(event("ADDED", &pod("b", 6)));
-    assert_eq!(updates.changes().await.0, [("ADDED", "b".to_owned(), 6)], "until then the open one goes on");
+    assert_eq!(updates.changes().await.0, [("ADDED", "b".to_owned(), 6)], "the open watch continues until then");
     let asked = member.expect(&["watch=1", "resourceVersion=6&"]).await;
     assert!(asked.at - said <= WITHIN, "{:?}", asked.at - said);
     assert!(feed.is_dropped());
@@ -26,13 +26,13 @@ async fn the_watch_is_opened_anew_within_the_time_and_nothing_is_listed_or_lost(
     feed.send(event("ADDED", &pod("c", 7)));
     assert_eq!(updates.changes().await.0, [("ADDED", "c".to_owned(), 7)]);
     assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (CacherState::Synced, 0, 0));
-    // Once is enough.
+    // A single reopening suffices.
     tokio::time::sleep(WITHIN).await;
     assert!(!member.is_asked());
 }
 
 #[tokio::test(start_paused = true)]
-async fn lesser_rights_show() {
+async fn reopened_watch_shows_that_rights_were_revoked() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -43,17 +43,17 @@ async fn lesser_rights_show() {
     let stale =
         state(&cacher, |state| matches!(state, CacherState::Stale { reason: StaleReason::Forbidden, .. })).await;
     assert_eq!(stale.reason(), Some(&StaleReason::Forbidden));
-    assert_eq!(cacher.snapshot().unwrap().len(), 1, "what is held is served");
+    assert_eq!(cacher.snapshot().unwrap().len(), 1, "the last state stays served");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_refused_is_asked_again_at_once_where_that_is_wanted() {
+async fn retry_asks_a_refusing_member_at_once() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     cacher.retry();
     tokio::time::sleep(WITHIN).await;
-    assert!(!member.is_asked() && cacher.failed_at().is_none(), "nothing is wrong");
+    assert!(!member.is_asked() && cacher.failed_at().is_none(), "the collection is healthy");
     cacher.reopen(Duration::ZERO);
     let late = http::Response::builder().status(403).header("retry-after", "60");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.respond(late, "{}");
@@ -64,12 +64,12 @@ async fn a_member_that_refused_is_asked_again_at_once_where_that_is_wanted() {
     cacher.retry();
     let asked = member.expect(&["limit=1"]).await;
     assert_eq!((asked.at, cacher.failed_at()), (wanted, Some(first)));
-    // Who may not list cannot ask; the watch tells.
+    // Without the right to list, the cacher cannot ask; the watch shows the refusal.
     asked.status(403, "{}");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(cacher.failed_at(), Some(wanted));
-    assert!(!member.is_asked(), "what was asked for once is done");
+    assert!(!member.is_asked(), "a retry is done once");
     let asked = member.expect(&["limit=1"]).await;
     assert!(asked.at - wanted > Duration::from_millis(1));
     asked.text(list(&[], 5, None));
@@ -78,10 +78,10 @@ async fn a_member_that_refused_is_asked_again_at_once_where_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_under_way_is_finished_and_a_watch_that_is_opened_anyway_is_enough() {
+async fn reopening_waits_for_the_current_list_and_counts_a_resumed_watch() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
-    // Said while the list is under way, with the earlier credentials.
+    // The reopening is requested during the list, which has the earlier credentials.
     cacher.reopen(Duration::from_secs(5));
     tokio::time::sleep(Duration::from_secs(6)).await;
     feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(5));
@@ -89,7 +89,7 @@ async fn a_list_under_way_is_finished_and_a_watch_that_is_opened_anyway_is_enoug
     let feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
     feed.send(bookmark(8));
     updates.next().await;
-    // The member ends the watch before it is due: the next one has the new credentials already.
+    // The member ends the watch before the requested time: the next watch has the new credentials.
     cacher.reopen(WITHIN);
     drop(feed);
     let _feed = member.expect(&["watch=1", "resourceVersion=8&"]).await.stream();

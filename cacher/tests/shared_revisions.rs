@@ -1,4 +1,5 @@
-//! Several deletions at one revision, as where a lease ends: a DELETED for each, and none says that it is the last.
+//! Several deletions at a single revision, like at the end of a lease: a DELETED for each, and none is marked as the
+//! last.
 
 mod common;
 
@@ -15,7 +16,7 @@ fn gone(name: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_are_told_in_one_chunk_and_in_several() {
+async fn deletions_of_one_revision_are_published_in_one_or_several_updates() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2), pod("c", 3), pod("d", 4)], 10).await;
     updates.synced().await;
@@ -32,11 +33,11 @@ async fn all_are_told_in_one_chunk_and_in_several() {
     assert_eq!(cacher.snapshot().unwrap().resource_version(), ResourceVersion(11));
     feed.send(event("DELETED", &pod("d", 12)) + &event("ADDED", &pod("e", 13)));
     let (_, snapshot) = updates.changes().await;
-    assert_eq!(snapshot.resource_version(), ResourceVersion(13), "a later revision says that this was all");
+    assert_eq!(snapshot.resource_version(), ResourceVersion(13), "a later revision completes the earlier one");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_cut_between_two_goes_on_before_both() {
+async fn watch_cut_between_deletions_of_one_revision_resumes_before_both() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -46,13 +47,13 @@ async fn a_stream_that_is_cut_between_two_goes_on_before_both() {
     let feed = member.expect(&["watch=1", "resourceVersion=10&"]).await.stream();
     feed.send(gone("a") + &gone("b"));
     let (changes, _) = updates.changes().await;
-    assert_eq!(changes, [("DELETED", "b".to_owned(), 11)], "what came before the cut is not told again");
+    assert_eq!(changes, [("DELETED", "b".to_owned(), 11)], "events before the cut are not published again");
     drop(feed);
     member.expect(&["watch=1", "resourceVersion=10&"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_seen_with_the_first_and_the_whole_revision_once_that_is_certain() {
+async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revision() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -62,7 +63,7 @@ async fn a_write_is_seen_with_the_first_and_the_whole_revision_once_that_is_cert
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 11, None));
-        // A watch from before it would get the deletions, and no bookmark of their revision.
+        // A watch from before the deletion would receive it again, and no bookmark of its revision.
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
         again.send(end_bookmark(11));
         again
@@ -73,7 +74,7 @@ async fn a_write_is_seen_with_the_first_and_the_whole_revision_once_that_is_cert
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_more_than_a_part_that_the_member_does_not_have_is_told_so() {
+async fn wait_for_a_version_beyond_the_members_latest_fails() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 10).await;
     updates.synced().await;

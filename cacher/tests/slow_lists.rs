@@ -1,4 +1,4 @@
-//! Lists over a line that is too slow for what the member gives a request.
+//! Lists over a connection that is too slow for the member's time limit.
 
 mod common;
 
@@ -14,22 +14,22 @@ use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
 /// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a kube-apiserver of 1.34 or later answers to a continue token whose version its watch cache does not reach
-/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), whether it lags or was
+/// The response of a kube-apiserver of 1.34 or later to a continue token whose version its watch cache does not reach
+/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), because it lags or was
 /// restored to an older state.
 const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
-/// A member without WatchList, behind a line of so many bytes per second.
+/// A member without WatchList, behind a connection of limited speed.
 struct SlowMember {
     objects: Vec<String>,
     bytes_per_second: usize,
-    /// Whether lists are compressed for who accepts that, as a kube-apiserver does.
+    /// Whether it compresses lists on request, like a kube-apiserver.
     compresses: bool,
-    /// After how long it, or a proxy before it, ends a list.
+    /// The time after which it, or a proxy in front, ends a list.
     request_timeout: Duration,
 }
 
-/// What a list was asked for, and whether it came to its end.
+/// The parameters of a list request, and whether its response was complete.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
     from: usize,
@@ -39,12 +39,12 @@ struct Page {
 }
 
 impl SlowMember {
-    /// Answers until the collection is watched; the lists that were asked for.
+    /// Answers until the collection is watched; returns the requested lists.
     async fn serve(&self, member: &mut Member) -> (Vec<Page>, Feed) {
         let began = Instant::now();
         let mut pages = Vec::new();
         loop {
-            assert!(began.elapsed() < Duration::from_secs(3600), "it does not come: {pages:?}");
+            assert!(began.elapsed() < Duration::from_secs(3600), "the list does not complete: {pages:?}");
             let asked = member.asked().await;
             let uri = asked.uri.clone();
             let value = |name: &str| {
@@ -72,7 +72,7 @@ impl SlowMember {
         }
     }
 
-    /// Sends a list as fast as the line allows, and cuts it when its time is over.
+    /// Sends a list at the speed of the connection, and cuts it off at the time limit.
     async fn send(&self, asked: Asked, text: String, compressed: bool) -> bool {
         let began = asked.at;
         let (feed, bytes) = match compressed {
@@ -81,7 +81,7 @@ impl SlowMember {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
                 encoder.write_all(text.as_bytes()).expect("memory");
                 (
-                    asked.stream_of(http::Response::builder().header("Content-Encoding", "gzip")),
+                    asked.stream_with_head(http::Response::builder().header("Content-Encoding", "gzip")),
                     encoder.finish().expect("memory"),
                 )
             }
@@ -98,7 +98,7 @@ impl SlowMember {
     }
 }
 
-/// A pod with 1,000 bytes that no compression makes fewer, or with as many that are all the same.
+/// Creates a pod with 1,000 bytes that are incompressible or all equal.
 fn large_pod(number: usize, random: bool) -> String {
     let name = format!("pod-{number:05}");
     let byte = |_| if random { char::from(rand::random_range(b'a'..=b'z')) } else { 'x' };
@@ -107,10 +107,10 @@ fn large_pod(number: usize, random: bool) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages() {
+async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (cacher, mut member, mut updates) = start_with(tuning);
-    // A page of 1,000 takes five minutes.
+    // A page of 1,000 objects takes five minutes.
     let objects = (0..2000).map(|number| large_pod(number, true)).collect();
     let slow = SlowMember { objects, bytes_per_second: 4_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let began = Instant::now();
@@ -119,17 +119,17 @@ async fn a_list_that_takes_longer_than_the_member_allows_comes_in_smaller_pages(
     assert_eq!(cacher.state(), CacherState::Synced);
     let cut = pages.iter().filter(|page| !page.came).count();
     assert!(cut <= 2, "{cut} were cut: {pages:?}");
-    // 2 MB over 4 kB a second are 500 s.
+    // 2 MB over 4 kB a second take 500 s.
     assert!(began.elapsed() < Duration::from_secs(800), "{:?}", began.elapsed());
     let mut from = 0;
     for page in pages.iter().filter(|page| page.came) {
-        assert_eq!(page.from, from, "what came is not asked for again: {pages:?}");
+        assert_eq!(page.from, from, "complete pages are not requested again: {pages:?}");
         from += page.limit;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_broke_off_is_asked_for_compressed() {
+async fn broken_list_is_requested_compressed() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -143,7 +143,7 @@ async fn a_list_that_broke_off_is_asked_for_compressed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_nearby_is_asked_for_whole_pages_as_they_are() {
+async fn fast_member_is_listed_in_full_uncompressed_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -155,7 +155,7 @@ async fn a_member_nearby_is_asked_for_whole_pages_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_before_one_that_broke_off_are_kept() {
+async fn pages_before_a_broken_page_are_kept() {
     let (_cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 1), pod("b", 2)], 5, Some("t1")));
@@ -164,7 +164,7 @@ async fn pages_before_one_that_broke_off_are_kept() {
     feed.cut();
     expect_latest(&mut member).await.text(list(&[pod("a", 1)], 5, None));
     let again = member.expect(&["limit=10000", "continue=t1"]).await;
-    assert_eq!(again.headers["accept-encoding"], "identity", "it broke off soon");
+    assert_eq!(again.headers["accept-encoding"], "identity", "the page broke off soon");
     again.status(504, "");
     expect_latest(&mut member).await.text(list(&[pod("a", 1)], 5, None));
     member.expect(&["limit=5000", "continue=t1"]).await.text(list(&[pod("c", 3), pod("d", 4)], 5, None));
@@ -172,22 +172,22 @@ async fn pages_before_one_that_broke_off_are_kept() {
     member.expect(&["watch=1", "resourceVersion=5"]).await;
 }
 
-/// The next request must be the question for the latest version: a list of one object.
+/// Expects the question for the latest version as the next request: a list of one object.
 async fn expect_latest(member: &mut Member) -> Asked {
     let asked = member.asked().await;
     assert!(asked.uri.ends_with("?limit=1"), "{}", asked.uri);
     asked
 }
 
-/// The member is listed in pages: the first has come, as of version 1000, and the next is asked for.
+/// Serves the first page, of version 1000, and returns the request for the second.
 async fn second_page(member: &mut Member) -> Asked {
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
     member.expect(&["limit=10000", "continue=t1"]).await
 }
 
-/// The member is listed anew, as of version 500, and that is what is held.
-async fn listed_anew(member: &mut Member, mut updates: Updates) {
+/// Expects a new list, serves it with version 500, and checks that it is the collection.
+async fn expect_relist(member: &mut Member, mut updates: Updates) {
     let first = member.expect(&["limit="]).await;
     assert!(!first.uri.contains("continue"), "{}", first.uri);
     first.text(list(&[pod("b", 400)], 500, None));
@@ -196,31 +196,31 @@ async fn listed_anew(member: &mut Member, mut updates: Updates) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_a_version_that_the_member_has_not_reached_begins_the_list_anew() {
+async fn page_of_a_version_that_the_member_has_not_reached_restarts_the_list() {
     let (_cacher, mut member, updates) = start();
     second_page(&mut member).await.status(504, TOO_LARGE);
     expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
-    listed_anew(&mut member, updates).await;
+    expect_relist(&mut member, updates).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_a_lagging_apiserver_refuses_is_asked_for_again() {
+async fn page_refused_by_a_lagging_apiserver_is_requested_again() {
     let (cacher, mut member, mut updates) = start();
     let page = second_page(&mut member).await;
     let refused_at = Instant::now();
     page.status(504, TOO_LARGE);
     let question = expect_latest(&mut member).await;
-    assert!(question.at - refused_at >= Duration::from_secs(1), "it said when to come again");
-    assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "nothing says so");
+    assert!(question.at - refused_at >= Duration::from_secs(1), "the request respects Retry-After");
+    assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "no answer showed that revisions went back");
     question.text(list(&[pod("a", 900)], 1000, None));
-    // It was not refused for its length.
+    // The page was not refused for its duration.
     member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
     assert_eq!(contents(&updates.synced().await), names(&[("a", 900), ("b", 950)]));
     member.expect(&["watch=1", "resourceVersion=1000"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_are_kept_where_a_lagging_apiserver_refuses_a_page() {
+async fn refusal_by_a_lagging_apiserver_is_not_a_reset() {
     let (_cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 5)], 10, None));
@@ -235,7 +235,7 @@ async fn versions_are_kept_where_a_lagging_apiserver_refuses_a_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_failed_is_not_asked_for_again_of_a_member_that_went_back() {
+async fn failed_page_of_a_restored_member_restarts_the_list() {
     for timed_out in [false, true] {
         let (_cacher, mut member, updates) = start();
         let page = second_page(&mut member).await;
@@ -246,12 +246,12 @@ async fn a_page_that_failed_is_not_asked_for_again_of_a_member_that_went_back() 
         }
         expect_latest(&mut member).await.refuse_connection();
         expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
-        listed_anew(&mut member, updates).await;
+        expect_relist(&mut member, updates).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_cuts_lists_before_long_is_asked_for_smaller_pages() {
+async fn member_with_a_short_time_limit_is_listed_in_smaller_pages() {
     for seconds in [3, 8] {
         let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
         let (_cacher, mut member, mut updates) = start_with(tuning);
@@ -266,7 +266,7 @@ async fn a_member_that_cuts_lists_before_long_is_asked_for_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_breaks_off_twice_is_too_large_however_soon_it_does() {
+async fn page_that_breaks_off_twice_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
     let mut page = second_page(&mut member).await;
@@ -281,7 +281,7 @@ async fn a_page_that_breaks_off_twice_is_too_large_however_soon_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_falls_silent_has_taken_too_long() {
+async fn silent_page_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let feed = second_page(&mut member).await.stream();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
@@ -291,7 +291,7 @@ async fn a_page_that_falls_silent_has_taken_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_was_cut_by_chance_is_forgotten_over_those_that_come_through() {
+async fn time_limit_recovers_after_complete_lists() {
     let tuning = ReflectorTuning { page_time: Duration::from_secs(4), ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);
@@ -310,5 +310,5 @@ async fn a_list_that_was_cut_by_chance_is_forgotten_over_those_that_come_through
     }
     cut_after(member.expect(&["limit=10000"]).await, 3000).await;
     let again = member.expect(&["limit=10000"]).await;
-    assert_eq!(again.headers["accept-encoding"], "identity", "3 s are not long again");
+    assert_eq!(again.headers["accept-encoding"], "identity", "3 s do not count as late again");
 }

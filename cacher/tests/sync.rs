@@ -1,4 +1,4 @@
-//! The first list, the watch after it, and what is told of them.
+//! The first list, the watch after it, and their updates.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{Cacher, CacherState, StaleReason, Update, UpdateObserver};
 
 #[tokio::test(start_paused = true)]
-async fn a_member_with_watch_list_is_streamed() {
+async fn member_with_watch_list_is_streamed() {
     let (cacher, mut member, mut updates) = start();
     assert!(matches!(cacher.state(), CacherState::Syncing { reason: None, .. }));
     assert!(cacher.snapshot().is_none());
@@ -42,20 +42,20 @@ async fn a_member_with_watch_list_is_streamed() {
     feed.send(bookmark(15) + &event("ADDED", &pod("c", 12)));
     feed.send(event("ADDED", &pod("d", 16)));
     let (changes, _) = updates.changes().await;
-    assert_eq!(changes, [("ADDED", "d".to_owned(), 16)], "repetitions are no changes");
+    assert_eq!(changes, [("ADDED", "d".to_owned(), 16)], "repetitions are not changes");
     let stats = cacher.stats();
     assert_eq!((stats.objects, stats.events, stats.watches, stats.relists, stats.decode_errors), (2, 3, 1, 0, 0));
     assert!(stats.object_bytes > 200 && stats.received_bytes > 500);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_member_warns_of_is_told_before_its_objects() {
+async fn warnings_are_published_before_the_objects() {
     use http::HeaderValue;
     struct Warned(std::sync::mpsc::Sender<Vec<HeaderValue>>, Arc<dyn Fn() -> bool + Send + Sync>);
     impl UpdateObserver for Warned {
         fn update(&self, _: Update) {}
         fn warnings(&self, warnings: &[HeaderValue]) {
-            assert!((self.1)(), "told after the objects");
+            assert!((self.1)(), "the warnings come after the objects");
             let _ = self.0.send(warnings.to_vec());
         }
     }
@@ -75,7 +75,7 @@ async fn what_the_member_warns_of_is_told_before_its_objects() {
         .header("warning", format!("299 - \"{long}\""));
     let objects = event("ADDED", &pod("a", 3)) + &end_bookmark(9) + &event("DELETED", &pod("a", 10));
     member.expect(&["sendInitialEvents"]).await.respond(answer, &objects);
-    // The next answers say the same and then nothing.
+    // The following responses repeat the warning, and then omit it.
     let again = head().header("warning", "299 - \"v1 Pods are deprecated\"");
     member.expect(&["resourceVersion=9"]).await.respond(again, &bookmark(11));
     member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
@@ -85,7 +85,7 @@ async fn what_the_member_warns_of_is_told_before_its_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_at_any_byte_changes_nothing() {
+async fn updates_are_equal_for_each_cut_of_the_stream() {
     let text = event("ADDED", &pod("a", 3))
         + &end_bookmark(9)
         + &event("MODIFIED", &pod("a", 10))
@@ -104,7 +104,7 @@ async fn a_cut_at_any_byte_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_without_watch_list_is_listed_in_pages() {
+async fn member_without_watch_list_is_listed_in_pages() {
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422,"reason":"Invalid"}"#);
     let first = member.expect(&["/api/v1/pods?limit=10000"]).await;
@@ -116,7 +116,7 @@ async fn a_member_without_watch_list_is_listed_in_pages() {
         .status(410, r#"{"code":410,"reason":"Expired","metadata":{"continue":"inconsistent"}}"#);
     state(&cacher, |state| matches!(state, CacherState::Syncing { reason: Some(StaleReason::Expired), .. })).await;
     let again = member.expect(&["/api/v1/pods?limit=0"]).await;
-    assert!(!again.uri.contains("continue"), "a list of two moments would be none");
+    assert!(!again.uri.contains("continue"), "a list of two moments would be inconsistent");
     again.text(list(&[pod("b", 2)], 30, Some("t2")));
     assert!(updates.try_next().is_none());
     let second = member.expect(&["continue=t2"]).await.stream();
@@ -142,8 +142,8 @@ async fn a_member_without_watch_list_is_listed_in_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_that_do_not_end_are_given_up() {
-    // The member ignores sendInitialEvents and goes silent.
+async fn initial_events_without_an_end_are_replaced_by_pages() {
+    // The member ignores sendInitialEvents and becomes silent.
     let (_cacher, mut member, mut updates) = start();
     let start_time = Instant::now();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
@@ -154,7 +154,7 @@ async fn initial_events_that_do_not_end_are_given_up() {
     asked.text(list(&[pod("a", 3)], 5, None));
     assert_eq!(updates.synced().await.len(), 1);
 
-    // Or it sends a bookmark without the annotation.
+    // The member sends a bookmark without the annotation.
     let (_cacher, mut member, _updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)) + &bookmark(5));
@@ -162,7 +162,7 @@ async fn initial_events_that_do_not_end_are_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_namespace_is_asked_for_by_its_path() {
+async fn cacher_of_a_namespace_requests_its_path() {
     let (transport, mut member) = transport();
     struct Nobody;
     impl UpdateObserver for Nobody {
@@ -176,7 +176,7 @@ async fn one_namespace_is_asked_for_by_its_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
+async fn malformed_objects_are_skipped_and_counted_and_the_stream_continues() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)));
@@ -193,12 +193,12 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
     feed.send(event("ADDED", &pod("b", 12)));
     let (changes, snapshot) = updates.changes().await;
     assert_eq!(changes, [("ADDED", "b".to_owned(), 12)]);
-    assert_eq!(contents(&snapshot), names(&[("a", 3), ("b", 12)]), "what was known stays");
+    assert_eq!(contents(&snapshot), names(&[("a", 3), ("b", 12)]), "the last known state stays");
     assert_eq!(cacher.stats().decode_errors, 9);
     assert!(!feed.is_dropped());
     assert_eq!(cacher.state(), CacherState::Synced);
 
-    // In pages too.
+    // The same applies to pages.
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let items = [pod("a", 3), "7".to_owned(), r#"{"metadata":{}}"#.to_owned(), pod("b", 4)];
@@ -208,7 +208,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_lives_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_without_end_restarts_the_watch() {
+async fn frame_without_an_end_restarts_the_watch() {
     let tuning = tributary_cacher::ReflectorTuning { object_size_max: 1000, ..Default::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let feed = member.sync(&[pod("a", 3)], 5).await;
@@ -221,7 +221,7 @@ async fn a_frame_without_end_restarts_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_something_else_is_no_list() {
+async fn page_that_is_not_a_list_is_an_error() {
     let (cacher, mut member, _updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     member.expect(&["limit"]).await.text("<html>hello</html>");
@@ -234,7 +234,7 @@ async fn a_page_of_something_else_is_no_list() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// Looks at the cacher from within the call.
+/// An observer that reads the cacher during its call.
 struct Reader {
     cacher: std::sync::OnceLock<std::sync::Weak<Cacher>>,
     seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,
@@ -249,7 +249,7 @@ impl UpdateObserver for Reader {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_observer_is_told_before_readers_see() {
+async fn observer_receives_updates_before_readers_see_them() {
     let (transport, mut member) = transport();
     let (sender, seen) = std::sync::mpsc::channel();
     let reader = Arc::new(Reader { cacher: Default::default(), seen: sender });

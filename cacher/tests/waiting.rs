@@ -1,4 +1,4 @@
-//! Waiting for versions and for objects to go, and asking an idle member for progress.
+//! Waiting for versions and for deletions, and asking an idle member for progress.
 
 mod common;
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{LatestError, NotReached, StaleReason, StillThere, Update};
+use tributary_cacher::{LatestError, NotReached, StaleReason, StillExists, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() {
+async fn wait_returns_at_once_for_a_reached_version_and_ends_with_an_event() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -26,14 +26,14 @@ async fn a_version_that_is_there_is_not_waited_for_and_an_event_ends_the_wait() 
     });
     assert_eq!(found.unwrap().resource_version().revision().0, 8);
     assert_eq!(started.elapsed(), Duration::ZERO);
-    assert!(!member.is_asked(), "events that come need no asking");
+    assert!(!member.is_asked(), "arriving events need no question");
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(!member.is_asked());
     assert_eq!(cacher.stats().progress_requests, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_sync_is_waited_for() {
+async fn wait_includes_the_first_sync() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
     assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5).into(), current: None });
@@ -42,7 +42,7 @@ async fn the_first_sync_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_member_is_asked_for_progress_once_for_all_waiters() {
+async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -50,12 +50,12 @@ async fn an_idle_member_is_asked_for_progress_once_for_all_waiters() {
     let script = async {
         let asked = member.expect(&["/api/v1/pods?limit=1"]).await;
         assert_eq!(asked.at - started, Duration::from_millis(200));
-        assert!(!feed.is_dropped(), "the watch goes on while the member is asked");
+        assert!(!feed.is_dropped(), "the watch continues while the member is asked");
         feed.send(event("ADDED", &pod("b", 6)));
         tokio::task::yield_now().await;
         asked.text(list(&[], 20, Some("more")));
         let short = member.expect(&["watch=1", "resourceVersion=6&", "timeoutSeconds=3&", "allowWatchBookmarks"]).await;
-        assert!(feed.is_dropped(), "the short watch takes the place of the long one");
+        assert!(feed.is_dropped(), "the short watch replaces the long one");
         let short = short.stream();
         tokio::time::advance(Duration::from_millis(1300)).await;
         short.send(bookmark(20));
@@ -82,7 +82,7 @@ async fn an_idle_member_is_asked_for_progress_once_for_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_comes_after_the_bookmark_is_served_by_a_new_question() {
+async fn waiter_after_the_bookmark_is_served_by_a_new_question() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -105,14 +105,14 @@ async fn a_waiter_that_comes_after_the_bookmark_is_served_by_a_new_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
+async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
     let started = Instant::now();
     let script = async {
         let asked = member.expect(&["limit=1"]).await;
-        // Whoever comes while the question is under way is served by the next one.
+        // A waiter that arrives during the question is served by the next question.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -132,14 +132,11 @@ async fn a_version_that_the_member_has_not_come_to_is_not_waited_for() {
     };
     tokio::join!(first, script);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(
-        !member.is_asked() && !feed.is_dropped(),
-        "when nobody waits nothing is asked, and the watch was left alone"
-    );
+    assert!(!member.is_asked() && !feed.is_dropped(), "without waiters there is no question, and the watch stays");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_was_asked_for_later_says_that_a_version_does_not_exist() {
+async fn later_list_shows_that_a_version_does_not_exist() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -148,11 +145,11 @@ async fn a_list_that_was_asked_for_later_says_that_a_version_does_not_exist() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // It may be older than a version that came to be known while it was under way.
+        // The list may be older than a version that became known while it was in progress.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // What the member does behind its list does not make it another version.
+        // The member's changes behind its list do not create the awaited version.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -163,7 +160,7 @@ async fn a_list_that_was_asked_for_later_says_that_a_version_does_not_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_does_not_answer_leaves_the_version_too_new() {
+async fn wait_fails_as_too_new_if_the_member_does_not_answer() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -178,16 +175,16 @@ async fn a_member_that_does_not_answer_leaves_the_version_too_new() {
     assert_eq!(error, NotReached::TooNew { wanted: wanted.into(), current: current.map(Into::into) });
     assert_eq!(error.to_string(), "too large resource version: 1000, current: 5");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(!member.is_asked() && !feed.is_dropped(), "it costs few requests");
+    assert!(!member.is_asked() && !feed.is_dropped(), "the wait costs few requests");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_below_what_was_held_is_a_reset() {
+async fn answer_below_the_current_version_is_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event that came meanwhile does not make the answer look older than it is.
+        // An event during the question does not make the answer look older than it is.
         let asked = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;
@@ -202,14 +199,14 @@ async fn an_answer_below_what_was_held_is_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_gone_when_its_uid_is() {
+async fn wait_until_gone_ends_with_the_uid() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 5).await;
     updates.synced().await;
     assert!(cacher.wait_until_gone("ns/x", "uid-x", None, THREE_SECONDS).await.is_ok());
     assert!(cacher.wait_until_gone("ns/a", "another", None, THREE_SECONDS).await.is_ok());
     let still = cacher.wait_until_gone("ns/a", "uid-a", None, THREE_SECONDS).await.unwrap_err();
-    assert_eq!(still, StillThere { key: "ns/a".to_owned(), uid: "uid-a".to_owned() });
+    assert_eq!(still, StillExists { key: "ns/a".to_owned(), uid: "uid-a".to_owned() });
     let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/a", "uid-a", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("a", 6)));
     });
@@ -218,16 +215,16 @@ async fn an_object_is_gone_when_its_uid_is() {
         tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", Some(ResourceVersion(2)), THREE_SECONDS), async {
             feed.send(event("MODIFIED", &pod("b", 7)));
         });
-    assert_eq!(found.unwrap().resource_version().revision().0, 7, "it is being deleted");
+    assert_eq!(found.unwrap().resource_version().revision().0, 7, "the object is being deleted");
     let again = pod("b", 9).replace("uid-b", "uid-b2");
     let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("b", 8)) + &event("ADDED", &again));
     });
-    assert_eq!(found.unwrap().len(), 1, "another object of the name does not count");
+    assert_eq!(found.unwrap().len(), 1, "a different object of the name does not count");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_member_tells_its_latest_version() {
+async fn latest_returns_the_members_version_or_the_error() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -235,7 +232,7 @@ async fn the_member_tells_its_latest_version() {
         member.expect(&["/api/v1/pods?limit=1"]).await.text(list(&[pod("a", 1)], 77, Some("t")));
     });
     assert_eq!(latest.unwrap().0, 77);
-    assert_eq!(cacher.snapshot().unwrap().resource_version().revision().0, 5, "the store is not touched");
+    assert_eq!(cacher.snapshot().unwrap().resource_version().revision().0, 5, "the store does not change");
     let (refused, ()) = tokio::join!(cacher.latest(), async {
         member.asked().await.status(403, r#"{"code":403,"message":"no"}"#);
     });

@@ -1,4 +1,4 @@
-//! The collection as readers see it: put in place by a list, changed by a watch, told to the observer first.
+//! Replaces and changes the collection, first for the observer and then for readers.
 
 use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
@@ -11,19 +11,19 @@ use crate::store::{Staging, Store};
 use crate::update::Update;
 
 impl Reflector {
-    /// The list is complete: it takes the place of what was served. It is of "most recent", so it says how far the
-    /// member has come as well as a question for that does; what the member does next may take it past a version that
-    /// it has not come to.
+    /// Puts a complete list in place of the served collection. The list is of the most recent version, so it also
+    /// answers the question for the latest version. The answer must come first: the member's next changes may reach a
+    /// version that it does not have yet.
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
-        self.list_place = None;
+        self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
         self.shared.wanted.resolve_question(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
-        self.keep_room();
+        self.shrink_reservation();
         let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
-        // A list for want of bookmarks takes the place of one: nothing was lost, however often there is one.
+        // A list that replaces a missing bookmark loses no events.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(has_lost_changes));
@@ -39,13 +39,13 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
-        // Only now: whoever takes the place of this one finds one of the two.
-        self.shared.forget_earlier();
+        // Now, after the update is published: a successor of this cacher finds either snapshot.
+        self.shared.drop_earlier();
         self.show_state();
     }
 
-    /// What there is to do about a collection of this size, if it is larger than is held, or than there is room for.
-    pub(super) fn too_large(&mut self, bytes: u64) -> Option<Input> {
+    /// Handles a collection that exceeds its size limit or the free memory, and returns the resulting input.
+    pub(super) fn check_size(&mut self, bytes: u64) -> Option<Input> {
         let most = self.shared.config.tuning.collection_size_max;
         let reason = if bytes > most {
             StaleReason::TooLarge(most)
@@ -54,21 +54,21 @@ impl Reflector {
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
-        self.give_back_room();
+        self.release_list_reservation();
         Some(self.failed(reason))
     }
 
-    /// Occupies no more than what is served, of which there may be less than there was.
-    pub(super) fn keep_room(&mut self) {
+    /// Reduces the reservation to the size of the served collection.
+    pub(super) fn shrink_reservation(&mut self) {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
-    /// Occupies no more than what is served: what came of a list is let go.
-    pub(super) fn give_back_room(&mut self) {
+    /// Drops the reservation of an unfinished list; the reservation of the served collection stays.
+    pub(super) fn release_list_reservation(&mut self) {
         self.shared.room.lock().fall_back_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
-    /// Tells what one read of the watch brought.
+    /// Publishes the changes of one read of the watch.
     pub(super) fn publish_changes(&mut self, changes: Vec<Change>) {
         let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();
         self.shared.counts.events.add(changes.len());
@@ -79,7 +79,7 @@ impl Reflector {
         });
     }
 
-    /// First the observer, then the readers: what a reader sees, the observer knows.
+    /// Publishes an update, first to the observer and then to readers.
     fn publish(&mut self, update: Update) {
         let mut snapshot = update.snapshot().clone();
         let counts = &self.shared.counts;
@@ -87,9 +87,9 @@ impl Reflector {
         counts.object_bytes.set(self.store.as_ref().map_or(0, Store::bytes));
         let is_about_objects = !matches!(update, Update::Progress { .. });
         self.observer.update(update);
-        let lets_go = self.shared.config.held.is_until_told() && is_about_objects;
+        let lets_go = self.shared.config.retention.is_until_published() && is_about_objects;
         if let Some(store) = self.store.as_mut().filter(|_| lets_go) {
-            store.let_go();
+            store.release_objects();
             snapshot = store.snapshot();
         }
         self.shared.published.send_replace(Some(snapshot));

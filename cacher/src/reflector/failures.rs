@@ -1,4 +1,4 @@
-//! What went wrong, and what did not: it is counted, the state says so, and the machine is told.
+//! Records failures and successes: in the counters, in the state and for the machine.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::state::StaleReason;
 use crate::store::Staging;
 use crate::stream::MemberWatch;
 
-/// The shortest time between two log lines about what cannot be read. One minute: a member that sends nothing else
-/// would fill the log.
+/// The shortest time between two log lines about malformed data. One minute: a member that sends nothing else would
+/// fill the log.
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reflector {
-    /// The watch has brought something.
+    /// Records that the watch has delivered data.
     pub(super) fn prove(&mut self, stream: &mut MemberWatch) -> Input {
         if stream.deferred.is_none() {
             self.health.contact(Instant::now());
@@ -26,7 +26,7 @@ impl Reflector {
         self.proved(stream)
     }
 
-    /// The watch has been open for long enough.
+    /// Records that the watch has been open for long enough.
     pub(super) fn settle(&mut self, stream: &mut MemberWatch) -> Input {
         self.health.settled(Instant::now(), self.progress.has_bookmarks());
         self.proved(stream)
@@ -62,7 +62,7 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        // What comes first may have been as silent.
+        // The preceding collections may have been silent as well.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
@@ -96,12 +96,12 @@ impl Reflector {
     /// the longest time that a member may ask for.
     pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
-        self.give_back_room();
+        self.release_list_reservation();
         self.failed(StaleReason::opaque(version));
         Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
     }
 
-    /// `streaming`: the collection was to be streamed, for which there is another way.
+    /// Handles a refusal. `streaming`: the refused request was a WatchList, which pages can replace.
     pub(super) fn refused(&mut self, refusal: MemberError, streaming: bool) -> Input {
         let input = match refusal.reason {
             StaleReason::Expired => Input::Expired,
@@ -117,20 +117,20 @@ impl Reflector {
         input
     }
 
-    /// Counts what was skipped, and says so once in a while.
+    /// Counts skipped data, and logs it at most once per interval.
     pub(super) fn skipped(&mut self, error: &dyn std::error::Error, position: &str, place: std::fmt::Arguments<'_>) {
         let count = &self.shared.counts.decode_errors;
         count.add(1);
         let now = Instant::now();
         if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
             self.decode_logged = Some(now);
-            // The error's causes may quote the text and are left out.
+            // The error's causes may quote the text, so they are left out.
             tracing::warn!(%error, position, %place, total = count.get(), "skipped what the member sent");
         }
     }
 }
 
-/// The version that made an object undecodable because it is not a number; `None` for any other error.
+/// Returns the version that made an object undecodable because it is not a number; `None` for any other error.
 pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     match error {
         ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),
@@ -138,7 +138,7 @@ pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     }
 }
 
-/// Where in the object's text the error is, if that is known.
+/// Returns the position of the error in the object's text, if it is known.
 pub(super) fn decode_position(error: &ObjectDecodeError) -> String {
     match error {
         ObjectDecodeError::Json(error) => format!("line {} column {}", error.line(), error.column()),

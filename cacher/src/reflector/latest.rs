@@ -1,4 +1,4 @@
-//! The member's latest version: asked for, and what follows from it.
+//! Asks for the member's latest version and handles the answer.
 
 use tokio::time::Instant;
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
@@ -11,7 +11,7 @@ use crate::state::StaleReason;
 use crate::stream::MemberWatch;
 
 impl Reflector {
-    /// Asks whether the member has still come to this version.
+    /// Asks whether the member still has this version.
     pub(super) async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
         let number = self.shared.wanted.next_question();
         let latest = request::latest(&self.shared.config, &self.transport);
@@ -29,14 +29,14 @@ impl Reflector {
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
             Err(LatestError::Timeout(within)) => self.no_answer(within),
-            // To watch but not to list may be all that is allowed; if not, the watch will be refused as well.
+            // The user may have the right to watch but not to list; otherwise the watch will be refused as well.
             Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
             Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
             Err(LatestError::Malformed(error)) => self.failed(StaleReason::Other(chain(&error))),
         })
     }
 
-    /// Decides on a call of [`ProgressRequests`].
+    /// Handles a [`Call`] of [`ProgressRequests`].
     pub(super) fn progress(&mut self, call: Call, stream: &MemberWatch) -> Option<Input> {
         let shared = self.shared.clone();
         let (now, tuning) = (Instant::now(), &shared.config.tuning);
@@ -70,12 +70,12 @@ impl Reflector {
         None
     }
 
-    /// A version that is waited for exists: a bookmark is to tell that it is reached, or else a list, unless there was
-    /// one just now.
+    /// Learns that an awaited version has been reached: by a bookmark or, if no bookmark can come, by a list, unless
+    /// there was one just now.
     ///
-    /// No bookmark tells that the revision is complete which the member wrote last, and whose deletion is known here: a
-    /// watch from before it is sent the deletion, and then a kube-apiserver keeps a bookmark of that very revision back
-    /// (`process` in `storage/cacher/cache_watcher.go`).
+    /// No bookmark completes the member's latest revision if a deletion of that revision is already known: a watch from
+    /// before the deletion receives it, and a kube-apiserver then suppresses a bookmark of the same revision (`process`
+    /// in `storage/cacher/cache_watcher.go`).
     fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
         let held = self.version();

@@ -12,18 +12,18 @@ use crate::page::{Page, PageError};
 use crate::request::chain;
 use crate::state::StaleReason;
 
-/// Counts of the items that the reflector has read of a page.
+/// The counters of a page's items.
 #[derive(Default)]
 struct PageItems {
     count: u32,
-    /// Items without a version.
+    /// The number of items without a version.
     unversioned: u32,
-    /// An item's version that is not a number.
+    /// The version of an item, if it is not a number.
     opaque: Option<String>,
 }
 
 impl PageItems {
-    /// A version that is not a number; empty if no item has a version. One item without a version among others is
+    /// Returns a version that is not a number; empty if no item has a version. A single item without a version is
     /// malformed.
     fn opaque_version(&self) -> Option<&str> {
         let is_unversioned = self.count > 0 && self.unversioned == self.count;
@@ -32,8 +32,8 @@ impl PageItems {
 }
 
 impl Reflector {
-    /// Reads one page of a list, item by item; the last one puts the collection in place. What was read of one that
-    /// breaks off stays: it comes again, as of the same moment, or with the whole collection.
+    /// Reads a page of a list, item by item; the last page puts the collection in place. The items of a page that
+    /// breaks off stay: they arrive again, from the same moment, or with the whole collection.
     pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
@@ -61,8 +61,8 @@ impl Reflector {
             if let Some(version) = &items.opaque {
                 return Ok(self.fail_opaque(version));
             }
-            if let Some(too_large) = self.too_large(self.staging.bytes()) {
-                return Ok(too_large);
+            if let Some(check_size) = self.check_size(self.staging.bytes()) {
+                return Ok(check_size);
             }
             tokio::task::coop::consume_budget().await;
         }
@@ -71,15 +71,16 @@ impl Reflector {
         Ok(self.end_page(&page, &items, end))
     }
 
-    /// A page was read to the end of its body: it is whole, or cut, or not a list.
+    /// Handles the end of a page's body: the page is complete, cut off, or not a list.
     fn end_page(&mut self, page: &Page, items: &PageItems, end: Result<ListMeta, PageError>) -> Input {
         if let Some(version) = items.opaque_version() {
             return self.fail_opaque(version);
         }
         match end {
-            // Whoever followed it would ask for the same page for ever, and without a pause.
-            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => self
-                .failed(StaleReason::Other("the list does not advance: its continue token leads to itself".to_owned())),
+            // Following such a token would request the same page forever, without a pause.
+            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
+                self.failed(StaleReason::Other("the list does not advance: its continue token repeats".to_owned()))
+            }
             Ok(meta) => {
                 self.listed = meta.resource_version;
                 let soon = self.page_time.is_soon(page.took());
@@ -98,14 +99,14 @@ impl Reflector {
         }
     }
 
-    /// A page was ended before its end, with so many items read.
+    /// Handles a page that was cut off after `read` items.
     fn broke_off(&mut self, page: &Page, read: u32) -> Input {
         let late = self.page_time.is_late(page.took());
         self.page_time = self.page_time.after_break(page.took());
         Input::BrokeOff { read, late }
     }
 
-    /// Takes one item of a list.
+    /// Adds an item of a list to the new collection.
     fn take_item(&mut self, item: &[u8], items: &mut PageItems) {
         items.count = items.count.saturating_add(1);
         let count = items.count;

@@ -1,4 +1,4 @@
-//! Sends the requests that bring a list or a watch.
+//! Sends the requests that open a list or a watch.
 
 use std::time::Duration;
 
@@ -15,32 +15,33 @@ use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 
-/// The most requests of one reflector within [`PACE_INTERVAL`], further pages of a list not counted. Watches that end
-/// are resumed at once, and what they bring meanwhile counts as success: a member (or a proxy before it) that ends each
-/// after its first event would be asked as fast as it answers.
+/// The maximum number of requests of a reflector within [`PACE_INTERVAL`], not counting further pages of a list. A
+/// watch that ends is resumed at once, and an event counts as success: a member or proxy that ends each watch after its
+/// first event would receive requests as fast as it answers.
 const REQUESTS_PER_INTERVAL: u32 = 10;
-/// The time in which requests are counted.
+/// The interval over which requests are counted.
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reflector {
-    /// Sends a request in place of what is being read.
+    /// Sends a request in place of the current stream.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
         if target.begins_list() {
-            // What came of one that broke off is of no use to it, and it may wait for as long as the member is away.
+            // The objects of an interrupted list are useless for the new list, which may wait for as long as the member
+            // is away.
             self.staging = Staging::default();
-            self.give_back_room();
+            self.release_list_reservation();
         }
         if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
-            self.let_precede().await?;
+            self.await_precedence().await?;
         }
         if !matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
-            self.list_place = None;
-            self.keep_pace().await?;
+            self.list_permit = None;
+            self.limit_request_rate().await?;
         }
         if target.begins_list() && self.has_asked {
-            let places = self.shared.config.list_places.clone();
-            self.list_place = self.attend(places.acquire()).await?;
+            let places = self.shared.config.list_permits.clone();
+            self.list_permit = self.attend(places.acquire()).await?;
         }
         self.has_asked = true;
         self.recoveries = self.member.borrow().recoveries;
@@ -53,7 +54,7 @@ impl Reflector {
             _ => {}
         }
         if matches!(target, ReflectorRequest::WatchList | ReflectorRequest::Watch { .. }) {
-            // This one has the credentials of now.
+            // The new watch has the current credentials.
             self.shared.reopen_at.send_replace(None);
         }
         let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
@@ -81,8 +82,8 @@ impl Reflector {
         }
     }
 
-    /// After a failure, or silence, waits until what comes first is known as of later than that.
-    async fn let_precede(&mut self) -> Result<(), ResetAsked> {
+    /// After a failure or silence, waits until the preceding collections are current as of a later time.
+    async fn await_precedence(&mut self) -> Result<(), ResetAsked> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
             self.attend(precedence.known_since(failed_at)).await?;
@@ -91,7 +92,7 @@ impl Reflector {
         Ok(())
     }
 
-    /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.
+    /// Prepares an empty collection for a list; the version of the list also answers a question for the latest version.
     fn begin_list(&mut self) {
         let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.earlier.lock().clone());
         self.staging = Staging::new(self.shared.config.decoder.fields(), before);
@@ -100,7 +101,7 @@ impl Reflector {
         self.question = self.shared.wanted.next_question();
     }
 
-    /// The member's answer, whatever its status; where none comes, what the machine has to decide on.
+    /// Returns the member's response with any status, or an input for the machine if the request failed.
     async fn send(
         &mut self,
         target: &ReflectorRequest,
@@ -117,7 +118,7 @@ impl Reflector {
         Ok(Err(if target.is_list() { of_a_list } else { failed }))
     }
 
-    /// Reads why the member refused the request that was sent at `begun`.
+    /// Reads the reason for which the member refused the request that was sent at `begun`.
     async fn read_refusal(
         &mut self,
         target: &ReflectorRequest,
@@ -140,8 +141,8 @@ impl Reflector {
         Ok(refused)
     }
 
-    /// Waits if there were too many requests lately.
-    async fn keep_pace(&mut self) -> Result<(), ResetAsked> {
+    /// Waits if there were too many requests in the present interval.
+    async fn limit_request_rate(&mut self) -> Result<(), ResetAsked> {
         let (since, requests) = self.pace;
         let end = since + PACE_INTERVAL;
         if Instant::now() >= end {
@@ -173,7 +174,7 @@ impl Reflector {
                     ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: BodyDecoder::new(gzip) }));
                 return;
             }
-            // Asked by `ask_latest` alone.
+            // Only `ask_latest` sends these requests.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => (true, false),
             ReflectorRequest::Watch { short } => {
@@ -183,7 +184,7 @@ impl Reflector {
         };
         self.shared.counts.watches.add(1);
         let mut stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
-        // Where nothing has changed, whoever sends bookmarks need not send one.
+        // An unchanged member need not send a bookmark.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }

@@ -1,4 +1,4 @@
-//! What the reflector's task holds, and how it waits: whatever it waits for, readers see the state as it is.
+//! The state of the reflector's task, and its way to wait: during each wait it publishes state changes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use crate::Transport;
 use crate::amount::PageTime;
-use crate::health::{Announced, CacherHealth, HealthTransition};
-use crate::list_places::ListPlace;
+use crate::health::{CacherHealth, HealthTransition, LoggedReasons};
+use crate::list_permits::ListPermit;
 use crate::machine::{Action, Machine};
 use crate::member_health::MemberHealth;
 use crate::page::Page;
@@ -23,50 +23,49 @@ use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
 use crate::wakes::Wakes;
 
-/// How long a request that was sent to a member that could not be reached is still waited for once that is well. 1 s:
-/// an answer that is to come takes a way there and back.
+/// The time for which a request to an unreachable member is still awaited after the member has recovered. 1 s: a late
+/// response needs a round trip.
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
-/// The reflector's task, before it runs.
 pub(crate) struct Reflector {
     pub(super) shared: Arc<ReflectorShared>,
     pub(super) transport: Transport,
     pub(super) observer: Arc<dyn UpdateObserver>,
     pub(super) machine: Machine,
     pub(super) first: Option<Action>,
-    /// `None` until the first complete list.
+    /// The served collection; `None` until the first complete list.
     pub(super) store: Option<Store>,
     pub(super) staging: Staging,
-    /// The version of the pages that have come of the list under way; zero before the first.
+    /// The version of the received pages of the current list; zero before the first page.
     pub(super) listed: ResourceVersion,
-    /// How long pages may take.
+    /// The time limit of pages.
     pub(super) page_time: PageTime,
-    /// The member's latest version, as it last answered when it was asked for that.
+    /// The member's latest version, from its last answer.
     pub(super) latest: ResourceVersion,
-    /// The number of the list under way as a question for the member's latest version.
+    /// The number of the question that the current list answers.
     pub(super) question: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
     pub(super) health: CacherHealth,
     pub(super) member: watch::Receiver<MemberHealth>,
-    /// How often the member had become well when the last request was begun.
+    /// The number of the member's recoveries when the last request started.
     pub(super) recoveries: u64,
     pub(super) wakes: Wakes,
-    /// The place of the list that is under way, where it takes one.
-    pub(super) list_place: Option<ListPlace>,
-    /// When the last attempt failed, or a watch was found silent, until what comes first is known as of a later moment.
+    /// The permit of the current list, if it needs one.
+    pub(super) list_permit: Option<ListPermit>,
+    /// The time of the last failure or silence, until the preceding collections are current as of a later time.
     pub(super) failed_at: Option<Instant>,
-    /// Whether a request has been begun.
+    /// Whether a request has been sent.
     pub(super) has_asked: bool,
-    pub(super) announced: Announced,
+    pub(super) logged_reasons: LoggedReasons,
     pub(super) decode_logged: Option<Instant>,
-    /// When counting began, and the requests since.
+    /// The start of the current interval, and the number of requests since.
     pub(super) pace: (Instant, u32),
-    /// What the member last warned of.
+    /// The member's last warnings.
     pub(super) warnings: Vec<HeaderValue>,
 }
 
-/// What is being read.
+/// The stream that the task reads.
 pub(super) enum ReflectorStream {
     Nothing,
     Watch(Box<MemberWatch>),
@@ -74,7 +73,7 @@ pub(super) enum ReflectorStream {
     Page(Box<Page>),
 }
 
-/// `Cacher::reset` was called.
+/// The caller of [`Cacher::reset`](crate::Cacher::reset) wants the collection to be listed again.
 pub(super) struct ResetAsked;
 
 impl Reflector {
@@ -89,7 +88,7 @@ impl Reflector {
             member,
             recoveries: 0,
             wakes: Wakes::default(),
-            list_place: None,
+            list_permit: None,
             failed_at: None,
             has_asked: false,
             transport,
@@ -105,45 +104,45 @@ impl Reflector {
             reading: ReflectorStream::Nothing,
             progress: ProgressRequests::new(&resource),
             health,
-            announced: Announced::default(),
+            logged_reasons: LoggedReasons::default(),
             decode_logged: None,
             pace: (Instant::now(), 0),
             warnings: Vec::new(),
         }
     }
 
-    /// Waits for something and meanwhile keeps the state current; ends early if a reset is asked for.
+    /// Waits for `work` and publishes state changes meanwhile; ends early on a reset.
     pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ResetAsked> {
         let shared = self.shared.clone();
         tokio::pin!(work);
         loop {
             self.show_state();
             let stale_at = self.health.turns_stale_at(Instant::now());
-            let place_until = self.list_place.as_ref().map(ListPlace::until);
+            let place_until = self.list_permit.as_ref().map(ListPermit::until);
             tokio::select! {
                 biased;
                 () = shared.reset.notified() => return Err(ResetAsked),
                 done = &mut work => return Ok(done),
-                // The sender lives as long as the reflector.
+                // The reflector owns the sender, so the channel stays open.
                 _ = self.member.changed() => {
                     self.health.set_member(&self.member.borrow_and_update());
                 }
                 () = sleep_until(stale_at.unwrap_or_else(Instant::now)), if stale_at.is_some() => {}
                 () = sleep_until(place_until.unwrap_or_else(Instant::now)), if place_until.is_some() => {
-                    self.list_place = None;
+                    self.list_permit = None;
                 }
             }
         }
     }
 
-    /// The answer to a request that is sent now. `None` where the member could not be reached, has become well since,
-    /// and answers others but not this one: whoever stands before it may wait for the server of before.
+    /// Waits for the response to a request that is sent now. `None` if the member was unreachable, has recovered since,
+    /// and answers other requests but not this one: a proxy may still wait for the earlier server.
     pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (was_lost, begun_at, mut member) =
             (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
         async move {
             let overtaken = async {
-                // The sender lives as long as the reflector.
+                // The reflector owns the sender, so the channel stays open.
                 let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
                 sleep(OVERTAKEN_AFTER).await;
             };
@@ -155,13 +154,13 @@ impl Reflector {
         }
     }
 
-    /// The version held; zero before the first list.
+    /// Returns the current version; zero before the first list.
     pub(super) fn version(&self) -> CollectionVersion {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// Publishes whether changes arrive, the state if it changed, and then when contact was last lost: whoever reads
-    /// what comes later first finds nothing older before it.
+    /// Publishes the continuity, the state if it changed, and then the time of the last failure: a reader that reads
+    /// the later value first finds earlier values at least as recent.
     pub(super) fn show_state(&mut self) {
         let continuity = self.health.continuity();
         self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);
@@ -170,14 +169,14 @@ impl Reflector {
         self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
     }
 
-    /// Publishes the state if it changed, and logs what is new about it.
+    /// Publishes the state if it changed, and logs the change.
     fn show_if_changed(&mut self) {
         let after = self.health.state(Instant::now());
         let before = self.shared.state.borrow().clone();
         if after == before {
             return;
         }
-        match self.announced.news(&before, &after) {
+        match self.logged_reasons.news(&before, &after) {
             Some(HealthTransition::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
             Some(HealthTransition::Trouble) => {
                 let reason = after.reason().map(ToString::to_string).unwrap_or_default();
@@ -190,11 +189,11 @@ impl Reflector {
 }
 
 impl Drop for Reflector {
-    /// A task that ended for whatever cause must not look synced for ever.
+    /// A task that ended, for any reason, must not look synced forever.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
-        // It is held no longer than there is room reserved for it.
-        self.shared.forget_earlier();
+        // The earlier snapshot stays no longer than its reservation.
+        self.shared.drop_earlier();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {

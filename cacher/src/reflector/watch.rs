@@ -14,7 +14,7 @@ use crate::stream::{MemberWatch, WatchWakeup};
 use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
-    /// Reads a watch until something is to be decided, and keeps it for going on.
+    /// Reads a watch until the machine must decide, and keeps it for continuing.
     pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
@@ -50,7 +50,7 @@ impl Reflector {
         }
     }
 
-    /// Takes all frames that have come, and tells the observer what they changed as one update.
+    /// Handles the received frames, and publishes the changes in a single update.
     fn take_frames(&mut self, stream: &mut MemberWatch) -> Option<Input> {
         if let Some(input) = stream.deferred.take() {
             return Some(input);
@@ -67,7 +67,7 @@ impl Reflector {
                 break Some(input);
             }
         };
-        // The end of the initial events leaves the loop, so the frames taken were of one sort.
+        // The end of the initial events leaves the loop, so all handled frames were before or behind it.
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
@@ -79,25 +79,25 @@ impl Reflector {
         input
     }
 
-    /// Takes one frame; an error is what the machine has to decide on.
+    /// Handles a frame; an error is an input for the machine.
     fn take_frame(&mut self, stream: &mut MemberWatch, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
         match MemberEvent::parse(frame) {
             Ok(MemberEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
                 Ok(object) if stream.initial => match change_type {
                     ChangeType::Added | ChangeType::Modified => {
                         self.staging.put(object);
-                        if let Some(too_large) = self.too_large(self.staging.bytes()) {
-                            return Err(too_large);
+                        if let Some(check_size) = self.check_size(self.staging.bytes()) {
+                            return Err(check_size);
                         }
                     }
                     ChangeType::Deleted => self.staging.remove(object.key().as_str()),
                 },
                 Ok(object) => {
-                    stream.brought = true;
+                    stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
-                    self.keep_room();
-                    // Not followed any further: it is listed until there is less of it.
-                    if self.too_large(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
+                    self.shrink_reservation();
+                    // The collection is not followed any further: it is listed until it fits.
+                    if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
                     }
                 }
@@ -143,8 +143,8 @@ impl Reflector {
             return Err(Input::Suspect);
         }
         store.advance(version.into());
-        // What became smaller long ago has its room no longer, though nothing changes.
-        self.keep_room();
+        // Objects that shrank earlier release their memory here, even without a new change.
+        self.shrink_reservation();
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A member that answers as a test tells it, and an observer that a test can question.
+//! A member whose answers a test controls, and an observer that a test reads.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate and uses its part")]
 
@@ -16,16 +16,16 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ListPlaces, ObjectRoom, Precedence, ReflectorTuning, Transport, Update,
+    Cacher, CacherConfig, CacherState, ListPermits, ObjectRoom, Precedence, ReflectorTuning, Transport, Update,
     UpdateObserver,
 };
 
-/// The member's side: every request arrives here and is answered by the test.
+/// The member's side: each request arrives here and is answered by the test.
 pub struct Member {
     requests: mpsc::UnboundedReceiver<Asked>,
 }
 
-/// One request that waits for its answer.
+/// A request without a response yet.
 pub struct Asked {
     pub uri: String,
     pub headers: HeaderMap,
@@ -33,11 +33,11 @@ pub struct Asked {
     answer: oneshot::Sender<Result<Response<Body>, BoxError>>,
 }
 
-/// The body of an answer, fed by the test. Dropping it ends the body cleanly.
+/// The body of a response, written by the test. Dropping it ends the body regularly.
 pub struct Feed(mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
 
 impl Member {
-    /// The next request; paused time moves on while it does not come.
+    /// Returns the next request; paused time advances meanwhile.
     pub async fn asked(&mut self) -> Asked {
         tokio::time::timeout(Duration::from_secs(3600), self.requests.recv())
             .await
@@ -45,8 +45,8 @@ impl Member {
             .expect("the cacher has ended")
     }
 
-    /// The next request, which must contain each of the parts. One that ends with `&` is a whole parameter, also where
-    /// it is the last one: `timeoutSeconds=3&` is no beginning of `timeoutSeconds=300`.
+    /// Returns the next request, which must contain each of the parts. A part that ends with `&` is a whole parameter,
+    /// even at the end: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
     pub async fn expect(&mut self, parts: &[&str]) -> Asked {
         let asked = self.asked().await;
         for part in parts {
@@ -55,12 +55,12 @@ impl Member {
         asked
     }
 
-    /// Whether a request is there without time moving on.
+    /// Returns whether a request has arrived, without advancing time.
     pub fn is_asked(&self) -> bool {
         !self.requests.is_empty()
     }
 
-    /// Answers the first request with a WatchList of these objects, as of `version`; the feed is then a live watch.
+    /// Answers the first request with a WatchList of these objects at `version`; the feed is then a live watch.
     pub async fn sync(&mut self, objects: &[String], version: u64) -> Feed {
         let feed = self.expect(&["sendInitialEvents=true"]).await.stream();
         let events: String = objects.iter().map(|object| event("ADDED", object)).collect();
@@ -70,7 +70,7 @@ impl Member {
 }
 
 impl Asked {
-    /// Whether the request contains this; `&` is the end of a parameter.
+    /// Returns whether the request contains a part; `&` is the end of a parameter.
     pub fn has(&self, part: &str) -> bool {
         format!("{}&", self.uri).contains(part)
     }
@@ -80,10 +80,10 @@ impl Asked {
     }
 
     pub fn stream_with(self, code: u16) -> Feed {
-        self.stream_of(Response::builder().status(code))
+        self.stream_with_head(Response::builder().status(code))
     }
 
-    pub fn stream_of(self, head: http::response::Builder) -> Feed {
+    pub fn stream_with_head(self, head: http::response::Builder) -> Feed {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let body = StreamBody::new(futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))).boxed_unsync();
         self.answer.send(Ok(head.body(body).expect("a head"))).expect("the request was cancelled");
@@ -147,7 +147,7 @@ impl Updates {
         self.0.try_recv().ok()
     }
 
-    /// The next update must be changes: their types, names and versions, and the snapshot.
+    /// Returns the next update, which must be changes: their types, names and versions, and the snapshot.
     pub async fn changes(&mut self) -> (Vec<(&'static str, String, u64)>, Snapshot) {
         match self.next().await {
             Update::Changes { changes, snapshot } => (
@@ -183,10 +183,10 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         resource: GroupVersionResource::new("", "v1", "pods"),
         namespace: None,
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
-        list_places: ListPlaces::default(),
+        list_permits: ListPermits::default(),
         room: ObjectRoom::unbounded(),
         precedence: Precedence::default(),
-        held: tributary_cacher::HeldObjects::default(),
+        retention: tributary_cacher::ObjectRetention::default(),
         tuning,
     }
 }
@@ -207,21 +207,21 @@ pub fn start() -> (Cacher, Member, Updates) {
 }
 
 pub fn start_with(tuning: ReflectorTuning) -> (Cacher, Member, Updates) {
-    start_of_config(config(tuning))
+    start_with_config(config(tuning))
 }
 
-pub fn start_of_config(config: CacherConfig) -> (Cacher, Member, Updates) {
+pub fn start_with_config(config: CacherConfig) -> (Cacher, Member, Updates) {
     start_after(None, config)
 }
 
-/// Starts one in the place of another.
+/// Starts a cacher; `before` is the replaced cacher.
 pub fn start_after(before: Option<&Cacher>, config: CacherConfig) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
     (Cacher::start_after(before, config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
-/// Waits for a state; paused time moves on.
+/// Waits for a state; paused time advances meanwhile.
 pub async fn state(cacher: &Cacher, wanted: impl Fn(&CacherState) -> bool) -> CacherState {
     let mut states = cacher.states();
     let found = tokio::time::timeout(Duration::from_secs(3600), states.wait_for(|state| wanted(state))).await;
@@ -263,7 +263,7 @@ pub fn list(objects: &[String], version: u64, more: Option<&str>) -> String {
     )
 }
 
-/// Names and versions of all objects.
+/// Returns the names and versions of all objects.
 pub fn contents(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     snapshot.iter().map(|object| (object.name().to_owned(), object.resource_version().0)).collect()
 }

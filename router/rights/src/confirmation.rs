@@ -61,7 +61,7 @@ impl Confirmation {
     }
 
     /// Waits until a caller finds that they are not. Cancellation is safe.
-    async fn until_wanted(&self) {
+    async fn until_awaited(&self) {
         loop {
             self.wanted.notified().await;
             // A second caller may have waited for the attempt that has just ended.
@@ -85,8 +85,8 @@ fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
 pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, confirmation: Arc<Confirmation>) {
     loop {
         tokio::select! {
-            () = precedence.until_wanted() => {}
-            () = confirmation.until_wanted() => {}
+            () = precedence.until_awaited() => {}
+            () = confirmation.until_awaited() => {}
         }
         let as_of = loop {
             let begun = Instant::now();

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_answers::refusal::Trouble;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{FleetRights, RbacKind, RbacUser, Sample};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, ObjectRetention, Precedence, ReflectorTuning, StaleReason};
 use tributary_fleet::report::{RightsCondition, RightsDecider};
 use tributary_fleet::topology::{Cluster, Fleet, next_state};
 use tributary_proxy::Transport;
@@ -464,11 +464,11 @@ impl RightsMirror {
                 decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind.as_str(), [].into()),
                 resource,
                 namespace: None,
-                list_places: cluster.list_places().clone(),
+                list_permits: cluster.list_permits().clone(),
                 // A reserve for RBAC objects: a user who fills memory with other objects must not make rights unknown.
                 room: self.fleet.room().for_what_comes_first(),
                 precedence: Precedence::default(),
-                held: HeldObjects::UntilTold,
+                retention: ObjectRetention::UntilPublished,
                 tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },
             };
             let cacher = Arc::new(Cacher::start_after(before.next(), config, transport.clone(), feed.for_kind(kind)));

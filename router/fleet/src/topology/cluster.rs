@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_answers::refusal::{Beyond, LimitRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
-use tributary_cacher::{ListPlaces, ObjectRoom, Precedence};
+use tributary_cacher::{ListPermits, ObjectRoom, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, is_uid, nearest_tick};
 use tributary_sharing::body;
 use tributary_sharing::flow::fair_line::FairLine;
@@ -176,7 +176,7 @@ pub struct Cluster {
     /// Queue of questions about the cluster of an object.
     questions: Arc<FairLine>,
     /// Permits for relists of its collections.
-    list_places: ListPlaces,
+    list_permits: ListPermits,
     precedence: Precedence,
     /// Share of long-running requests of clients except watches. Includes watches if they have no connections of their
     /// own.
@@ -273,8 +273,8 @@ impl Cluster {
     }
 
     /// Permits for relists of the cluster's collections.
-    pub fn list_places(&self) -> &ListPlaces {
-        &self.list_places
+    pub fn list_permits(&self) -> &ListPermits {
+        &self.list_permits
     }
 
     /// Collections that come first after an outage: roles and bindings in shared mode.
@@ -322,7 +322,7 @@ impl Cluster {
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
-            list_places: ListPlaces::default(),
+            list_permits: ListPermits::default(),
             precedence: Precedence::default(),
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
             watches: FairShare::new("watches", 0, shares.watches.clone()),
@@ -714,7 +714,7 @@ impl Cluster {
             cluster: self.name(),
             discovery: &discovery,
             transport: &transport,
-            list_places: self.list_places(),
+            list_permits: self.list_permits(),
             room,
             changes: &self.kind_changes,
         };

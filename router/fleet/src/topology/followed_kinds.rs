@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ChangeType, ClusterName, ObjectDecoder};
 use tributary_cacher::{
-    Cacher, CacherConfig, HeldObjects, ListPlaces, ObjectRoom, Precedence, ReflectorTuning, Update, UpdateObserver,
+    Cacher, CacherConfig, ListPermits, ObjectRetention, ObjectRoom, Precedence, ReflectorTuning, Update, UpdateObserver,
 };
 use tributary_proxy::Transport;
 
@@ -18,7 +18,7 @@ pub(super) struct KindsOf<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) discovery: &'a MemberDiscovery,
     pub(super) transport: &'a Transport,
-    pub(super) list_places: &'a ListPlaces,
+    pub(super) list_permits: &'a ListPermits,
     pub(super) room: &'a ObjectRoom,
     /// Receiver of the changes.
     pub(super) changes: &'a Arc<KindChanges>,
@@ -47,10 +47,10 @@ impl FollowedKinds {
                 decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind, [].into()),
                 resource,
                 namespace: None,
-                list_places: kinds.list_places.clone(),
+                list_permits: kinds.list_permits.clone(),
                 room: kinds.room.clone(),
                 precedence: Precedence::default(),
-                held: HeldObjects::MetadataUntilTold,
+                retention: ObjectRetention::MetadataUntilPublished,
                 tuning: ReflectorTuning::default(),
             };
             let observer = KindObserver { source, changes: Arc::clone(kinds.changes) };

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
-use tributary_cacher::{Cacher, CacherConfig, HeldObjects, ReflectorTuning, StaleReason};
+use tributary_cacher::{Cacher, CacherConfig, ObjectRetention, ReflectorTuning, StaleReason};
 use tributary_fleet::topology::{Cluster, next_state};
 use tributary_proxy::Transport;
 
@@ -55,10 +55,10 @@ impl View {
             resource: self.kind.resource.clone(),
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
-            list_places: cluster.list_places().clone(),
+            list_permits: cluster.list_permits().clone(),
             room: self.fleet.room().clone(),
             precedence: cluster.precedence().clone(),
-            held: HeldObjects::WhileThere,
+            retention: ObjectRetention::UntilDeleted,
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
         let cacher = Arc::new(Cacher::start_after(before, config, transport, feed.clone()));

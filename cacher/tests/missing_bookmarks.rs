@@ -1,4 +1,4 @@
-//! A collection that the member does not cache: its watches get no bookmarks.
+//! A collection that the member does not cache: its watches receive no bookmarks.
 
 mod common;
 
@@ -12,18 +12,18 @@ use tributary_cacher::{Cacher, CacherConfig, ReflectorTuning, Update};
 
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
-fn start_of(group: &str, resource: &str) -> (Cacher, Member, Updates) {
+fn start_collection(group: &str, resource: &str) -> (Cacher, Member, Updates) {
     let config = CacherConfig {
         resource: GroupVersionResource::new(group, "v1", resource),
         ..config(ReflectorTuning::default())
     };
-    start_of_config(config)
+    start_with_config(config)
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_listed_anew_for_who_waits() {
+async fn events_are_listed_for_a_waiter() {
     for group in ["", "events.k8s.io"] {
-        let (cacher, mut member, mut updates) = start_of(group, "events");
+        let (cacher, mut member, mut updates) = start_collection(group, "events");
         let feed = member.sync(&[pod("a", 1)], 5).await;
         updates.synced().await;
         let script = async {
@@ -36,21 +36,21 @@ async fn events_are_listed_anew_for_who_waits() {
         let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
         assert_eq!(found.unwrap().resource_version(), ResourceVersion(21));
         assert!(started.elapsed() < Duration::from_millis(500), "after {:?}", started.elapsed());
-        assert!(feed.is_dropped(), "one source of events");
+        assert!(feed.is_dropped(), "there is one source of events");
         assert!(matches!(updates.next().await, Update::Relisted { .. }));
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!member.is_asked() && !again.is_dropped(), "nobody waits any more");
-        assert_eq!(cacher.stats().relists, 0, "nothing was lost");
+        assert!(!member.is_asked() && !again.is_dropped(), "there are no waiters left");
+        assert_eq!(cacher.stats().relists, 0, "no event was lost");
         again.send(expired());
         let _feed = member.sync(&[pod("a", 1)], 30).await;
         assert!(matches!(updates.next().await, Update::Relisted { .. }));
-        assert_eq!(cacher.stats().relists, 1, "what the member has forgotten was");
+        assert_eq!(cacher.stats().relists, 1, "the events that the member has forgotten are lost");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_for_who_waits_that_shows_an_older_state_is_counted() {
-    let (cacher, mut member, mut updates) = start_of("", "events");
+async fn list_for_a_waiter_with_an_older_state_counts_as_a_reset() {
+    let (cacher, mut member, mut updates) = start_collection("", "events");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     let script = async {
@@ -65,8 +65,8 @@ async fn a_list_for_who_waits_that_shows_an_older_state_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn collection_without_bookmarks_is_listed_for_the_second_waiter() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     let script = async {
@@ -77,7 +77,7 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
         member.expect(&["resourceVersion=5&"]).await.stream()
     };
     let (first, long) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
-    assert!(first.is_err(), "who finds out waits in vain");
+    assert!(first.is_err(), "the first waiter gets no bookmark");
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 30, None));
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
@@ -86,7 +86,7 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
     };
     let (second, again) = tokio::join!(cacher.wait_for(ResourceVersion(30), THREE_SECONDS), script);
     assert!(second.is_ok() && long.is_dropped());
-    // A bookmark says that there are some.
+    // A bookmark shows that the collection has bookmarks.
     again.send(bookmark(31));
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 40, None));
@@ -98,10 +98,10 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
     assert!(third.is_ok());
 }
 
-/// A quiet collection is silent where no bookmarks come: that is found out before it is told as stale.
+/// A quiet collection without bookmarks is silent: the cacher checks this before the state becomes stale.
 #[tokio::test(start_paused = true)]
-async fn silence_where_no_bookmarks_come_is_no_news() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn silent_collection_without_bookmarks_stays_synced() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
     updates.synced().await;
     let states = cacher.states();
@@ -112,18 +112,18 @@ async fn silence_where_no_bookmarks_come_is_no_news() {
         drop(short);
         let long = member.expect(&["resourceVersion=5&"]).await;
         assert!(!long.has("timeoutSeconds=3&"), "{}", long.uri);
-        // It is silent once more.
+        // The new watch is silent again.
         feeds.push(long.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
     }
 }
 
-/// Nor is it where nothing at all changes, so that there is nothing that a bookmark could tell: it is not concluded
-/// that none come, for which the collection would be listed for whoever waits.
+/// An unchanged member has no bookmark to send. The cacher must not conclude that bookmarks are missing, because it
+/// would then list the collection for each waiter.
 #[tokio::test(start_paused = true)]
-async fn silence_where_nothing_changes_says_nothing_of_bookmarks() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn silence_of_an_unchanged_member_does_not_mean_missing_bookmarks() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
     updates.synced().await;
     let states = cacher.states();
@@ -147,8 +147,8 @@ async fn silence_where_nothing_changes_says_nothing_of_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn early_end_of_a_short_watch_does_not_mean_missing_bookmarks() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     let script = async {
@@ -166,8 +166,8 @@ async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_without_pause_has_it_listed_once_a_second() {
-    let (cacher, mut member, mut updates) = start_of("", "events");
+async fn continuous_waiters_cause_at_most_one_list_per_second() {
+    let (cacher, mut member, mut updates) = start_collection("", "events");
     let mut feed = member.sync(&[], 5).await;
     updates.synced().await;
     let cacher = Arc::new(cacher);
@@ -175,7 +175,7 @@ async fn who_waits_without_pause_has_it_listed_once_a_second() {
         let cacher = Arc::clone(&cacher);
         async move {
             for version in 6..10 {
-                cacher.wait_for(ResourceVersion(version), THREE_SECONDS).await.expect("it is listed in time");
+                cacher.wait_for(ResourceVersion(version), THREE_SECONDS).await.expect("the list arrives in time");
             }
         }
     });
@@ -197,8 +197,8 @@ async fn who_waits_without_pause_has_it_listed_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_whose_lists_take_long_is_not_listed_without_pause() {
-    let (cacher, mut member, mut updates) = start_of("", "events");
+async fn slow_lists_for_waiters_are_followed_by_pauses() {
+    let (cacher, mut member, mut updates) = start_collection("", "events");
     let mut feed = member.sync(&[], 5).await;
     updates.synced().await;
     let readers = tokio::spawn(async move {
@@ -225,8 +225,8 @@ async fn a_member_whose_lists_take_long_is_not_listed_without_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn deletion_as_the_last_write_is_confirmed_by_a_list() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     feed.send(event("DELETED", &pod("a", 6)));
@@ -239,7 +239,7 @@ async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
     };
     let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(6), THREE_SECONDS), script);
     assert_eq!(found.unwrap().resource_version(), ResourceVersion(6));
-    // It has bookmarks all the same: the next wait asks for one.
+    // The collection has bookmarks all the same: the next wait asks for one.
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 9, None));
         let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3&"]).await.stream();
@@ -251,8 +251,8 @@ async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_watch_that_brings_an_event_says_nothing_of_bookmarks() {
-    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+async fn short_watch_with_an_event_does_not_mean_missing_bookmarks() {
+    let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
     let script = async {

@@ -1,4 +1,4 @@
-//! What all collections of a process may occupy together: who grows is refused, and who is there stays.
+//! The memory limit of all collections of a process: growth is refused, and existing collections stay.
 
 mod common;
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 use common::*;
 use tributary_apimachinery::{Object, ObjectDecoder, SelectableField};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
+    Cacher, CacherConfig, CacherState, ObjectRetention, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// 128 KiB: of those below it is far more than one pod, and less than a hundred.
+/// 128 KiB: the tests' pods are far smaller, and a hundred of them are larger.
 const ROOM: u64 = 128 << 10;
 
-/// A pod of a little more than 1 KiB.
+/// Creates a pod of a little more than 1 KiB.
 fn large_pod(name: &str, version: u64) -> String {
     pod(name, version).replacen('{', &format!(r#"{{"data":"{}","#, "x".repeat(1 << 10)), 1)
 }
@@ -24,11 +24,11 @@ fn pods(count: u64) -> Vec<String> {
 }
 
 fn start_within(room: &ObjectRoom) -> (Cacher, Member, Updates) {
-    start_of_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
+    start_with_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
 }
 
-/// A collection that has grown until it found no room, how it stands, and what keeps it going.
-async fn greedy(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Feed)) {
+/// Grows a collection up to the memory limit, and returns the cacher, the last state and the connection.
+async fn growing_collection(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Feed)) {
     let (cacher, mut member, updates) = start_within(room);
     let feed = member.sync(&pods(20), 100).await;
     is_synced(&cacher).await;
@@ -39,8 +39,8 @@ async fn greedy(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Fe
     (cacher, stale, (member, updates, feed))
 }
 
-/// Begins to send so many pods as the first list, and not its end.
-async fn send_some(member: &mut Member, count: u64) -> Feed {
+/// Sends `count` pods as the beginning of the first list.
+async fn send_first_objects(member: &mut Member, count: u64) -> Feed {
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
     feed.send(pods(count).iter().map(|pod| event("ADDED", pod)).collect::<String>());
     feed
@@ -51,7 +51,7 @@ fn has_no_room(state: &CacherState) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_without_room_is_refused_and_leaves_the_others_theirs() {
+async fn collection_beyond_the_limit_is_refused_and_the_others_stay() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -59,20 +59,20 @@ async fn a_collection_without_room_is_refused_and_leaves_the_others_theirs() {
     let own = served.stats().object_bytes;
     assert_eq!(room.used(), own);
     let (refused, mut large, _updates) = start_within(&room);
-    let feed = send_some(&mut large, 200).await;
+    let feed = send_first_objects(&mut large, 200).await;
     let state = state(&refused, has_no_room).await;
     assert!(state.is_unknown(), "{state:?}");
     let text = state.reason().map(ToString::to_string).unwrap_or_default();
     assert!(text.contains("131072 (--max-total-collection-bytes)") && text.contains("more memory"), "{text}");
     feed.dropped().await;
-    assert_eq!((room.used(), served.state()), (own, CacherState::Synced), "what came of it was let go");
-    // It is asked for again, in its time, and held once there is less of it.
+    assert_eq!((room.used(), served.state()), (own, CacherState::Synced), "the unfinished list was released");
+    // The collection is requested again after the delay, and cached once it is small enough.
     let _feed = large.sync(&pods(20), 300).await;
     is_synced(&refused).await;
     assert_eq!(room.used(), own + refused.stats().object_bytes);
     drop(served);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(room.used(), refused.stats().object_bytes, "whoever goes gives back");
+    assert_eq!(room.used(), refused.stats().object_bytes, "a dropped cacher releases its memory");
 }
 
 async fn is_synced(cacher: &Cacher) {
@@ -80,67 +80,67 @@ async fn is_synced(cacher: &Cacher) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_that_grow_a_little() {
+async fn growing_collection_stays_served_and_leaves_room_for_small_growth() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let (greedy, stale, _goes_on) = greedy(&room).await;
+    let (growing_collection, stale, _connection) = growing_collection(&room).await;
     assert!(matches!(stale, CacherState::Stale { .. }), "{stale:?}");
-    let held = greedy.snapshot().unwrap().len();
-    assert!((40..120).contains(&held), "{held} objects are served, as of when there was room");
+    let held = growing_collection.snapshot().unwrap().len();
+    assert!((40..120).contains(&held), "{held} objects are served, of the last state that fitted");
     assert!(room.used() > ROOM - ROOM / 4, "{} of {ROOM}", room.used());
-    // What was there grows by a pod, a twentieth of what it has.
+    // The existing collection grows by a pod, a twentieth of its size.
     feed.send(event("ADDED", &large_pod("late", 101)));
     assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 101)]);
     assert_eq!(served.state(), CacherState::Synced);
-    // Who comes now finds no room, and has it once there is some.
+    // A new collection finds no memory, and is cached once there is some.
     let (late, mut other, _updates) = start_within(&room);
-    drop(send_some(&mut other, 2).await);
+    drop(send_first_objects(&mut other, 2).await);
     state(&late, has_no_room).await;
-    drop(greedy);
+    drop(growing_collection);
     let _feed = other.sync(&pods(2), 100).await;
     is_synced(&late).await;
 }
 
-/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It finds room where others
-/// find none.
+/// Objects that are released after publication count too, because the observer's compiled form is as large. Preceding
+/// collections find memory where others find none.
 #[tokio::test(start_paused = true)]
-async fn what_comes_first_has_room_where_others_have_none() {
+async fn preceding_collection_has_room_when_others_have_none() {
     let room = ObjectRoom::new(ROOM, |_| ());
-    let _goes_on = greedy(&room).await;
+    let _connection = growing_collection(&room).await;
     let before = room.used();
     let config = CacherConfig {
         room: room.for_what_comes_first(),
-        held: HeldObjects::UntilTold,
+        retention: ObjectRetention::UntilPublished,
         ..config(ReflectorTuning::default())
     };
-    let (first, mut member, mut updates) = start_of_config(config);
+    let (first, mut member, mut updates) = start_with_config(config);
     let _feed = member.sync(&pods(4), 100).await;
     updates.synced().await;
     assert_eq!(room.used(), before + first.stats().object_bytes);
 }
 
-/// The next list waits for what comes first, which is not known for as long as the member is away.
+/// The next list waits for the preceding collections, which are not current while the member is away.
 #[tokio::test(start_paused = true)]
-async fn what_came_of_a_list_that_broke_off_has_no_room_while_the_next_one_waits() {
+async fn broken_list_releases_its_memory_before_the_next_list() {
     let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());
     precedence.begin();
     let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
-    let (_cacher, mut member, _updates) = start_of_config(config);
-    let feed = send_some(&mut member, 60).await;
+    let (_cacher, mut member, _updates) = start_with_config(config);
+    let feed = send_first_objects(&mut member, 60).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(room.used() > 0);
     feed.cut();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!member.is_asked(), "it waits");
+    assert!(!member.is_asked(), "the next list waits");
     assert_eq!(room.used(), 0);
 }
 
-/// A rollout, or the drain of a node, makes a collection smaller for a moment; and a cluster whose configuration
-/// changes is followed anew.
+/// A rollout, or the drain of a node, makes a collection smaller for a moment; and a cluster with a changed
+/// configuration gets a new cacher.
 #[tokio::test(start_paused = true)]
-async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
+async fn collection_and_its_successor_grow_back_to_their_former_size() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
@@ -149,7 +149,7 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
         feed.send(event("DELETED", &large_pod(&format!("p{number}"), 101 + number)));
     }
     while updates.changes().await.1.len() > 10 {}
-    let _goes_on = greedy(&room).await;
+    let _connection = growing_collection(&room).await;
     for number in 0..10 {
         feed.send(event("ADDED", &large_pod(&format!("p{number}"), 201 + number)));
     }
@@ -164,9 +164,9 @@ async fn who_was_there_is_as_large_again_and_so_is_who_takes_its_place() {
     assert!(room.used() <= ROOM);
 }
 
-/// Whoever compares the two by pointers finds what differs; and memory has no more than that twice.
+/// A comparison by pointers finds the differences, and only these are twice in memory.
 #[tokio::test(start_paused = true)]
-async fn who_takes_the_place_of_another_shares_what_is_the_same_in_both() {
+async fn successor_shares_unchanged_objects() {
     let (served, mut member, mut updates) = start();
     let _feed = member.sync(&pods(3), 100).await;
     let before = updates.synced().await;
@@ -184,10 +184,10 @@ async fn who_takes_the_place_of_another_shares_what_is_the_same_in_both() {
     }
 }
 
-/// A cluster may be reconfigured once more while it is listed, or while there is no room for what it has by now. What
-/// was held of it before both is served all the time.
+/// A cluster may be reconfigured again during its list, or while there is no memory for its present size. The first
+/// collection is served all the time.
 #[tokio::test(start_paused = true)]
-async fn who_comes_third_shares_with_the_first_where_the_second_was_never_complete() {
+async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
     for (sent, is_refused) in [(10, false), (200, true)] {
         let room = ObjectRoom::new(ROOM, |_| ());
         let (first, mut member, mut updates) = start_within(&room);
@@ -197,7 +197,7 @@ async fn who_comes_third_shares_with_the_first_where_the_second_was_never_comple
         let same = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
         let (second, mut member, _updates) = start_after(Some(&first), same.clone());
         drop(first);
-        let _listed = send_some(&mut member, sent).await;
+        let _listed = send_first_objects(&mut member, sent).await;
         if is_refused {
             state(&second, has_no_room).await;
         }
@@ -211,7 +211,7 @@ async fn who_comes_third_shares_with_the_first_where_the_second_was_never_comple
         let after = updates.synced().await;
         let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
         assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
-        // It is counted once, and what was replaced is held no longer than by those who read it.
+        // The collection counts once, and a replaced object is dropped with its last reader.
         assert_eq!((third.state(), room.used()), (CacherState::Synced, own), "{sent}");
         let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
         drop(before);
@@ -219,14 +219,14 @@ async fn who_comes_third_shares_with_the_first_where_the_second_was_never_comple
     }
 }
 
-/// It may be read for as long as somebody has it: it goes on, beside the one that has its room.
+/// A replaced cacher continues beside the new cacher until the last reader drops the handle.
 #[tokio::test(start_paused = true)]
-async fn whose_place_was_taken_goes_on_and_has_no_room_a_second_time() {
+async fn replaced_cacher_continues_without_a_second_reservation() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
-    let _goes_on = greedy(&room).await;
+    let _connection = growing_collection(&room).await;
     let config = CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) };
     let (_after, _next, _updates) = start_after(Some(&served), config);
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -235,12 +235,12 @@ async fn whose_place_was_taken_goes_on_and_has_no_room_a_second_time() {
     assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 101)]);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!((served.state(), room.used()), (CacherState::Synced, used));
-    assert!(!member.is_asked(), "it is not listed anew");
+    assert!(!member.is_asked(), "the collection is not listed again");
 }
 
-/// Though nothing changes: a member's bookmarks are enough.
+/// The bookmarks of the member suffice, without a change of the collection.
 #[tokio::test(start_paused = true)]
-async fn what_became_smaller_long_ago_leaves_its_room_to_others() {
+async fn shrunken_collection_releases_its_memory_with_time() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(60), 100).await;
