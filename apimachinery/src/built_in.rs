@@ -1,17 +1,17 @@
-//! What Kubernetes' own resources are: no cluster can serve them as another kind, or in another scope.
+//! The resources of Kubernetes itself: no cluster can serve them with a different kind or scope.
 
-mod usual;
+mod served_by_default;
 
-pub use usual::usually_served;
+pub use served_by_default::served_by_default;
 
-/// Group, resource, kind, and whether its objects live in namespaces.
+/// The group, resource, kind and scope (true for namespaced) of a built-in resource.
 type BuiltIn = (&'static str, &'static str, &'static str, bool);
 
-/// By group and name. All that a kube-apiserver 1.36 serves with every API enabled, and what 1.30 and newer served.
-/// A case runs against a real one (`e2e/tests/e2e/conformance/discovery.rs`).
+/// The built-in resources by group and name: all that a kube-apiserver 1.36 serves with each API enabled, and those of
+/// 1.30 and newer. A test compares them with a real kube-apiserver (`e2e/tests/e2e/conformance/discovery.rs`).
 ///
 /// Source: kubernetes/api, the `+genclient:nonNamespaced` marks of each type; kube-aggregator and
-/// apiextensions-apiserver for the two groups of their own.
+/// apiextensions-apiserver for their own two groups.
 const BUILT_IN: &[BuiltIn] = &[
     ("", "bindings", "Binding", true),
     ("", "componentstatuses", "ComponentStatus", false),
@@ -91,15 +91,15 @@ const BUILT_IN: &[BuiltIn] = &[
     ("storagemigration.k8s.io", "storageversionmigrations", "StorageVersionMigration", false),
 ];
 
-/// The kind of the objects of one of Kubernetes' own resources, and whether they live in namespaces. `None` for every
-/// other. Cost: a search among some hundred.
+/// Returns the kind of a built-in resource, and whether it is namespaced. `None` for any other resource. Cost: a binary
+/// search among about a hundred.
 pub fn built_in(group: &str, resource: &str) -> Option<(&'static str, bool)> {
     let at = BUILT_IN.binary_search_by(|(own_group, own, ..)| (*own_group, *own).cmp(&(group, resource))).ok()?;
     let (_, _, kind, namespaced) = BUILT_IN[at];
     Some((kind, namespaced))
 }
 
-/// Group, name and kind of each of Kubernetes' own resources.
+/// Iterates over group, name and kind of each built-in resource.
 pub fn all_built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     BUILT_IN.iter().map(|(group, resource, kind, _)| (*group, *resource, *kind))
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found() {
+    fn each_built_in_resource_is_found() {
         assert!(BUILT_IN.is_sorted_by_key(|(group, resource, ..)| (*group, *resource)));
         for (group, resource, kind, namespaced) in BUILT_IN {
             assert_eq!(built_in(group, resource), Some((*kind, *namespaced)));

@@ -1,22 +1,22 @@
-//! One change of one object in one cluster.
+//! A change of an object in a cluster.
 
 use std::sync::Arc;
 
 use crate::{Object, ResourceVersion};
 
-/// What happened to the object, as a watch event says it.
+/// The type of a change, as in a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeType {
     /// The object appeared.
     Added,
     /// The object changed.
     Modified,
-    /// The object went away.
+    /// The object was deleted.
     Deleted,
 }
 
 impl ChangeType {
-    /// The word that a watch event carries.
+    /// Returns the type as watch events spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -26,19 +26,19 @@ impl ChangeType {
     }
 }
 
-/// One change of one object in one cluster, in that cluster's order.
+/// A change of an object in a cluster, in the order of that cluster.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What happened.
+    /// The type of the change.
     pub change_type: ChangeType,
-    /// The object after the change; for a deletion its last state, whose resourceVersion is that of the deletion.
+    /// The object after the change; for a deletion its last state, with the resourceVersion of the deletion.
     pub object: Arc<Object>,
-    /// The object before the change, where there was one.
+    /// The object before the change, if there was one.
     pub previous: Option<Arc<Object>>,
 }
 
 impl Change {
-    /// The member's resourceVersion at which the change happened.
+    /// Returns the member's resourceVersion of the change.
     pub fn resource_version(&self) -> ResourceVersion {
         self.object.resource_version()
     }

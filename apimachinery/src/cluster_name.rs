@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The name of a member cluster: a DNS-1123 label, at most 63 bytes. Cheap to clone.
+/// The name of a member cluster: a DNS-1123 label of at most 63 bytes. Cheap to clone.
 ///
-/// `all` is reserved for the merged view and is never the name of a cluster.
+/// `all` is reserved for the merged view and never names a cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterName(Arc<str>);
 
-/// Why a text is not the name of a cluster.
+/// The reason why a text is not a cluster name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidClusterName {
     /// The text is empty or longer than 63 bytes.
     #[error("cluster name {0:?} must have 1 to 63 characters")]
     Length(String),
-    /// A character that a DNS-1123 label does not allow, or a dash at an end.
+    /// The text has a character that a DNS-1123 label forbids, or a dash at an end.
     #[error(
         "cluster name {0:?} must be a DNS-1123 label: lower-case letters, digits and '-', starting and ending with a letter or digit"
     )]
     Characters(String),
-    /// `all` names the merged view.
+    /// The text is `all`, which names the merged view.
     #[error("cluster name \"all\" is reserved for the merged view; choose another one")]
     Reserved,
 }
@@ -31,10 +31,10 @@ impl ClusterName {
     /// The longest name, in bytes (RFC 1123 §2.1).
     pub const LENGTH_MAX: usize = 63;
 
-    /// Checks and wraps a name.
+    /// Validates a name.
     ///
     /// # Errors
-    /// [`InvalidClusterName`] says which rule is broken.
+    /// [`InvalidClusterName`] with the broken rule.
     pub fn new(name: &str) -> Result<Self, InvalidClusterName> {
         let bytes = name.as_bytes();
         if bytes.is_empty() || bytes.len() > Self::LENGTH_MAX {
@@ -50,7 +50,7 @@ impl ClusterName {
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_dns_labels_and_nothing_else() {
+    fn cluster_name_accepts_only_dns_labels() {
         for good in ["a", "member1", "kubernetes-admin-eu", &"x".repeat(63)] {
             assert!(ClusterName::new(good).is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! How far a collection of one member is known.
+//! The version of a member's collection.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,52 +6,51 @@ use std::fmt;
 use crate::change::{Change, ChangeType};
 use crate::resource_version::{InvalidResourceVersion, ResourceVersion};
 
-/// What stands in the text of a version between its revision and how many of its changes are meant.
+/// The separator between the revision and the number of its changes in a version's text.
 const PART: char = '-';
 
-/// The version of a collection: everything up to a revision, or everything before it and of its own
-/// changes the first ones.
+/// The version of a collection: all changes up to a revision, or all before a revision and its first changes.
 ///
-/// Several changes may share a revision: etcd deletes in one transaction what one lease held (Events,
-/// `lease/lessor.go`), or what one range delete names. A kube-apiserver sends a DELETED for each, all of that version
-/// and in the transaction's order, and nothing in them says which is the last. So behind the first of them only a
-/// *part* of the revision is known, until a later one is heard of, or a bookmark. Everything else a kube-apiserver
-/// writes key by key (`etcd3/store.go`), so with an object that was put its revision is *whole*.
+/// Several changes may share a revision: etcd deletes the objects of a lease (Events, `lease/lessor.go`), or of a range
+/// delete, in one transaction. A kube-apiserver sends a DELETED with this version for each, in the transaction's order,
+/// and does not mark the last. So after the first of them only a *part* of the revision is known, until a bookmark or a
+/// later revision arrives. A kube-apiserver writes everything else key by key (`etcd3/store.go`), so an object that was
+/// put makes its revision *whole*.
 ///
-/// The order is that of knowledge: all of revision 7, one change of 8, two of them, all of 8. As text:
-/// `7`, `8-1`, `8-2`, `8`.
+/// Versions are ordered by knowledge: all of revision 7, one change of 8, two changes of 8, all of 8. As text: `7`,
+/// `8-1`, `8-2`, `8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionVersion {
     revision: ResourceVersion,
     known: RevisionExtent,
 }
 
-/// How much of a revision is known.
+/// The known extent of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RevisionExtent {
-    /// So many of its changes, the first ones.
+    /// The first `n` changes of the revision.
     Part(u32),
     Whole,
 }
 
 impl CollectionVersion {
-    /// Everything up to a revision.
+    /// Creates the version with all changes up to a revision.
     pub const fn whole(revision: ResourceVersion) -> Self {
         Self { revision, known: RevisionExtent::Whole }
     }
 
-    /// Everything before a revision, and so many of its own changes, the first ones.
+    /// Creates the version with all changes before a revision and its first `changes` changes.
     pub const fn part(revision: ResourceVersion, changes: u32) -> Self {
         Self { revision, known: RevisionExtent::Part(changes) }
     }
 
-    /// The least at which something of a revision was heard: what a write of that revision made is seen then,
+    /// Creates the lowest version that proves a part of a revision. A client's write of that revision is visible then,
     /// or was undone.
     pub const fn begun(revision: ResourceVersion) -> Self {
         Self::part(revision, 0)
     }
 
-    /// How far the collection is known once this change is, too.
+    /// Returns the version after one more change.
     #[must_use]
     pub fn with_change(self, change: &Change) -> Self {
         let revision = change.resource_version();
@@ -64,12 +63,12 @@ impl CollectionVersion {
         }
     }
 
-    /// The revision of which something is known, and nothing of a later one.
+    /// Returns the newest revision with a known change.
     pub fn revision(self) -> ResourceVersion {
         self.revision
     }
 
-    /// How many changes of the revision are known, unless it is all of them.
+    /// Returns the number of known changes of the revision; `None` if all are known.
     pub fn changes(self) -> Option<u32> {
         match self.known {
             RevisionExtent::Part(changes) => Some(changes),
@@ -77,18 +76,19 @@ impl CollectionVersion {
         }
     }
 
-    /// Whether more of the same revision may come.
+    /// Returns whether more changes of the same revision may follow.
     pub fn is_part(self) -> bool {
         self.known != RevisionExtent::Whole
     }
 
-    /// All of the revision of which something is known here.
+    /// Returns the whole version of the same revision.
     #[must_use]
     pub fn completed(self) -> Self {
         Self::whole(self.revision)
     }
 
-    /// The revision after which a member is to go on, so that nothing is missed: of a part it sends all again.
+    /// Returns the revision from which a watch of the member must resume to miss no change: for a part, the member
+    /// sends the revision again.
     pub fn resume_after(self) -> ResourceVersion {
         match self.known {
             RevisionExtent::Part(_) => ResourceVersion(self.revision.0.saturating_sub(1)),
@@ -96,10 +96,10 @@ impl CollectionVersion {
         }
     }
 
-    /// Parses digits without a leading zero, and behind them for a part a hyphen and how many changes.
+    /// Parses digits without a leading zero, followed for a part by a hyphen and the number of changes.
     ///
     /// # Errors
-    /// [`InvalidResourceVersion`] for anything else; no revision is zero, so there is no part of it.
+    /// [`InvalidResourceVersion`] for anything else, including a part of revision zero, which does not exist.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
         let Some((revision, changes)) = text.split_once(PART) else {
             return ResourceVersion::parse(text).map(Self::whole);
@@ -112,7 +112,7 @@ impl CollectionVersion {
 }
 
 impl Default for CollectionVersion {
-    /// Nothing seen yet.
+    /// Returns the version before any change.
     fn default() -> Self {
         Self::whole(ResourceVersion::default())
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_stands_between_its_revision_and_the_one_before() {
+    fn part_orders_between_its_revision_and_the_previous_one() {
         let ascending = ["7", "8-0", "8-1", "8-2", "8", "9-0"].map(version);
         assert!(ascending.is_sorted());
         assert!(version("8-1") < ResourceVersion(8) && version("8-1") > ResourceVersion(7));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deletions_share_a_revision() {
+    fn only_deletions_make_a_part_of_a_revision() {
         use ChangeType::{Added, Deleted, Modified};
         let steps = [
             (Deleted, 8, "8-1"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn has_one_spelling() {
+    fn collection_version_has_a_single_spelling() {
         for text in ["0", "1", "8", "8-0", "8-12", "18446744073709551615", "18446744073709551615-4294967295"] {
             assert_eq!(version(text).to_string(), text);
         }

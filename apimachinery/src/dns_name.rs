@@ -1,27 +1,28 @@
-//! The names of DNS that Kubernetes gives to objects, API groups and the prefixes of labels (apimachinery
+//! The DNS names that Kubernetes accepts for objects, API groups and label prefixes (apimachinery
 //! `pkg/util/validation/validation.go`), without regular expressions.
 
 /// The longest label, in bytes (`DNS1123LabelMaxLength`).
 const LABEL_MAX: usize = 63;
 /// The longest subdomain, in bytes (`DNS1123SubdomainMaxLength`).
 const SUBDOMAIN_MAX: usize = 253;
-/// What is said of a longer one (`MaxLenError`).
+/// The message for a longer name (`MaxLenError`).
 const SUBDOMAIN_LENGTH_RULE: &str = "must be no more than 253 bytes";
-/// What is said of one with other characters (`dns1123SubdomainErrorMsg`).
+/// The message for a name with other characters (`dns1123SubdomainErrorMsg`).
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in
-/// apimachinery's `pkg/api/validation/generic.go`).
+/// Returns whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in apimachinery's
+/// `pkg/api/validation/generic.go`).
 pub fn is_namespace_name(text: &str) -> bool {
     text.len() <= LABEL_MAX && is_label_of_any_length(text)
 }
 
-/// Whether a text is a DNS-1123 subdomain, as the name of a ServiceAccount is. Allocates nothing.
+/// Returns whether a text is a DNS-1123 subdomain, like the name of a ServiceAccount. Allocates nothing.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN_MAX && is_subdomain_of_any_length(text)
 }
 
-/// Why a text is no DNS-1123 subdomain, in Kubernetes' words (`IsDNS1123Subdomain`); empty if it is one.
+/// Returns the reasons why a text is not a DNS-1123 subdomain, in Kubernetes' words (`IsDNS1123Subdomain`); empty if it
+/// is one.
 pub fn dns_subdomain_errors(text: &str) -> Vec<&'static str> {
     let mut errors = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
@@ -33,7 +34,7 @@ pub fn dns_subdomain_errors(text: &str) -> Vec<&'static str> {
     errors
 }
 
-/// Only a subdomain as a whole has a greatest length, and none of its labels by itself: Kubernetes has it so.
+/// Like Kubernetes, this limits only the length of the whole subdomain and not of its labels.
 fn is_subdomain_of_any_length(text: &str) -> bool {
     text.split('.').all(is_label_of_any_length)
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subdomain_is_labels_with_dots_between_them() {
+    fn subdomain_is_a_sequence_of_labels_with_dots() {
         for good in ["a", "a-b.c", "simple", "s.t-1", "now-with-dashes", "example.com", "1.2.3.4", &"a".repeat(253)] {
             assert!(is_dns_subdomain(good), "{good}");
             assert!(dns_subdomain_errors(good).is_empty(), "{good}");
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespaces_name_is_one_label() {
+    fn namespace_name_is_a_single_label() {
         for good in ["n", "kube-system", "0", &"n".repeat(63)] {
             assert!(is_namespace_name(good), "{good}");
         }

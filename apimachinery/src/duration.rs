@@ -1,14 +1,14 @@
-//! Durations as Go writes them: `1h15m30.5s`, `300ms`.
+//! Durations in Go's syntax: `1h15m30.5s`, `300ms`.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// A text that is no duration, with Go's words for what is wrong with it.
+/// The text is not a duration; the message has Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidDuration(String);
 
-/// Units and their nanoseconds. Both Greek letters that look like one stand for micro.
+/// Units and their nanoseconds. Two different code points look like the Greek letter for micro, and both are accepted.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -20,11 +20,11 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a duration as Go's `time.ParseDuration` does, to the nanosecond. One below zero counts as zero: whoever takes
-/// a duration from a client treats both alike.
+/// Parses a duration like Go's `time.ParseDuration`, to the nanosecond. A negative duration counts as zero, because
+/// callers treat both alike.
 ///
 /// # Errors
-/// For what Go refuses, in its words. Durations end at 2⁶³ ns, some 292 years.
+/// The texts that Go refuses, with Go's messages. Durations end at 2⁶³ ns, about 292 years.
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration(format!("time: invalid duration {}", Quoted(text)));
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -63,38 +63,38 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(if is_negative { Duration::ZERO } else { Duration::from_nanos(total) })
 }
 
-/// In nanoseconds. One more than the longest duration: Go lets a negative one be so long.
+/// The limit in nanoseconds. One more than the longest positive duration, because Go accepts it for a negative one.
 const LONGEST: u64 = 1 << 63;
 
-/// How many digits after the point count: more than any unit has nanoseconds, and few enough for 128 bits.
+/// The number of fractional digits that count: more than any unit has nanoseconds, and few enough for 128 bits.
 const FRACTION_DIGITS: usize = 18;
 
-/// A number with this unit, in nanoseconds; `None` for one that is too long.
+/// Returns a number with this unit, in nanoseconds; `None` if it exceeds the limit.
 fn part(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS)];
-    let (mut of_fraction, mut scale) = (0, 1);
+    let (mut fraction_value, mut scale) = (0, 1);
     for digit in fraction.bytes() {
-        of_fraction = of_fraction * 10 + u128::from(digit - b'0');
+        fraction_value = fraction_value * 10 + u128::from(digit - b'0');
         scale *= 10;
     }
-    let of_fraction = u64::try_from(of_fraction * u128::from(unit) / scale).ok()?;
-    whole.checked_mul(unit)?.checked_add(of_fraction)
+    let fraction_value = u64::try_from(fraction_value * u128::from(unit) / scale).ok()?;
+    whole.checked_mul(unit)?.checked_add(fraction_value)
 }
 
 fn digits<'a>(rest: &mut &'a str) -> &'a str {
     take_while(rest, |character| character.is_ascii_digit())
 }
 
-/// Takes off what `is_wanted` from the front.
-fn take_while<'a>(rest: &mut &'a str, is_wanted: impl Fn(char) -> bool) -> &'a str {
-    let end = rest.find(|character| !is_wanted(character)).unwrap_or(rest.len());
+/// Removes the longest prefix of matching characters and returns it.
+fn take_while<'a>(rest: &mut &'a str, matches: impl Fn(char) -> bool) -> &'a str {
+    let end = rest.find(|character| !matches(character)).unwrap_or(rest.len());
     let (taken, after) = rest.split_at(end);
     *rest = after;
     taken
 }
 
-/// A text in quotes as Go's package `time` writes it: what is not printable ASCII byte by byte.
+/// Displays a text in quotes like Go's package `time`: bytes that are not printable ASCII are escaped one by one.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_reads() {
+    fn durations_parse_like_go() {
         for (text, nanoseconds) in [
             ("0", 0),
             ("+0", 0),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_and_how_it_says_so() {
+    fn malformed_durations_have_the_messages_of_go() {
         for (text, words) in [
             ("", r#"time: invalid duration """#),
             ("invalid", r#"time: invalid duration "invalid""#),

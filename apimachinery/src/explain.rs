@@ -1,9 +1,9 @@
-//! An error with its causes in one line, for logs, warnings and Status messages.
+//! Formats an error with its causes in one line, for logs, warnings and Status messages.
 
 use std::error::Error;
 
-/// Joins an error and its causes: `connection failed: timed out`. A cause that a message already quotes
-/// is not repeated.
+/// Joins an error and its causes: `connection failed: timed out`. A cause that a message already quotes is not
+/// repeated.
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_follow_once() {
+    fn explain_lists_each_cause_once() {
         assert_eq!(
             explain(&step("dial", Some(step("connect", Some(step("refused", None)))))),
             "dial: connect: refused"

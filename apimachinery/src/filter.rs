@@ -1,5 +1,5 @@
-//! Which objects of a collection a request wants: its namespace, name, labels, fields and clusters, compiled so that
-//! asking one object costs a walk over a few slices and no allocation.
+//! The filter of a request over a collection: namespace, name, labels, fields and clusters. It is compiled so that an
+//! evaluation walks over a few slices and allocates nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,55 +8,56 @@ use crate::object::CLUSTER_ANNOTATION;
 use crate::selector::{FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector};
 use crate::{ClusterName, GroupVersionResource, Object, Scope, SelectableField, Status, json};
 
-/// The label key that selects clusters, though no object carries it: the annotation's, so that people learn one name.
+/// The label key that selects clusters, although no object has this label. It equals the annotation's key, so that
+/// users learn one name.
 pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
 
-/// Which clusters a request wants: the requirements of its label selector on [`CLUSTER_LABEL`]. Every object counts as
-/// labelled with its cluster's name.
+/// The cluster selection of a request: the requirements of its label selector on [`CLUSTER_LABEL`]. Each object counts
+/// as labelled with its cluster's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterSelector {
     requirements: Vec<LabelRequirement>,
-    /// The clusters that may be told of at all; `None` for all of them.
+    /// The clusters that the user may know; `None` for all.
     only: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl ClusterSelector {
-    /// Whether every cluster is wanted.
+    /// Returns whether each cluster is selected.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && self.only.is_none()
     }
 
-    /// Whether the request says itself which clusters it wants.
+    /// Returns whether the request itself restricts the clusters.
     pub fn has_requirements(&self) -> bool {
         !self.requirements.is_empty()
     }
 
-    /// The names of clusters in the request, in the request's order, with repetitions.
+    /// Iterates over the cluster names in the request, in the request's order, with repetitions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
     }
 
-    /// The names among [`names`](Self::names) that match all requirements.
+    /// Iterates over the names among [`names`](Self::names) that match all requirements.
     pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
         self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
     }
 
-    /// The same, of these clusters alone: for whoever asks there are no others.
+    /// Restricts the selection to the clusters that the user may know; other clusters do not exist for the user.
     #[must_use]
     pub fn within(mut self, only: Arc<BTreeSet<ClusterName>>) -> Self {
         self.only = Some(only);
         self
     }
 
-    /// Whether whoever asks may know of this cluster.
+    /// Returns whether the user may know this cluster.
     pub fn admits(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
 
-    /// Takes a label selector apart into what selects objects and what selects clusters.
+    /// Splits a label selector into the part for objects and the part for clusters.
     ///
     /// # Errors
-    /// 400 for an order of clusters (`>`, `<`).
+    /// 400 for an order comparison of clusters (`>`, `<`).
     pub fn split(selector: &LabelSelector) -> Result<(LabelSelector, Self), Status> {
         let (labels, requirements) = selector.split_off(CLUSTER_LABEL);
         if requirements.iter().any(|it| matches!(it.operator(), LabelOperator::GreaterThan | LabelOperator::LessThan)) {
@@ -67,28 +68,28 @@ impl ClusterSelector {
         Ok((labels, Self { requirements, only: None }))
     }
 
-    /// Whether this cluster is wanted.
+    /// Returns whether this cluster is selected.
     pub fn matches(&self, cluster: &ClusterName) -> bool {
         self.admits(cluster) && self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
     }
 }
 
-/// Which objects a request wants.
+/// The objects that a request selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// The namespace; `None` for all.
+    /// The namespace; `None` for all namespaces.
     pub namespace: Option<Box<str>>,
-    /// The name, of the path or of a field selector `metadata.name=…`; `None` for all.
+    /// The name from the path or from a field selector `metadata.name=…`; `None` for all names.
     pub name: Option<Box<str>>,
     /// The label requirements, without those on [`CLUSTER_LABEL`].
     pub labels: LabelSelector,
-    /// The field requirements, by their places in the decoder's list.
+    /// The field requirements, by index in the decoder's list.
     pub fields: CompiledFieldSelector,
-    /// The clusters.
+    /// The requirements on clusters.
     pub clusters: ClusterSelector,
 }
 
-/// A field selector whose fields have been looked up in a decoder's list.
+/// A field selector whose fields are resolved to indices in a decoder's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompiledFieldSelector {
     requirements: Vec<CompiledRequirement>,
@@ -105,23 +106,23 @@ struct CompiledRequirement {
 enum FieldSource {
     Name,
     Namespace,
-    /// A field of the decoder's list.
+    /// A field in the decoder's list.
     Field {
         index: usize,
-        /// What holds where the object has no such field.
+        /// The value of an object without this field.
         default: Arc<str>,
-        /// Whether snapshots may have an index of it.
+        /// Whether snapshots may have an index of this field.
         indexed: bool,
     },
 }
 
 impl CompiledFieldSelector {
-    /// Whether no field is asked for.
+    /// Returns whether there is no field requirement.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// An indexed field that has to be equal to a value, if one has to: its place in the decoder's list, and the value.
+    /// Returns the first equality requirement on an indexed field: its index in the decoder's list, and the value.
     fn indexed(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement {
             CompiledRequirement { place: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
@@ -131,7 +132,7 @@ impl CompiledFieldSelector {
         })
     }
 
-    /// Whether the object's fields meet all requirements. Allocates only where a field's text has escapes.
+    /// Returns whether the object's fields meet all requirements. Allocates only for a field with escapes.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements.iter().all(|requirement| {
             let equal = match &requirement.place {
@@ -139,7 +140,7 @@ impl CompiledFieldSelector {
                 FieldSource::Namespace => object.namespace() == &*requirement.value,
                 FieldSource::Field { index, default, .. } => {
                     object.field(*index).map_or(**default == *requirement.value, |text| {
-                        // An escape of one byte has six at most: what is far longer is not resolved in vain.
+                        // An escape of one byte has at most six bytes, so a far longer text cannot be equal.
                         text.len() <= 6 * requirement.value.len() && json::unescaped(text) == *requirement.value
                     })
                 }
@@ -150,19 +151,19 @@ impl CompiledFieldSelector {
 }
 
 impl Filter {
-    /// What it costs to find the next object and to look at its name, in bytes of text that could be copied meanwhile:
-    /// some 100 ns.
+    /// The cost of finding the next object and comparing its name, in bytes of text that could be copied in the same
+    /// time: about 100 ns.
     pub const LOOK_COST: usize = 64;
 
-    /// Compiles what a request asks for.
+    /// Compiles the filter of a request.
     ///
-    /// `fields` is the list of the decoder that made the objects of `resource`; `namespaced` tells whether that is.
-    /// Requirements on [`CLUSTER_LABEL`] leave the labels and select clusters.
-    /// A field selector's `metadata.name=x` sets the name.
+    /// `fields` is the list of the decoder for objects of `resource`; `namespaced` is the scope of the resource.
+    /// Requirements on [`CLUSTER_LABEL`] select clusters and not labels. A field selector's `metadata.name=x` sets the
+    /// name.
     ///
     /// # Errors
-    /// 400 with kube-apiserver's messages: a field that cannot be selected, a selected name that is not the path's, or
-    /// an order of clusters (`>`, `<`).
+    /// 400 with kube-apiserver's messages: an unsupported field, a selected name that differs from the path's, or an
+    /// order comparison of clusters (`>`, `<`).
     pub fn compile(
         namespace: Option<&str>,
         name: Option<&str>,
@@ -224,12 +225,12 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether the object, of this cluster, is wanted.
+    /// Returns whether the filter matches an object of a cluster.
     pub fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
         self.clusters.matches(cluster) && self.matches_object(object)
     }
 
-    /// Whether the object is wanted, whatever its cluster.
+    /// Returns whether the filter matches the object in any cluster.
     pub fn matches_object(&self, object: &Object) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace())
             && self.name.as_deref().is_none_or(|name| name == object.name())
@@ -237,10 +238,10 @@ impl Filter {
             && self.labels.matches(object)
     }
 
-    /// What it costs to ask of an object whether it is wanted, in bytes of text that could be copied meanwhile. Long
-    /// walks are cut into pieces by it: a long selector makes a look dear, and so do very many labels.
+    /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
+    /// Long walks are split into steps by it, because a long selector or many labels make an evaluation expensive.
     pub fn cost(&self, object: &Object) -> usize {
-        /// Of a requirement: a search among some labels, and one among its values.
+        /// The cost of a requirement: a search among some labels, and one among its values.
         const REQUIREMENT: usize = 32;
         let labels = self.labels.requirements().len();
         let requirements = labels + self.fields.requirements.len() + self.clusters.requirements.len();
@@ -248,23 +249,23 @@ impl Filter {
         Self::LOOK_COST + requirements * REQUIREMENT + text
     }
 
-    /// Where the wanted objects can lie: what a snapshot has to be walked over.
+    /// Returns the scope of the matching objects, over which a snapshot must be walked.
     pub fn scope(&self) -> Scope<'_> {
         Scope { namespace: self.namespace.as_deref(), name: self.name.as_deref(), field: self.fields.indexed() }
     }
 
-    /// Whether every object of every cluster is wanted.
+    /// Returns whether each object of each cluster matches.
     pub fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.is_whole_namespace()
     }
 
-    /// Whether every object of the namespace, or of all, is wanted, in every cluster.
+    /// Returns whether each object of the namespace, or of all namespaces, matches, in each cluster.
     pub fn is_whole_namespace(&self) -> bool {
         self.name.is_none() && self.labels.is_empty() && self.fields.is_empty() && self.clusters.is_everything()
     }
 }
 
-/// kube-apiserver's words, which each kind with fields of its own chooses (`pkg/apis/*/*/conversion.go`).
+/// Returns kube-apiserver's message, which differs for kinds with fields of their own (`pkg/apis/*/*/conversion.go`).
 fn unsupported_field(resource: &GroupVersionResource, field: &str, fields: &[SelectableField]) -> Status {
     Status::bad_request(match (&*resource.group, &*resource.resource) {
         ("batch", "jobs") => format!("field label {field:?} not supported for Job"),

@@ -1,43 +1,43 @@
-//! The host that a request names, and those that a configuration names: without their port, in one spelling.
+//! The hosts in requests and in configurations: without port, in canonical spelling.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A host, without its port. Equal where it is the same one, however it was written.
+/// A host without its port. Different spellings of a host are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// A name of DNS.
+    /// A DNS name.
     Name(HostName),
-    /// An address; one of IPv4 never as one of IPv6.
+    /// An IP address; an IPv4-mapped IPv6 address is stored as IPv4.
     Address(IpAddr),
 }
 
-/// A name of DNS, in lower case and without the dot of the root: labels of letters, digits, `-` and, in what clients
-/// send, `_`. Cheap to clone.
+/// A DNS name in lower case, without the root's dot: labels of letters, digits, `-` and, in requests, `_`. Cheap to
+/// clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Arc<str>);
 
-/// Why a text names no host.
+/// The reason why a text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHost {
-    /// Nothing, or more than DNS has.
+    /// The name is empty, or longer than DNS permits.
     #[error("must have 1 to {max} characters, and at most 63 between two dots", max = HostName::LENGTH_MAX)]
     Length,
-    /// A part that is no label of DNS.
+    /// A part of the name is not a DNS label.
     #[error(
         "must be a name of DNS: letters, digits, '-' and '.', where each part between two dots begins and ends with a \
          letter or a digit; there are no wildcards"
     )]
     Characters,
-    /// A name whose last label is a number, which some clients take for an address.
+    /// The last label is a number, so some clients read the name as an address.
     #[error("must not end with a number: some programs take such a name for an address")]
     Number,
-    /// An address where a name has to be.
+    /// The text is an address, and a name is required.
     #[error("is an address; give a name of DNS")]
     Address,
-    /// What follows the host is no port.
+    /// The text behind the host is not a port.
     #[error("must be a host, with or without a port")]
     Port,
 }
@@ -47,7 +47,7 @@ impl HostName {
     pub const LENGTH_MAX: usize = 253;
     const LABEL_MAX: usize = 63;
 
-    /// The name as text, in lower case.
+    /// Returns the name in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -56,8 +56,8 @@ impl HostName {
 impl FromStr for HostName {
     type Err = InvalidHost;
 
-    /// Takes a name for a configuration: of the characters that Kubernetes lets a DNS-1123 subdomain have, in upper or
-    /// lower case, without a port or a dot at its end.
+    /// Parses a name in a configuration: the characters of a Kubernetes DNS-1123 subdomain, in upper or lower case,
+    /// without a port or a dot at the end.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.parse::<IpAddr>().is_ok() {
             return Err(InvalidHost::Address);
@@ -79,12 +79,12 @@ impl fmt::Debug for HostName {
 }
 
 impl Host {
-    /// Reads `Host` or `:authority` (RFC 9110, 7.2): a host, or one in brackets, then a port or none. A dot at its end
-    /// is not a part of the name, nor is the case of its letters.
+    /// Parses `Host` or `:authority` (RFC 9110, 7.2): a host, or an address in brackets, then an optional port. A dot
+    /// at the end of the name and the case of letters are ignored.
     ///
     /// # Errors
-    /// [`InvalidHost`] for what no client of an API is configured with: user information, zones of addresses, `a..b`.
-    pub fn of_authority(text: &str) -> Result<Self, InvalidHost> {
+    /// [`InvalidHost`] for texts that no API client sends: user information, zones of addresses, `a..b`.
+    pub fn from_authority(text: &str) -> Result<Self, InvalidHost> {
         let (host, port) = match text.strip_prefix('[') {
             Some(bracketed) => {
                 let (address, after) = bracketed.split_once(']').ok_or(InvalidHost::Characters)?;
@@ -93,7 +93,7 @@ impl Host {
             }
             None => {
                 let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-                (Self::of_text(host.strip_suffix('.').unwrap_or(host))?, port)
+                (Self::from_text(host.strip_suffix('.').unwrap_or(host))?, port)
             }
         };
         let is_port = port.strip_prefix(':').is_none_or(|digits| digits.is_empty() || digits.parse::<u16>().is_ok());
@@ -101,7 +101,7 @@ impl Host {
         if is_port { Ok(host) } else { Err(InvalidHost::Port) }
     }
 
-    fn of_text(text: &str) -> Result<Self, InvalidHost> {
+    fn from_text(text: &str) -> Result<Self, InvalidHost> {
         match text.parse::<IpAddr>() {
             Ok(address) => Ok(Self::Address(address.to_canonical())),
             Err(_) => name(text).map(Self::Name),
@@ -112,7 +112,7 @@ impl Host {
 impl FromStr for Host {
     type Err = InvalidHost;
 
-    /// Takes a host for a configuration: a name, or an address without brackets; no port.
+    /// Parses a host in a configuration: a name, or an address without brackets; no port.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse::<IpAddr>() {
             Ok(address) => Ok(Self::Address(address.to_canonical())),
@@ -130,8 +130,8 @@ impl fmt::Display for Host {
     }
 }
 
-/// The host of a URL as sockets and TLS take it: an address of IPv6 without the brackets that it has in a URL (RFC
-/// 3986, 3.2.2), everything else as it is.
+/// Returns the host of a URL in the form for sockets and TLS: an IPv6 address without its brackets (RFC 3986, 3.2.2),
+/// any other host unchanged.
 pub fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(host)
 }
@@ -157,8 +157,8 @@ fn is_label(text: &str) -> bool {
     is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
-/// Whether a label is read as a number by those who read `127.1` or `0x7f000001` as an address (WHATWG URL, "ends in a
-/// number").
+/// Returns whether some programs read a label as a number, and `127.1` or `0x7f000001` as an address (WHATWG URL, "ends
+/// in a number").
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     label.bytes().all(|byte| byte.is_ascii_digit())
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_host_has_one_spelling_in_requests() {
+    fn host_of_a_request_has_a_canonical_spelling() {
         let long = "x".repeat(64);
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
@@ -211,13 +211,13 @@ mod tests {
             ("eu.example.com:1:2", Err(InvalidHost::Port)),
             ("[::1]x", Err(InvalidHost::Port)),
         ] {
-            let host = Host::of_authority(text).map(|host| host.to_string());
+            let host = Host::from_authority(text).map(|host| host.to_string());
             assert_eq!(host, expected.map(str::to_owned), "{text:?}");
         }
     }
 
     #[test]
-    fn an_address_in_brackets_is_taken_out_of_them() {
+    fn brackets_of_an_address_are_removed() {
         for (host, expected) in [
             ("[::1]", "::1"),
             ("[2001:db8::1]", "2001:db8::1"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_may_name() {
+    fn configuration_accepts_names_without_port_or_wildcard() {
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
             ("EU.example.com", Ok("eu.example.com")),

@@ -1,8 +1,8 @@
-//! Finding places in JSON text that is known to be valid, without building a tree.
+//! Finds positions in JSON text that is known to be valid, without building a tree.
 //!
-//! An object of 6 KB is walked in about 3 µs; a tree of it costs twenty times the time and ten times the memory.
-//! Every function here expects valid JSON (check with [`validate`] first); on other bytes the answers are
-//! meaningless, but nothing panics and nothing loops.
+//! Walking an object of 6 KB takes about 3 µs; a tree costs twenty times the time and ten times the memory. The
+//! functions expect valid JSON (see [`validate`]). For other bytes the results are meaningless, but no function panics
+//! or loops forever.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use memchr::memchr2;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// Checks that `text` is one JSON value and valid UTF-8.
+/// Checks that `text` is a JSON value in valid UTF-8.
 ///
 /// # Errors
 /// serde_json's error, with line and column.
@@ -19,11 +19,11 @@ pub fn validate(text: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<&RawValue>(text).map(drop)
 }
 
-/// Reads `null` as the empty value, as Go's decoder does. Used as
-/// `#[serde(default, deserialize_with = "null_is_default")]`.
+/// Deserializes `null` as the default value, like Go's decoder. Used as `#[serde(default, deserialize_with =
+/// "null_is_default")]`.
 ///
 /// # Errors
-/// Those of the value, if it is not `null`.
+/// The errors of a value that is not `null`.
 pub fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -32,31 +32,31 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The members of the JSON object that starts at `start` in `text` (white space before it is allowed).
+/// Iterates over the fields of the JSON object that starts at `start` in `text` (after optional white space).
 ///
-/// Yields the raw key (without quotes, escapes not resolved) and the place of the value. Yields nothing if no object
-/// starts there.
+/// Yields the raw key (without quotes, with escapes) and the range of the value. Yields nothing if there is no object
+/// at `start`.
 pub fn members(text: &[u8], start: usize) -> JsonFields<'_> {
     let at = skip_space(text, start);
     let open = text.get(at) == Some(&b'{');
     JsonFields { text, at: if open { at + 1 } else { text.len() } }
 }
 
-/// Iterator of [`members`].
+/// The iterator of [`members`].
 #[derive(Debug, Clone)]
 pub struct JsonFields<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// One member of a JSON object.
+/// A field of a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonField<'a> {
-    /// The key between its quotes, escapes not resolved.
+    /// The key between its quotes, with escapes.
     pub key: &'a [u8],
-    /// Where the member begins: its key's opening quote.
+    /// The start of the field: the opening quote of its key.
     pub start: usize,
-    /// Where the value stands.
+    /// The range of the value.
     pub value: Range<usize>,
 }
 
@@ -87,13 +87,13 @@ impl<'a> Iterator for JsonFields<'a> {
     }
 }
 
-/// Whether a key, as it stands between its quotes, is this name. A name that is written with escapes
-/// (`tributary.dev\/cluster`) is the same name: whoever compares the bytes alone can be passed by.
-pub fn key_is(raw: &[u8], name: &str) -> bool {
+/// Returns whether a raw key equals this name. A name with escapes (`tributary.dev\/cluster`) is the same name; a
+/// comparison of bytes alone could be bypassed.
+pub fn key_equals(raw: &[u8], name: &str) -> bool {
     raw == name.as_bytes() || (raw.contains(&b'\\') && *unescaped_key(raw) == *name.as_bytes())
 }
 
-/// The name that a key, as it stands between its quotes, is. Allocates only where there are escapes.
+/// Resolves the escapes of a raw key. Allocates only if there are escapes.
 pub fn unescaped_key(raw: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(raw).map(unescaped) {
         Ok(Cow::Owned(name)) => Cow::Owned(name.into_bytes()),
@@ -101,26 +101,26 @@ pub fn unescaped_key(raw: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Follows `path` through nested objects from the value that starts at `start`; of members with one key the first
+/// Follows `path` through nested objects from the value at `start`; the first of several fields with the same key
 /// counts.
 pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
     let mut at = start;
     let mut found = None;
     for key in path {
-        let value = members(text, at).find(|member| key_is(member.key, key))?.value;
+        let value = members(text, at).find(|member| key_equals(member.key, key))?.value;
         at = value.start;
         found = Some(value);
     }
     found
 }
 
-/// The place of a string's characters between its quotes, if the value at `range` is a string.
+/// Returns the range between the quotes, if the value at `range` is a string.
 pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>> {
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
 }
 
-/// What has to be cut to take parts out of a comma-separated sequence.
-/// `parts` are all of it, in order, each with whether it goes.
+/// Returns the ranges to cut from a comma-separated sequence. `parts` are all elements in order, with a flag for each
+/// that is to be removed.
 pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
     let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
     parts
@@ -137,8 +137,7 @@ pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The text without those members of the object at `start` that `is_unwanted` names, in one copy, however many they
-/// are.
+/// Returns the text without the matching fields of the object at `start`, in a single copy.
 pub(crate) fn without_members(text: &[u8], start: usize, is_unwanted: impl Fn(&JsonField<'_>) -> bool) -> Vec<u8> {
     let parts: Vec<_> =
         members(text, start).map(|member| (member.start..member.value.end, is_unwanted(&member))).collect();
@@ -152,7 +151,7 @@ pub(crate) fn without_members(text: &[u8], start: usize, is_unwanted: impl Fn(&J
     kept
 }
 
-/// The text that a string's contents (between its quotes) stand for. Allocates only where there are escapes.
+/// Resolves the escapes of a string's contents (between its quotes). Allocates only if there are escapes.
 pub fn unescaped(contents: &str) -> Cow<'_, str> {
     if !contents.contains('\\') {
         return Cow::Borrowed(contents);
@@ -160,7 +159,7 @@ pub fn unescaped(contents: &str) -> Cow<'_, str> {
     serde_json::from_str(&format!("\"{contents}\"")).map_or(Cow::Borrowed(contents), Cow::Owned)
 }
 
-/// The first byte at or after `at` that is not white space.
+/// Returns the index of the first byte at or after `at` that is not white space.
 pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     while matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
@@ -168,7 +167,7 @@ pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The end of the string whose opening quote is at `at`. What stands between is looked at many bytes at a time.
+/// Returns the end of the string whose opening quote is at `at`. The search handles many bytes at a time.
 fn skip_string(text: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -181,7 +180,7 @@ fn skip_string(text: &[u8], at: usize) -> usize {
     text.len()
 }
 
-/// The end of the value that starts at `at`.
+/// Returns the end of the value that starts at `at`.
 pub fn skip_value(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(b'"') => skip_string(text, at),
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn walks_members_and_paths() {
+    fn json_fields_and_paths_are_found() {
         let text = br#" { "a" : {"b":[1,{"c":"}\"]"}], "d":"x"}, "e":-1.5e3,"f":null , "g":"\\"} "#;
         validate(text).unwrap();
         let keys: Vec<_> = members(text, 0).map(|m| (m.key.to_vec(), text[m.value].to_vec())).collect();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_text_ends_without_panic() {
+    fn malformed_json_does_not_panic() {
         for text in
             [&b"{"[..], b"{\"a", b"{\"a\"", b"{\"a\":", b"{\"a\":{", b"{\"a\":\"\\", b"[", b"", b"}", b"{\"a\":]}"]
         {

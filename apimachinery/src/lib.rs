@@ -1,16 +1,16 @@
-//! Kubernetes' shared vocabulary, as the rest of Tributary speaks it: request paths, resources, resourceVersions,
-//! selectors, Status, and objects kept as bytes.
+//! The shared vocabulary of Kubernetes in Tributary: request paths, resources, resourceVersions, selectors, Status, and
+//! objects stored as bytes.
 //!
 //! ```
 //! use std::error::Error;
 //! use tributary_apimachinery::{ClusterAnnotation, ClusterName, ObjectDecoder, Rendering, RequestInfo, Verb};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
-//! // A path has one reading. The prefix names one cluster; the rest is Kubernetes' own.
+//! // A path has a single reading. The prefix names a cluster; the rest is a Kubernetes path.
 //! let info = RequestInfo::parse("GET", "/clusters/eu/api/v1/namespaces/shop/pods/web-0", None)?;
 //! assert_eq!((info.verb, info.path.as_str()), (Verb::Get, "/api/v1/namespaces/shop/pods/web-0"));
 //!
-//! // An object stays the text that its cluster sent. What differs in an answer is spliced in when it is written.
+//! // An object keeps the text of its cluster. The differences in a response are inserted on output.
 //! let text = br#"{"metadata":{"name":"web-0","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
 //! let pod = ObjectDecoder::new("v1", "Pod", [].into()).decode(text)?;
 //! let annotation = ClusterAnnotation::new(&ClusterName::new("eu")?);
@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! Invariant: no tokio, no HTTP client, no clock and no knowledge of more than one cluster at a time.
+//! Invariant: no tokio, no HTTP client, no clock, and no state of more than one cluster.
 
 pub mod body;
 pub mod built_in;

@@ -1,32 +1,32 @@
-//! What stands at the root of a request's path: the row of the table of mounts by which it came in.
+//! The API at the root of a request's path, a row of the table of mounts.
 //!
-//! | by | there is |
+//! | request | API |
 //! |---|---|
-//! | a path of the merged view | all clusters as one |
-//! | `/clusters/<name>` below it | one cluster's own API |
-//! | a host of the cluster's own | one cluster's own API, and nothing else |
+//! | path of the merged view | all clusters as one |
+//! | path below `/clusters/<name>` | the cluster's own API |
+//! | host of a cluster | the cluster's own API, without the merged view |
 //!
-//! Whichever it is, the path behind it is read in the same way (`RequestInfo`).
+//! The inner path is parsed in the same way for each mount (`RequestInfo`).
 
 use crate::{ClusterName, Status};
 
-/// What stands at the root of a request's path. Among a request's extensions once its host is known; one that has none
-/// is at the merged view.
+/// The API at the root of a request's path. Stored in a request's extensions after its host is known; a request without
+/// it addresses the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mount {
     /// The merged view, with each cluster's own API below `/clusters/<name>`.
     #[default]
     Merged,
-    /// One cluster's own API: whatever the path, it is that cluster's.
+    /// The API of a cluster: each path belongs to that cluster.
     Cluster(ClusterName),
 }
 
 impl Mount {
-    /// The cluster whose own API a path belongs to, and the path there, byte for byte.
+    /// Returns the cluster whose own API a path belongs to, and the inner path, byte for byte.
     ///
     /// # Errors
-    /// 404 for what stands in the place of a cluster's name and can be none. A name needs no escapes, so an escaped one
-    /// is no name.
+    /// 404 for a text in the place of a cluster's name that cannot be one. A name needs no escapes, so an escaped text
+    /// is not a name.
     pub fn split<'a>(&self, path: &'a str) -> Result<(Option<ClusterName>, &'a str), Status> {
         if let Self::Cluster(cluster) = self {
             return Ok((Some(cluster.clone()), path));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_a_clusters_own_host_every_path_is_the_clusters() {
+    fn path_on_a_cluster_host_belongs_to_the_cluster() {
         let eu = || ClusterName::new("eu").unwrap();
         let own = Mount::Cluster(eu());
         for path in

@@ -10,19 +10,19 @@ use crate::ResourceVersion;
 /// `1234/5678`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NativeVersion<'a> {
-    /// A number. Versions of one resource can be compared.
+    /// A number. Versions of the same resource are comparable.
     Number(ResourceVersion),
-    /// Any other text. A client can only send it back.
+    /// Any other text. Clients can only send it back.
     Opaque(Cow<'a, str>),
 }
 
 impl<'a> NativeVersion<'a> {
-    /// Reads a version without JSON's escapes.
+    /// Parses a version that has no JSON escapes.
     pub fn from_text(text: Cow<'a, str>) -> Self {
         ResourceVersion::parse(&text).map_or_else(|_| Self::Opaque(text), Self::Number)
     }
 
-    /// The number; `None` for any other text.
+    /// Returns the number; `None` for any other text.
     pub fn number(&self) -> Option<ResourceVersion> {
         match self {
             Self::Number(number) => Some(*number),

@@ -9,61 +9,61 @@ use crate::selector::{FieldSelector, LabelSelector, SelectorBounds};
 use crate::status::FieldError;
 pub use timeout::Timeout;
 
-/// How a version in a list or watch is meant.
+/// The meaning of the version in a list or watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceVersionMatch {
     /// This version exactly.
     Exact,
-    /// This version or a newer one.
+    /// This version or a newer version.
     NotOlderThan,
 }
 
-/// What a GET of one object asks for.
+/// The options of a GET of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
     /// The version as the client wrote it; `None` if absent or empty.
     pub resource_version: Option<String>,
 }
 
-/// What a list, or a deletecollection, asks for.
+/// The options of a list, or of a deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// The version as the client wrote it; `None` if absent or empty.
     pub resource_version: Option<String>,
-    /// How the version is meant.
+    /// The meaning of the version.
     pub resource_version_match: Option<ResourceVersionMatch>,
-    /// How many items at most; 0 for no limit.
+    /// The maximum number of items; 0 for no limit.
     pub limit: u64,
-    /// Where to go on; `None` if absent or empty.
+    /// The continue token; `None` if absent or empty.
     pub continue_token: Option<String>,
-    /// The labels asked for.
+    /// The requested labels, as a selector.
     pub label_selector: LabelSelector,
-    /// The fields asked for.
+    /// The requested fields, as a selector.
     pub field_selector: FieldSelector,
-    /// How long the request may take; `None` if absent or 0.
+    /// The time limit of the request; `None` if absent or 0.
     pub timeout: Option<Timeout>,
 }
 
-/// What a watch asks for.
+/// The options of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
     /// The version as the client wrote it; `None` if absent or empty.
     pub resource_version: Option<String>,
-    /// How the version is meant; with initial events always `NotOlderThan`.
+    /// The meaning of the version; always `NotOlderThan` with initial events.
     pub resource_version_match: Option<ResourceVersionMatch>,
-    /// Whether the stream begins with the state: as asked for, or by default (see [`WatchOptions::parse`]).
+    /// Whether the stream begins with the present state, as requested or by default (see [`WatchOptions::parse`]).
     pub send_initial_events: Option<bool>,
-    /// Whether the client takes bookmarks.
+    /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// The labels asked for.
+    /// The requested labels, as a selector.
     pub label_selector: LabelSelector,
-    /// The fields asked for.
+    /// The requested fields, as a selector.
     pub field_selector: FieldSelector,
-    /// How long the watch may last; `None` if absent or 0: then the server picks from [1800, 3600) s.
+    /// The time limit of the watch; `None` if absent or 0: then the server chooses from [1800, 3600) s.
     pub timeout: Option<Timeout>,
 }
 
-/// Every parameter, converted, before the rules on their combination.
+/// All parameters after conversion, before the checks of their combination.
 struct Parameters {
     resource_version: Option<String>,
     resource_version_match: String,
@@ -77,10 +77,10 @@ struct Parameters {
 }
 
 impl GetOptions {
-    /// Reads a query string, without its `?`.
+    /// Parses a query string without its `?`.
     ///
     /// # Errors
-    /// 400 if the query does not decode, or asks for an export (kubernetes/apiserver `pkg/endpoints/handlers/get.go`).
+    /// 400 for an undecodable query, and for an export (kubernetes/apiserver `pkg/endpoints/handlers/get.go`).
     pub fn parse(query: Option<&str>) -> Result<Self, Status> {
         let query = decoded(query)?;
         if query.bool("export") == Some(true) {
@@ -91,11 +91,11 @@ impl GetOptions {
 }
 
 impl ListOptions {
-    /// Reads a query string, without its `?`.
+    /// Parses a query string without its `?`.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters
-    /// that contradict each other.
+    /// 400 for a malformed number, selector or query, and for a selector beyond `bounds`; 422 for contradicting
+    /// parameters.
     pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let parameters = Parameters::parse(query, bounds)?;
         let errors = list_errors(&parameters);
@@ -115,14 +115,14 @@ impl ListOptions {
 }
 
 impl WatchOptions {
-    /// Reads a query string, without its `?`, and applies kube-apiserver's default: a watch from no version or from `0`
-    /// that says neither `sendInitialEvents` nor `resourceVersionMatch` gets initial events (`SetListOptionsDefaults`;
-    /// the WatchList gate is on since 1.34). So a client that knows nothing of initial events but takes bookmarks gets
-    /// the annotated one.
+    /// Parses a query string without its `?`, and applies kube-apiserver's default: a watch without a version or from
+    /// `0`, with neither `sendInitialEvents` nor `resourceVersionMatch`, gets initial events (`SetListOptionsDefaults`;
+    /// the WatchList gate is on since 1.34). A client that accepts bookmarks then receives the annotated bookmark even
+    /// if it does not know initial events.
     ///
     /// # Errors
-    /// 400 for a number, selector or query that does not parse, and for a selector beyond `bounds`; 422 for parameters
-    /// that contradict each other.
+    /// 400 for a malformed number, selector or query, and for a selector beyond `bounds`; 422 for contradicting
+    /// parameters.
     pub fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let mut parameters = Parameters::parse(query, bounds)?;
         default_initial_events(&mut parameters);
@@ -141,22 +141,22 @@ impl WatchOptions {
         })
     }
 
-    /// Whether the stream begins with the state, as ADDED events.
+    /// Returns whether the stream begins with the present state, as ADDED events.
     pub fn sends_initial_events(&self) -> bool {
         self.send_initial_events == Some(true)
     }
 
-    /// Whether the bookmark that ends the initial events is sent.
+    /// Returns whether the bookmark that ends the initial events is sent.
     pub fn sends_initial_events_end(&self) -> bool {
         self.sends_initial_events() && self.allow_watch_bookmarks
     }
 }
 
 impl Parameters {
-    /// Converts in kube-apiserver's order, so that of several faults the same one is told.
+    /// Converts in kube-apiserver's order, so that the first of several errors is the same.
     fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let query = decoded(query)?;
-        let timeout = integer(&query, "timeoutSeconds")?.and_then(Timeout::of_seconds);
+        let timeout = integer(&query, "timeoutSeconds")?.and_then(Timeout::from_seconds);
         let limit = integer(&query, "limit")?.unwrap_or_default();
         let label_selector = LabelSelector::parse_within(query.get("labelSelector").unwrap_or_default(), bounds)
             .map_err(|error| Status::bad_request(error.to_string()))?;
@@ -167,7 +167,7 @@ impl Parameters {
             resource_version_match: query.get("resourceVersionMatch").unwrap_or_default().to_owned(),
             send_initial_events: query.bool("sendInitialEvents"),
             allow_watch_bookmarks: query.bool("allowWatchBookmarks").unwrap_or_default(),
-            // A negative limit is none, as in kube-apiserver.
+            // A negative limit means no limit, as in kube-apiserver.
             limit: u64::try_from(limit).unwrap_or_default(),
             continue_token: text(&query, "continue"),
             label_selector,
@@ -178,7 +178,7 @@ impl Parameters {
 }
 
 fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
-    // kube-apiserver leaves out what does not decode; a selector left out selects everything.
+    // kube-apiserver ignores undecodable parameters; an ignored selector would select everything.
     check_one_reading(query)?;
     Ok(Query::parse(query))
 }

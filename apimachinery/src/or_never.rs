@@ -1,9 +1,9 @@
-//! A future that may not be there.
+//! Awaits an optional future.
 
 use std::future::{Future, pending};
 
-/// What the future gives; without one this never ends. For what is waited for beside other things, where
-/// `futures::future::OptionFuture` would give `None` at once. Cancel: as the future's.
+/// Awaits the future; without a future it never completes. For the branches of a `select!`, where
+/// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future.
 pub async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_future_it_does_not_end() {
+    fn or_never_without_a_future_stays_pending() {
         assert_eq!(or_never(Some(std::future::ready(7))).now_or_never(), Some(7));
         assert_eq!(or_never(None::<std::future::Ready<u8>>).now_or_never(), None);
     }

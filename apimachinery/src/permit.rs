@@ -1,21 +1,21 @@
-//! What is occupied for as long as something lasts.
+//! Permits that occupy a share of a limit until they are dropped.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count
-/// of them. An answer's body carries one, which may stand for several. Cost: a box.
+/// Occupies a share of a limit until it is dropped: a share of a connection, a place among requests in flight, or a
+/// count of them. A response body carries a permit, which may combine several. Cost: a box.
 #[must_use = "what it occupies is free again once it is dropped"]
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 
 impl Permit {
-    /// Runs `release` when it is dropped.
+    /// Creates a permit that runs `release` when it is dropped.
     pub fn new(release: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(release)))
     }
 
-    /// Keeps what gives back by itself what it occupies; of a tuple each, in its order.
+    /// Creates a permit from values that release their shares on drop; a tuple's fields in order.
     pub fn keeping(kept: impl Send + 'static) -> Self {
         Self::new(move || drop(kept))
     }
@@ -35,8 +35,8 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What a request occupies for as long as its connection is used after it was switched (exec, port-forward, a
-/// WebSocket): among the request's extensions, for whoever joins both ends to keep until they part. Clones are one.
+/// The permit of a switched connection (exec, port-forward, a WebSocket) for as long as it is used. Stored in the
+/// request's extensions; the code that joins both ends keeps it until they close. Clones share one permit.
 #[derive(Clone, Debug)]
 pub struct TunnelPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
 
@@ -46,13 +46,13 @@ impl From<Permit> for TunnelPermit {
     }
 }
 
-/// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has
-/// gone: among the request's extensions, for whoever sends it. Clones are one.
+/// The permit of a request to a cluster until the cluster has completed it, possibly after the client has gone. Stored
+/// in the request's extensions for the sender. Clones share one permit.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 
 impl RequestPermit {
-    /// Keeps what gives back by itself what it occupies; of a tuple each, in its order. Cost: one allocation.
+    /// Creates a permit from values that release their shares on drop; a tuple's fields in order. Cost: one allocation.
     pub fn keeping(kept: impl Send + Sync + 'static) -> Self {
         Self(Arc::new(kept))
     }
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// One more of what is counted.
+    /// Increments the counter, and returns a permit that decrements it.
     fn one(count: &Arc<AtomicUsize>) -> Permit {
         count.fetch_add(1, Ordering::Relaxed);
         let count = Arc::clone(count);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_occupied_is_free_once_it_is_dropped_and_only_then() {
+    fn permit_releases_its_share_only_on_drop() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let both = Permit::keeping((one(&user), one(&cluster)));
         let other = one(&user);

@@ -1,4 +1,4 @@
-//! How resources and requests are to be treated, in the words of configuration files and of the command line.
+//! The policies for resources and requests, with the names of configuration files and of the command line.
 
 pub mod audit_level;
 pub mod cluster_authorization;

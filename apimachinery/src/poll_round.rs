@@ -1,8 +1,8 @@
-//! What wakes a connection and its parts, where all are polled in one task.
+//! Wakes a connection and its parts, which one task polls.
 //!
-//! A task that is woken while it runs is put behind all others, and another thread is woken to take it over. So what
-//! one side wakes of the other is noted, and polled in the next round of the same turn; the task is woken only for what
-//! it would not see by itself. Neither side is polled for what the other waits for.
+//! A running task that is woken moves behind all other tasks, and a different thread is woken to take it over. So a
+//! wakeup between the two sides is recorded, and the side is polled in the next round of the same turn; the task itself
+//! is woken only for other events. A side is not polled for the events of the other side.
 //!
 //! ```text
 //! begin ─▶ take(Parts) ─▶ take(Connection) ─▶ rests? ── yes ──▶ pending, and woken for what comes
@@ -16,21 +16,20 @@ use std::task::{Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// They are being polled.
+/// The task is polling.
 const POLLED: u8 = 1;
 
-/// A side that is polled.
+/// A side of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PollSide {
     /// The connection.
     Connection = 2,
-    /// What it was divided into: its streams, or the tasks that it starts.
+    /// The streams of the connection, or the tasks that it starts.
     Parts = 4,
 }
 
-/// Which sides were woken, and whether they are being polled. One turn at a time, by the task that has it; anybody may
-/// wake.
+/// The woken sides, and whether the task is polling. Only the owning task takes turns; any thread may wake.
 #[derive(Debug, Default)]
 pub struct PollRound {
     task: AtomicWaker,
@@ -38,40 +37,42 @@ pub struct PollRound {
 }
 
 impl PollRound {
-    /// They are polled from now on by this task, until [`rests`](Self::rests) is true, or [`leave`](Self::leave).
+    /// Starts a turn of this task, which lasts until [`rests`](Self::rests) returns true or [`leave`](Self::leave) is
+    /// called.
     pub fn begin(&self, task: &Waker) {
         self.task.register(task);
         self.state.fetch_or(POLLED, SeqCst);
     }
 
-    /// Whether a side was woken since it was last taken. It is to be polled then.
+    /// Returns whether a side was woken since the last call, so that it must be polled.
     pub fn take_woken(&self, side: PollSide) -> bool {
         self.state.fetch_and(!(side as u8), SeqCst) & side as u8 != 0
     }
 
-    /// Whether neither side was woken meanwhile: then the turn is over, and the task is woken for what comes.
+    /// Ends the turn if neither side was woken in the meantime, and returns whether it ended. Later events wake the
+    /// task.
     pub fn rests(&self) -> bool {
         self.state.compare_exchange(POLLED, 0, SeqCst, SeqCst).is_ok()
     }
 
-    /// Ends the turn. What was woken by now is seen in the next one, which has to follow.
+    /// Ends the turn. The next turn, which must follow, handles the wakeups so far.
     pub fn leave(&self) {
         self.state.fetch_and(!POLLED, SeqCst);
     }
 
-    /// Has a side polled in the next round. Wakes nobody: for whoever polls after it.
+    /// Marks a side for the next round without waking the task, for a caller that polls afterwards.
     pub fn mark_woken(&self, side: PollSide) {
         self.state.fetch_or(side as u8, SeqCst);
     }
 
-    /// Has a side polled, by waking the task where it is not at it.
+    /// Marks a side for polling, and wakes the task if it is not polling.
     pub fn wake(&self, side: PollSide) {
         if self.state.fetch_or(side as u8, SeqCst) & POLLED == 0 {
             self.task.wake();
         }
     }
 
-    /// What wakes a side.
+    /// Returns a waker of a side.
     pub fn waker(self: &Arc<Self>, side: PollSide) -> Waker {
         Arc::new(SideWaker { round: Arc::clone(self), side }).into()
     }
@@ -111,24 +112,24 @@ mod tests {
     }
 
     #[test]
-    fn the_task_is_woken_for_what_it_would_not_see() {
+    fn poll_round_wakes_the_task_only_outside_a_turn() {
         let (round, woken) = (Arc::<PollRound>::default(), Arc::<Woken>::default());
         let (task, wakes) = (waker(Arc::clone(&woken)), || woken.0.load(SeqCst));
         round.begin(&task);
         round.waker(Parts).wake();
-        assert_eq!((round.take_woken(Connection), round.rests()), (false, false), "the parts are to be polled");
+        assert_eq!((round.take_woken(Connection), round.rests()), (false, false), "the parts must be polled");
         assert!(round.take_woken(Parts) && !round.take_woken(Parts) && round.rests());
-        assert_eq!(wakes(), 0, "it was at it");
+        assert_eq!(wakes(), 0, "the task was polling");
         round.waker(Connection).wake();
         round.wake(Parts);
-        assert_eq!(wakes(), 1, "what is woken beside that is seen in the same turn");
+        assert_eq!(wakes(), 1, "a wakeup outside a turn wakes the task once");
         round.begin(&task);
         assert!(round.take_woken(Parts));
         round.leave();
         round.begin(&task);
-        assert!(round.take_woken(Connection), "what was not taken stays");
+        assert!(round.take_woken(Connection), "a wakeup stays until it is taken");
         assert!(round.rests());
         round.mark_woken(Connection);
-        assert_eq!(wakes(), 1, "whoever notes polls");
+        assert_eq!(wakes(), 1, "marking a side does not wake the task");
     }
 }

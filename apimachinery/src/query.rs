@@ -1,22 +1,22 @@
-//! The parameters of a query string, read as a kube-apiserver reads them.
+//! Parses the parameters of a query string like a kube-apiserver.
 //!
-//! Of a parameter given twice the first value counts; a pair that does not decode (a bad percent escape, a `;`) is no
-//! parameter, and one that is no UTF-8 is one, as in Go's `url.ParseQuery`. Others may read something else, but where
-//! [`check_one_reading`] finds nothing.
+//! The first value of a repeated parameter counts. A pair that does not decode (a bad percent escape, a `;`) is
+//! ignored, and invalid UTF-8 is accepted, as in Go's `url.ParseQuery`. Other programs may read a query differently,
+//! unless [`check_one_reading`] accepts it.
 
 use std::borrow::Cow;
 
 use crate::Status;
 
-/// How many parameters a query may have that is to be read the same everywhere. 1,000: reads and writes have up to ten.
-/// A member that was built with a Go before 1.25 reads all there are, and a later one none at all of more than 10,000.
+/// The maximum number of parameters in a query that all programs read alike. 1,000: reads and writes have up to ten. A
+/// member built with Go before 1.25 reads any number, and a later one ignores a query with more than 10,000.
 pub const PARAMETERS_MAX: usize = 1_000;
 
-/// How many parameters Go reads; of a query with more it reads none (`defaultMaxParams` of `net/url`, Go 1.26).
+/// The number of parameters that Go reads; it ignores a query with more (`defaultMaxParams` of `net/url`, Go 1.26).
 const GO_PARAMETERS_MAX: usize = 10_000;
 
-/// How much of a parameter's name is told, in characters: Kubernetes' own have up to 27.
-const TOLD_NAME_CHARS: usize = 64;
+/// The number of characters of a parameter's name in messages: Kubernetes' own names have up to 27.
+const SHOWN_NAME_CHARS: usize = 64;
 
 /// The parameters of a query string, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Reads a query string without its `?`. Bytes that are no UTF-8 become U+FFFD: Go keeps them.
+    /// Parses a query string without its `?`. Invalid UTF-8 becomes U+FFFD, where Go keeps the bytes.
     pub fn parse(query: Option<&'a str>) -> Self {
         let query = query.unwrap_or_default();
         if parameters(query) > GO_PARAMETERS_MAX {
@@ -44,41 +44,41 @@ impl<'a> Query<'a> {
         parsed
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// A boolean parameter: absent is `None`; `0` and `false` (in any case) are false;
-    /// everything else, the empty text too, is true.
+    /// Returns a boolean parameter: `None` if absent; false for `0` and `false` (in any case); true for everything
+    /// else, including the empty text.
     pub fn bool(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !folds_to_false(value))
     }
 
-    /// Whether something was left out: a pair that does not decode, or all of too many.
+    /// Returns whether a pair was ignored, or the whole query because it has too many.
     pub fn is_malformed(&self) -> bool {
         self.malformed
     }
 
-    /// All pairs in order.
+    /// Iterates over all pairs in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 
-/// Whether a text is `false` for Go's `strings.EqualFold` (`Convert_Slice_string_To_bool` in apimachinery), to which
-/// the long s is an s.
+/// Returns whether a text equals `false` for Go's `strings.EqualFold` (`Convert_Slice_string_To_bool` in apimachinery),
+/// which folds the long s to an s.
 fn folds_to_false(value: &str) -> bool {
     value.eq_ignore_ascii_case("false")
         || (value.contains('\u{17f}') && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"))
 }
 
-/// Checks that everybody who reads a query reads the same: Kubernetes answers as if a pair that does not decode were
-/// not there, and what is no UTF-8, or is very much, is read by some and not by others. Whoever decides by a query of
-/// which a member reads something else decides about another request. Allocates only where there are escapes.
+/// Checks that all programs read a query alike. Kubernetes ignores pairs that do not decode, and programs differ for
+/// invalid UTF-8 and for very many parameters. A decision based on a different reading than the member's would be about
+/// a different request. Allocates only if there are escapes.
 ///
 /// # Errors
-/// 400 that names the parameter, and says how it is to be sent.
+/// 400 with the parameter's name and the correct spelling.
 pub fn check_one_reading(query: Option<&str>) -> Result<(), Status> {
     let query = query.unwrap_or_default();
     if parameters(query) > PARAMETERS_MAX {
@@ -91,14 +91,14 @@ pub fn check_one_reading(query: Option<&str>) -> Result<(), Status> {
     }
     for pair in query.split('&') {
         if let Some(fault) = fault(pair) {
-            let name: String = pair.split('=').next().unwrap_or_default().chars().take(TOLD_NAME_CHARS).collect();
+            let name: String = pair.split('=').next().unwrap_or_default().chars().take(SHOWN_NAME_CHARS).collect();
             return Err(Status::bad_request(format!("the query parameter {name:?} {fault}")));
         }
     }
     Ok(())
 }
 
-/// Why a pair is not read the same by everybody, and what to do.
+/// Returns the reason why programs read a pair differently, with the remedy.
 fn fault(pair: &str) -> Option<&'static str> {
     if pair.contains(';') {
         return Some("has a semicolon: write it as %3B, and write & between parameters");
@@ -110,12 +110,12 @@ fn fault(pair: &str) -> Option<&'static str> {
     (!is_text).then_some("is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text")
 }
 
-/// How many parameters Go counts: empty ones, too.
+/// Returns the number of parameters as Go counts them, with empty ones.
 fn parameters(query: &str) -> usize {
     query.bytes().filter(|byte| *byte == b'&').count() + 1
 }
 
-/// Resolves `+` and percent escapes, all of which are valid.
+/// Decodes `+` and percent escapes, all of which are valid.
 fn decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['+', '%']) {
         return Cow::Borrowed(text);
@@ -124,7 +124,7 @@ fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
 }
 
-/// Whether each `%` is followed by two hexadecimal digits.
+/// Returns whether two hexadecimal digits follow each `%`.
 pub(crate) fn escapes_are_valid(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes
@@ -138,10 +138,10 @@ pub(crate) fn escapes_are_valid(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What Go 1.26's `url.ParseQuery` makes of it: its pairs in order, and whether it has an error. Where Go has bytes
-    /// that are no UTF-8 there is U+FFFD.
+    /// The rows have the result of Go 1.26's `url.ParseQuery`: its pairs in order, and whether it returned an error.
+    /// U+FFFD stands for invalid UTF-8, which Go keeps.
     #[test]
-    fn what_go_reads_is_read() {
+    fn query_parses_like_go() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let (most, too_many) = (many(10_000), many(10_001));
         type Pairs = &'static [(&'static str, &'static str)];
@@ -179,11 +179,11 @@ mod tests {
         }
         assert_eq!(Query::parse(None), Query::default());
         let twice = Query::parse(Some("a=%ff&a=2"));
-        assert_eq!((twice.get("a"), twice.get("b")), (Some("\u{fffd}"), None), "the first counts");
+        assert_eq!((twice.get("a"), twice.get("b")), (Some("\u{fffd}"), None), "the first value counts");
     }
 
     #[test]
-    fn what_is_not_read_the_same_by_everybody_is_refused_with_what_to_do() {
+    fn ambiguous_query_is_refused_with_a_remedy() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let most = many(PARAMETERS_MAX);
         let clear = ["", "&&", "=", "a=1&a=2", "a+b=%20%2B", "%C3%A4=\u{e4}", "a=%00", "a=%3B%25", "x=%F0%9F%90%B3"];
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans() {
+    fn boolean_parameters_parse_like_kube_apiserver() {
         for (query, expected) in [
             ("watch=", Some(true)),
             ("watch", Some(true)),

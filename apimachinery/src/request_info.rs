@@ -1,9 +1,9 @@
-//! What a request asks for, read from its method, path and query.
+//! Parses a request's method, path and query.
 //!
-//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`, or a
-//! host of its own ([`Mount`]), addresses one cluster, and a path or query that some hop or member could read
-//! differently than it is read here is refused instead of guessed at. Authorization and routing both rest on this one
-//! reading, so nothing is ever normalised.
+//! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix
+//! `/clusters/<name>`, or a host of a cluster ([`Mount`]), addresses a cluster; and a path or query that a proxy or
+//! member could read differently is refused. Authorization and routing both use this single reading, so nothing is
+//! normalised.
 
 pub mod kube_apiserver_paths;
 pub mod requested_resource;
@@ -15,26 +15,27 @@ use crate::query::{Query, check_one_reading, escapes_are_valid};
 use crate::selector::FieldSelector;
 use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
 
-/// What the client wants done, in the words of RBAC.
+/// The verb of a request, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Read one object.
+    /// Read an object.
     Get,
     /// Read a collection.
     List,
-    /// Follow a collection, or one object.
+    /// Follow a collection or an object.
     Watch,
-    /// Make an object, or post to a subresource.
+    /// Create an object, or post to a subresource.
     Create,
     /// Replace an object.
     Update,
     /// Change parts of an object.
     Patch,
-    /// Delete one object.
+    /// Delete a single object.
     Delete,
     /// Delete a collection.
     DeleteCollection,
-    /// The lower-case method of a request for no resource, and one of HTTP that no resource knows; empty for any other.
+    /// The lower-case method of a request without a resource, or an HTTP method that resources do not support; empty
+    /// for an unknown method.
     NonResource(&'static str),
 }
 
@@ -51,7 +52,7 @@ impl Verb {
         Self::DeleteCollection,
     ];
 
-    /// The verb as RBAC writes it.
+    /// Returns the verb as RBAC spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -66,9 +67,9 @@ impl Verb {
         }
     }
 
-    /// The verb as kube-apiserver's metrics write it (apiserver `pkg/endpoints/metrics/metrics.go`): upper case, with
-    /// the methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for any method
-    /// that is none of HTTP's.
+    /// Returns the verb as kube-apiserver's metrics spell it (apiserver `pkg/endpoints/metrics/metrics.go`): upper
+    /// case, with the methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for an
+    /// unknown method.
     pub fn in_metrics(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -86,7 +87,7 @@ impl Verb {
         }
     }
 
-    /// Whether the request reads and changes nothing.
+    /// Returns whether the request only reads.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch | Self::NonResource("get" | "head"))
     }
@@ -98,84 +99,83 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The cluster that the path's prefix, or the host, names; `None` for the merged view.
+    /// The cluster in the path's prefix or of the host; `None` for the merged view.
     pub cluster: Option<ClusterName>,
-    /// The Kubernetes path: what follows the prefix, byte for byte, because it is forwarded as it came.
+    /// The Kubernetes path behind the prefix, byte for byte, because it is forwarded unchanged.
     pub path: String,
-    /// What is wanted.
+    /// The verb of the request.
     pub verb: Verb,
-    /// Of what.
+    /// The target of the request.
     pub target: RequestTarget,
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
     /// An object, a collection or a subresource.
     Resource(ResourceRequest),
-    /// Discovery, health, OpenAPI and every other path.
+    /// Discovery, health, OpenAPI and any other path.
     NonResource,
 }
 
-/// How long the answer to a request may take. It decides on which connections the request travels and
-/// whether it has a time limit.
+/// The expected duration of a response. It determines the connections for the request and whether it has a time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestClass {
-    /// The answer comes within the time that kube-apiserver gives a request.
+    /// The response arrives within kube-apiserver's time limit.
     #[default]
     Short,
-    /// A stream of events, which goes on until somebody ends it.
+    /// A stream of events without a fixed end.
     Watch,
-    /// Bytes that are no object's, of a node, a workload or a profile: the answer may begin late and go on for hours.
+    /// A byte stream of a node, a workload or a profile: the response may begin late and last for hours.
     Opaque,
 }
 
 impl RequestClass {
-    /// Whether kube-apiserver exempts the request from its time limit: "long-running" are there watches, too.
+    /// Returns whether kube-apiserver exempts the request from its time limit. Its "long-running" includes watches.
     pub fn is_long_running(self) -> bool {
         self != Self::Short
     }
 }
 
-/// Subresources whose bytes are no objects: they come from a node or a workload, and pass untouched.
+/// The subresources with byte streams of a node or a workload, which are forwarded unchanged.
 const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request for an object, a collection or a subresource. Texts are decoded and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRequest {
-    /// The resource.
+    /// The requested resource.
     pub resource: GroupVersionResource,
-    /// The namespace of a namespaced request. `None` for a request on a namespace itself, which is cluster-scoped; see
+    /// The namespace of a namespaced request. `None` for a request on a Namespace itself, which is cluster-scoped; see
     /// [`Self::authorization_namespace`].
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
     /// The subresource: `status`, `log`, `proxy`, …
     pub subresource: Option<String>,
-    /// What follows the subresource and its slash, raw. After `proxy` this is a path of the proxied server, and
+    /// The raw path behind the subresource and its slash. After `proxy` it is a path of the proxied server, and
     /// `Some("")` is its root.
     pub rest: Option<String>,
-    /// The name that a collection's field selector `metadata.name=…` asks for. Authorization treats it as a name.
+    /// The name in a collection's field selector `metadata.name=…`. Authorization treats it as a name.
     pub selected_name: Option<String>,
 }
 
 impl ResourceRequest {
-    /// Whether the bytes of its subresource are no object's (`log`, `exec`, `proxy`, …).
+    /// Returns whether its subresource is a byte stream (`log`, `exec`, `proxy`, …).
     pub fn is_opaque(&self) -> bool {
         self.subresource.as_deref().is_some_and(|subresource| OPAQUE_SUBRESOURCES.contains(&subresource))
     }
 
-    /// The key of the object in the path; the name in it is empty for a collection.
+    /// Returns the key of the object in the path; its name is empty for a collection.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default())
     }
 
-    /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a
-    /// Role can allow it. A kube-apiserver reads that from the path, and looks at no group: what is called `namespaces`
-    /// in another one counts so, too.
+    /// Returns the namespace for authorization: a request on a Namespace itself counts as a request in it, so that a
+    /// Role can allow it. Like kube-apiserver, this ignores the group: a resource `namespaces` of a different group
+    /// counts too.
     pub fn authorization_namespace(&self) -> &str {
         match (&self.namespace, &self.name) {
             (Some(namespace), _) => namespace,
@@ -184,34 +184,34 @@ impl ResourceRequest {
         }
     }
 
-    /// The name by which the request is authorized: the path's, or the one that a field selector asks for.
+    /// Returns the name for authorization: the path's, or that of a field selector.
     pub fn authorization_name(&self) -> &str {
         self.name.as_deref().or(self.selected_name.as_deref()).unwrap_or_default()
     }
 }
 
 impl RequestInfo {
-    /// Reads a request to the merged view's hosts, as [`parse_at`](Self::parse_at) does.
+    /// Parses a request to a host of the merged view, like [`parse_at`](Self::parse_at).
     ///
     /// # Errors
-    /// As [`parse_at`](Self::parse_at).
+    /// The errors of [`parse_at`](Self::parse_at).
     pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         Self::parse_at(&Mount::Merged, method, path, query)
     }
 
-    /// Reads a request. `mount` is what its host has at the root, `method` is upper case, `path` begins with a slash
-    /// and is percent-encoded as it came, `query` is without its `?`.
+    /// Parses a request. `mount` is the API at the root of its host, `method` is upper case, `path` begins with a slash
+    /// and is percent-encoded as received, `query` is without its `?`.
     ///
     /// # Errors
-    /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters but
-    ///   in an object's name, `%` in a segment; of a request for a resource also in its query, and for one that is not
-    ///   read the same by everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of
-    ///   its receiver's own, by which nothing is decided here.
-    /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
-    ///   `.` and `..`, encoded slashes, `\` but in an object's name, a cluster that cannot be a cluster's name.
+    /// * 400 `BadRequest` for a malformed request: invalid escapes, invalid UTF-8, control characters except in an
+    ///   object's name, `%` in a segment; for a resource also a query that programs read differently
+    ///   ([`check_one_reading`]). The query of a forwarded byte stream (`proxy`, `exec`, …) belongs to its receiver and
+    ///   is not checked.
+    /// * 404 `NotFound` for a well-formed path that cannot name anything: empty segments (a slash at the end is
+    ///   ignored), `.` and `..`, encoded slashes, `\` except in an object's name, an invalid cluster name.
     ///
-    /// The names of RBAC objects may have any character but `/` and `%`. Refused of these are names in which some hop
-    /// could see more than one segment: with `.` or `..` beside a backslash, or with NUL, CR or LF.
+    /// The names of RBAC objects may have any character except `/` and `%`. Names that a proxy could read as several
+    /// segments are refused: with `.` or `..` beside a backslash, or with NUL, CR or LF.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;
@@ -229,8 +229,8 @@ impl RequestInfo {
         Ok(Self { cluster, path: path.to_owned(), verb, target })
     }
 
-    /// The verb as kube-apiserver has it (apiserver `pkg/endpoints/request/requestinfo.go`), for policies: of a method
-    /// that a resource's path does not know the verb that it would be of another path, else the empty text.
+    /// Returns the verb as kube-apiserver computes it for policies (apiserver `pkg/endpoints/request/requestinfo.go`):
+    /// for a method that a resource's path does not support, the verb of a different path, or the empty text.
     pub fn requested_verb(&self) -> &'static str {
         match (&self.target, self.verb) {
             (RequestTarget::NonResource, verb) => verb.as_str(),
@@ -242,7 +242,8 @@ impl RequestInfo {
         }
     }
 
-    /// How long the answer may take, as kube-apiserver tells it (`genericfilters.BasicLongRunningRequestCheck`).
+    /// Returns the expected duration of the response, according to kube-apiserver
+    /// (`genericfilters.BasicLongRunningRequestCheck`).
     pub fn class(&self) -> RequestClass {
         match &self.target {
             _ if self.verb == Verb::Watch => RequestClass::Watch,
@@ -252,12 +253,12 @@ impl RequestInfo {
         }
     }
 
-    /// Whether a node or a workload reads the request, to which its server passes it on whole: `proxy`.
+    /// Returns whether the member forwards the request to a node or a workload (`proxy`).
     pub fn is_for_workload(&self) -> bool {
         self.resource().is_some_and(|request| request.subresource.as_deref() == Some("proxy"))
     }
 
-    /// The resource request, where it is one.
+    /// Returns the resource request, if it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.target {
             RequestTarget::Resource(request) => Some(request),
@@ -266,8 +267,8 @@ impl RequestInfo {
     }
 }
 
-/// Reads the path's segments up to the subresource; the flag tells a deprecated `/watch/` path.
-/// `None` for a path that is no resource's.
+/// Parses the path's segments up to the subresource; the flag marks a deprecated `/watch/` path. `None` for a path
+/// without a resource.
 fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
     let group = match segments.next()?.as_deref() {
         Some("api") => Cow::Borrowed(""),
@@ -283,8 +284,8 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
         return Ok(None);
     };
-    // The verb `proxy` in a path is long gone from Kubernetes; an authorizer that still knew it would
-    // read the path anew.
+    // Kubernetes removed the verb `proxy` in a path long ago; an authorizer that still knows it would read the path
+    // differently.
     let legacy_watch = resource == "watch";
     if legacy_watch {
         resource = segments.next()?.ok_or_else(Status::path_not_found)?;
@@ -341,18 +342,18 @@ fn resource_verb(method: &str, request: &mut ResourceRequest, legacy_watch: bool
     }
 }
 
-/// The name that the field selector asks for, if it can be one.
+/// Returns the name in the field selector, if it is valid.
 fn selected_name(query: &Query<'_>) -> Option<String> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector.requires_exact_match("metadata.name").filter(|name| is_path_segment_name(name)).map(str::to_owned)
 }
 
-/// Whether the text can be a name in a path (`IsPathSegmentName` in apimachinery), and is not empty.
+/// Returns whether the text is a valid, non-empty name in a path (`IsPathSegmentName` in apimachinery).
 pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// HTTP's methods (RFC 9110, 9.3, and PATCH of RFC 5789), each with the verb of a request for no resource that has it.
+/// The methods of HTTP (RFC 9110, 9.3, and PATCH of RFC 5789), each with the verb of a request without a resource.
 pub const METHODS: [(&str, &str); 9] = [
     ("GET", "get"),
     ("HEAD", "head"),
@@ -370,13 +371,11 @@ fn non_resource_verb(method: &str) -> Verb {
     Verb::NonResource(known.map_or("", |(_, verb)| verb))
 }
 
-/// The segments of a path, decoded and checked one by one as they are asked for. Nothing is copied but what was
-/// escaped.
+/// The segments of a path, decoded and checked one at a time. Only escaped segments are copied.
 struct Segments<'a> {
-    /// What follows the slash after the last segment read; `None` when the last one had no slash after it.
+    /// The path behind the slash after the last segment; `None` if there was no such slash.
     remaining: Option<&'a str>,
-    /// Whether each segment says what it means: nothing in the path is escaped, no backslash, nothing beyond ASCII.
-    /// Nearly all paths are so.
+    /// Whether the path has no escape, backslash or non-ASCII character, like nearly all paths.
     is_plain: bool,
 }
 
@@ -384,7 +383,7 @@ impl<'a> Segments<'a> {
     fn new(path: &'a str) -> Result<Self, Status> {
         let remaining =
             path.strip_prefix('/').ok_or_else(|| Status::bad_request("the path must begin with a slash"))?;
-        // To the end in any case: so the bytes are looked at many at a time.
+        // The loop does not stop early, so that the compiler can handle many bytes at a time.
         let (mut is_malformed, mut is_plain) = (false, true);
         for byte in remaining.bytes() {
             is_malformed |= byte.is_ascii_control() || matches!(byte, b' ' | b'#' | b'?');
@@ -399,12 +398,12 @@ impl<'a> Segments<'a> {
         Ok(Self { remaining: Some(remaining), is_plain })
     }
 
-    /// The next segment, decoded. `None` at the end, before which one slash may stand.
+    /// Returns the next segment, decoded. `None` at the end, before which a slash may stand.
     fn next(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
         self.next_checked(check_word)
     }
 
-    /// Takes the next segment as the name of an object, which may have more characters than [`next`](Self::next)
+    /// Returns the next segment as the name of an object, which may have more characters than [`next`](Self::next)
     /// allows.
     fn next_name(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
         self.next_checked(check_name)
@@ -431,21 +430,21 @@ impl<'a> Segments<'a> {
         Ok(Some(segment))
     }
 
-    /// Checks every segment that is left.
+    /// Checks all remaining segments.
     fn check_all(&mut self) -> Result<(), Status> {
         while self.next()?.is_some() {}
         Ok(())
     }
 
-    /// What is left, raw, each segment checked; `None` if nothing is.
+    /// Returns the raw rest of the path after checking each segment; `None` if it is empty.
     fn remaining_path(&mut self) -> Result<Option<&'a str>, Status> {
         let rest = self.remaining.filter(|rest| !rest.is_empty());
         self.check_all()?;
         Ok(rest)
     }
 
-    /// What is left for a proxied server: raw and free in everything but segments that some hop may take for `.` or
-    /// `..` (also after decoding once more than it should) and characters that no text has.
+    /// Returns the raw rest of the path for a proxied server. Refused are only segments that a proxy may read as `.` or
+    /// `..` (even after decoding once too often), and characters that no text has.
     fn proxied(&mut self) -> Result<Option<&'a str>, Status> {
         let Some(rest) = self.remaining.take() else {
             return Ok(None);
@@ -461,8 +460,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Decodes a segment that may have escapes. `check` gets the raw and the decoded text, and refuses a segment that hops
-/// could read in different ways. `.` and `..` are not checked.
+/// Decodes a segment. `check` receives the raw and the decoded text, and refuses a segment that proxies could read
+/// differently. `.` and `..` are not checked.
 fn decode_segment(raw: &str, check: fn(&str, &str) -> Result<(), Status>) -> Result<Cow<'_, str>, Status> {
     let text = decode_utf8(raw)?;
     check(raw, &text)?;
@@ -481,10 +480,10 @@ fn check_word(_: &str, text: &str) -> Result<(), Status> {
     if text.contains('\\') { Err(Status::path_not_found()) } else { Ok(()) }
 }
 
-/// Refuses a name that a hop on the way to the kube-apiserver could read as more than one segment.
+/// Refuses a name that a proxy on the way to the kube-apiserver could read as several segments.
 ///
-/// A kube-apiserver allows any character but `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC objects
-/// have such names (`CORP\ann`). Refused are a backslash without an escape, `.` and `..` beside a backslash, and the
+/// A kube-apiserver allows any character except `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC
+/// objects have such names (`CORP\ann`). Refused are an unescaped backslash, `.` and `..` beside a backslash, and the
 /// characters that end a text or a line (NUL, CR and LF).
 fn check_name(raw: &str, text: &str) -> Result<(), Status> {
     if text.contains(['\0', '\r', '\n']) {
@@ -501,7 +500,7 @@ fn check_controls(text: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Decodes a part of a path that a proxied server reads.
+/// Decodes a part of a path for a proxied server.
 fn decode_text(raw: &str) -> Result<Cow<'_, str>, Status> {
     let text = decode_utf8(raw)?;
     check_controls(&text)?;

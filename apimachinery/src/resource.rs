@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The groups that kube-apiserver 1.36 serves itself (`pkg/apis`). Others have their ending, but are CRDs:
+/// The groups that kube-apiserver 1.36 serves itself (`pkg/apis`). Other groups with their suffix are CRDs, for example
 /// `gateway.networking.k8s.io`.
 const BUILT_IN_GROUPS: [&str; 25] = [
     "",
@@ -35,7 +35,7 @@ const BUILT_IN_GROUPS: [&str; 25] = [
     "storagemigration.k8s.io",
 ];
 
-/// An API group and version: `v1` is the core group's, with an empty group.
+/// An API group and version: `v1` belongs to the core group, which has an empty name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersion {
     /// The API group; empty for the core group.
@@ -45,7 +45,7 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// Joins a group and a version.
+    /// Creates a group version.
     pub fn new(group: &str, version: &str) -> Self {
         Self { group: group.into(), version: version.into() }
     }
@@ -67,7 +67,7 @@ impl GroupVersion {
         }
     }
 
-    /// This group version with a resource.
+    /// Returns a resource of this group version.
     pub fn resource(&self, resource: &str) -> GroupVersionResource {
         GroupVersionResource { group: self.group.clone(), version: self.version.clone(), resource: resource.into() }
     }
@@ -80,7 +80,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// A resource as a path names it: the plural, in a group and version.
+/// A resource as in a path: the plural name, in a group and version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersionResource {
     /// The API group; empty for the core group.
@@ -92,27 +92,28 @@ pub struct GroupVersionResource {
 }
 
 impl GroupVersionResource {
-    /// Joins the three names.
+    /// Creates a resource from its three names.
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
         GroupVersion::new(group, version).resource(resource)
     }
 
-    /// The group and version.
+    /// Returns the group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// Whether it is one of Kubernetes' own groups, and not of a CRD or an aggregated server.
+    /// Returns whether the group belongs to Kubernetes, and not to a CRD or an aggregated server.
     pub fn is_built_in(&self) -> bool {
         BUILT_IN_GROUPS.contains(&&*self.group)
     }
 
-    /// The resource without its version, as people and kube-apiserver's messages name it: `pods`, `deployments.apps`.
+    /// Returns the resource without its version, as people and kube-apiserver's messages name it: `pods`,
+    /// `deployments.apps`.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
     }
 
-    /// The path of the collection over all namespaces, or in one.
+    /// Returns the path of the collection over all namespaces, or in a namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let prefix = self.group_version().path();
         match namespace {
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_names() {
+    fn resource_has_a_path_and_a_display_name() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         assert_eq!(pods.path(None), "/api/v1/pods");
         assert_eq!(pods.to_string(), "pods");

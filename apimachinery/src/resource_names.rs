@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use similar::get_close_matches;
 
-/// How many that are near are named.
+/// The maximum number of suggestions.
 const NEAR_MAX: usize = 3;
-/// How alike two names have to be, as the share of letters that they have in common, in their order. Two of three: a
-/// letter too few, too many or another is nearer, however short the name is.
+/// The required similarity of two names, as the share of letters that both have in the same order. Two of three: a
+/// missing, additional or wrong letter is closer, even in a short name.
 const NEAR: f32 = 0.66;
 
-/// Resources, by all of their names: plural, singular, kind and short ones.
+/// Resources by all their names: plural, singular, kind and short names.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceNames {
     by_name: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ResourceNames {
-    /// Adds a resource, and names of it that are not its plural.
+    /// Adds a resource with its other names.
     pub fn add<'a>(&mut self, group: &str, resource: &'a str, others: impl IntoIterator<Item = &'a str>) {
         let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         for name in others.into_iter().chain([resource]).filter(|name| !name.is_empty()) {
@@ -25,15 +25,15 @@ impl ResourceNames {
         }
     }
 
-    /// Adds all that another has.
+    /// Adds all names of a different set.
     pub fn extend(&mut self, other: &Self) {
         for (name, full) in &other.by_name {
             self.by_name.entry(name.clone()).or_default().extend(full.iter().cloned());
         }
     }
 
-    /// What may have been meant by a name, as a question for the end of a message; nothing where no name is near. A
-    /// group that was typed beside it does not count.
+    /// Returns a question with the likely resources for the end of a message; empty if no name is similar. A group in
+    /// the typed name is ignored.
     pub fn did_you_mean(&self, typed: &str) -> String {
         match &self.near(typed)[..] {
             [] => String::new(),
@@ -41,7 +41,7 @@ impl ResourceNames {
         }
     }
 
-    /// The resources whose names are nearest: those that have the name as another of theirs first.
+    /// Returns the resources with the most similar names; resources with exactly this name come first.
     pub fn near(&self, typed: &str) -> Vec<String> {
         let known: Vec<_> = self.by_name.keys().map(String::as_str).collect();
         let mut near: Vec<String> = Vec::new();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_near_is_asked_for() {
+    fn mistyped_resource_gets_suggestions() {
         let mut names = ResourceNames::default();
         names.add("", "pods", ["pod", "Pod", "po"]);
         let mut more = ResourceNames::default();

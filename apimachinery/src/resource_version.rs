@@ -1,10 +1,10 @@
-//! A member's own resourceVersion.
+//! The resourceVersion of a single member.
 
 use std::fmt;
 
-/// A resourceVersion as one member counts it: etcd's revision, so a number that grows (KEP-5504).
+/// A resourceVersion of a member: etcd's revision, so a number that grows (KEP-5504).
 ///
-/// Zero is no version of any object; it stands for "nothing seen yet".
+/// Zero is not a version of any object; it means "nothing seen yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_only_canonical_numbers() {
+    fn resource_version_parses_only_canonical_numbers() {
         assert_eq!(ResourceVersion::parse("0"), Ok(ResourceVersion(0)));
         assert_eq!(ResourceVersion::parse("18446744073709551615"), Ok(ResourceVersion(u64::MAX)));
         for bad in ["", "00", "01", "-1", "+1", " 1", "1 ", "1.0", "abc", "18446744073709551616"] {

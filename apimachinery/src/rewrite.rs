@@ -1,9 +1,8 @@
-//! Request bodies on their way to a member: versions become the member's own, and the cluster annotation goes.
+//! Rewrites request bodies for a member: versions become the member's, and the cluster annotation is removed.
 //!
-//! Clients send back what the merged view gave them: its resourceVersions and its annotation. Both are read here
-//! ([`RequestBody::facts`]) to find the owner, and replaced here ([`RequestBody::rewritten`]) in the wire form that
-//! came, be it JSON, YAML, protobuf or one of the patches. Only the places concerned are touched; everything else stays
-//! byte for byte. Pure: what a version becomes is the caller's answer.
+//! Clients send back the resourceVersions and the annotation of the merged view. [`RequestBody::facts`] reads both to
+//! find the owner, and [`RequestBody::rewritten`] replaces them in the format of the body: JSON, YAML, protobuf or a
+//! patch. Only these positions change; everything else stays byte for byte. Pure: the caller translates the versions.
 
 mod body;
 mod format;
@@ -11,8 +10,8 @@ mod json_body;
 mod json_patch;
 mod protobuf;
 mod query;
-mod said;
-mod written;
+mod refusal;
+mod write_result;
 mod yaml;
 
 use std::borrow::Cow;
@@ -22,12 +21,12 @@ use bytes::Bytes;
 pub use body::{RequestBody, YamlBody};
 pub use format::{BodyKind, Format};
 pub use query::{rewrite_query, without_clusters, without_parameter};
-pub use said::{read_status, status_message, status_of_protobuf};
-pub use written::{WriteResult, deleted_by_change};
+pub use refusal::{read_status, status_message, status_of_protobuf};
+pub use write_result::{WriteResult, deleted_by_change};
 
 use crate::{Query, Status};
 
-/// What a body says about the object that it is for. Of a JSON patch only what its operations set or test is known.
+/// The facts of a body about its object. For a JSON patch, only the values that its operations set or test are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `apiVersion`.
@@ -44,11 +43,11 @@ pub struct Facts {
     pub uid: Option<String>,
     /// `metadata.resourceVersion`.
     pub resource_version: Option<String>,
-    /// The annotation that names a cluster; not checked to be one's name.
+    /// The annotation with a cluster's name; the name is not validated.
     pub cluster: Option<String>,
     /// `metadata.ownerReferences`.
     pub owners: Vec<Reference>,
-    /// What labels and annotations say of the Helm release that the object belongs to.
+    /// The labels and annotations that name the Helm release of the object.
     pub release: ReleaseFacts,
     /// `spec.nodeName` of a Pod.
     pub node_name: Option<String>,
@@ -56,15 +55,15 @@ pub struct Facts {
     pub target: Option<Reference>,
     /// `involvedObject` or `regarding` of an Event.
     pub involved: Option<Reference>,
-    /// `preconditions.uid` of DeleteOptions, in an Eviction too.
+    /// `preconditions.uid` of DeleteOptions, also in an Eviction.
     pub precondition_uid: Option<String>,
-    /// `preconditions.resourceVersion` of DeleteOptions, in an Eviction too.
+    /// `preconditions.resourceVersion` of DeleteOptions, also in an Eviction.
     pub precondition_resource_version: Option<String>,
-    /// `dryRun` of DeleteOptions, in an Eviction too.
+    /// `dryRun` of DeleteOptions, also in an Eviction.
     pub dry_run: Vec<String>,
 }
 
-/// What labels and annotations say of the Helm release that an object belongs to.
+/// The labels and annotations that name the Helm release of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReleaseFacts {
     /// The label `owner`: `helm` on the records of a release, which are Secrets or ConfigMaps.
@@ -75,14 +74,14 @@ pub struct ReleaseFacts {
     pub name: Option<String>,
     /// The annotation `meta.helm.sh/release-namespace`.
     pub namespace: Option<String>,
-    /// The annotation `helm.sh/hook`. Helm writes none of the above on a hook.
+    /// The annotation `helm.sh/hook`. Helm writes none of the fields above on a hook.
     pub hook: Option<String>,
-    /// The label `app.kubernetes.io/instance`: the name of the release, in charts that follow Helm's conventions.
+    /// The label `app.kubernetes.io/instance`: the name of the release in charts that follow Helm's conventions.
     pub instance: Option<String>,
 }
 
 impl ReleaseFacts {
-    /// What is said here, and what `other` says where nothing is.
+    /// Returns these facts, completed by those of `other`.
     fn or(self, other: Self) -> Self {
         Self {
             record_owner: self.record_owner.or(other.record_owner),
@@ -95,28 +94,28 @@ impl ReleaseFacts {
     }
 }
 
-/// The label by which Helm finds the records of its releases, and the one that names the release.
+/// The label by which Helm finds the records of its releases, and the label with the release's name.
 const RECORD_OWNER_LABEL: &str = "owner";
 const RECORD_NAME_LABEL: &str = "name";
 
-/// How our annotation begins, up to what JSON, YAML or a JSON pointer may write in another way.
+/// The prefix of the cluster annotation, up to the first character that JSON, YAML or a JSON pointer may escape.
 pub const ANNOTATION_PREFIX: &str = "tributary.dev";
 
-/// The annotations by which Helm knows what belongs to a release (`pkg/action/validate.go` of Helm 3 and 4).
+/// The annotations with which Helm marks the objects of a release (`pkg/action/validate.go` of Helm 3 and 4).
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
 
-/// The annotation that makes an object of a chart a hook, and the label by which its chart may say of which release.
+/// The annotation that makes an object of a chart a hook, and the label with which the chart may name the release.
 const HOOK_ANNOTATION: &str = "helm.sh/hook";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
-/// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two
-/// bytes for each would take a hundred times its size once it is read.
+/// The maximum number of an object's owners, and of values of `dryRun`. Objects have a handful; a body with two bytes
+/// for each would take a hundred times its size in memory.
 const LISTED_MAX: usize = 1_000;
 
 impl Facts {
-    /// The options of a delete without a body, which a member reads from the query
-    /// (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery). With a body it does not look at the query.
+    /// Reads the options of a delete without a body, which a member takes from the query
+    /// (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery). With a body, a member ignores the query.
     pub fn from_delete_query(query: Option<&str>) -> Self {
         let query = Query::parse(query);
         let text = |name| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
@@ -128,7 +127,7 @@ impl Facts {
         }
     }
 
-    /// Refuses a body that lists more than is kept of it: whoever reads one keeps one item more than it may have.
+    /// Refuses a body that lists more than the maximum: readers keep one item above the maximum, so that it shows here.
     fn within_bounds(self) -> Result<Self, Status> {
         for (field, count) in [("metadata.ownerReferences", self.owners.len()), ("dryRun", self.dry_run.len())] {
             if count > LISTED_MAX {
@@ -139,14 +138,14 @@ impl Facts {
     }
 }
 
-/// A reference to another object. What is not given is empty.
+/// A reference to another object. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
     /// `apiVersion`.
     pub api_version: String,
     /// `kind`.
     pub kind: String,
-    /// `namespace`; owners have none, because they live in the namespace of what they own.
+    /// The `namespace` field; empty for owners, which live in the namespace of their dependents.
     pub namespace: String,
     /// `name`.
     pub name: String,
@@ -154,24 +153,24 @@ pub struct Reference {
     pub uid: String,
 }
 
-/// What a version in a body is of.
+/// The role of a version in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VersionOf {
-    /// The object itself: a precondition of the request.
+    /// The version of the object itself: a precondition of the request.
     Object,
-    /// Another object that an Event is about: a note, on which nothing depends.
+    /// The version of the object that an Event is about: information only.
     Reference,
 }
 
-/// What a version becomes; the empty text takes it out.
+/// Translates a version; the empty text removes it.
 pub type Translate<'a> = &'a mut dyn FnMut(VersionOf, &str) -> Result<String, Status>;
 
-/// A body for a member.
+/// A body that is ready for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewritten {
-    /// The body; the same bytes, not copied, where nothing had to change.
+    /// The body; the same bytes, not copied, if nothing changed.
     pub body: Bytes,
-    /// The media type, where it is another than the one that came (YAML becomes JSON).
+    /// The media type, if it changed (YAML becomes JSON).
     pub content_type: Option<&'static str>,
 }
 
@@ -209,21 +208,21 @@ pub fn rewrite(
     body.rewritten(shape, has_annotations, version)
 }
 
-/// Whether a body may hold one of these texts, for whoever reads it. They are of ASCII letters, digits, `.` and `-`;
-/// where they could stand in another way than as themselves, it may.
+/// Returns whether a body may contain one of these texts for some parser. The texts have only ASCII letters, digits,
+/// `.` and `-`. True if the format could represent them in a different spelling.
 pub fn may_hold(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {
         Format::Yaml | Format::ApplyYaml => yaml::may_hide_text(body),
         Format::Json | Format::MergePatch | Format::StrategicMergePatch => holds("\\u"),
-        // These bring what does not stand in the patch.
+        // These operations insert values that are not in the patch.
         Format::JsonPatch => ["\\u", "\"copy\"", "\"move\""].into_iter().any(holds),
         Format::Protobuf => false,
     };
     may_hide_text || texts.iter().any(|text| holds(text))
 }
 
-/// What `version` makes of a text; the empty text is no version and stays.
+/// Returns the translation of a version, or `None` if it is unchanged; the empty text is not a version and stays.
 fn translate(of: VersionOf, version: Translate<'_>, text: &str) -> Result<Option<String>, Status> {
     if text.is_empty() {
         return Ok(None);

@@ -1,15 +1,15 @@
-//! Which fields of which built-in kind a field selector may name, as in kube-apiserver 1.36.
+//! The fields of each built-in kind that a field selector may name, as in kube-apiserver 1.36.
 //!
-//! The names are those of `pkg/apis/*/*/conversion.go`, the places and defaults those of
-//! `pkg/registry/*/*/strategy.go`. `metadata.name` and `metadata.namespace` are every kind's and come from an object's
-//! key; they are not listed here. A custom resource's are those that its definition names (`selectableFields`), each
-//! with [`SelectableField::dotted`].
+//! The names are those of `pkg/apis/*/*/conversion.go`, the positions and defaults those of
+//! `pkg/registry/*/*/strategy.go`. `metadata.name` and `metadata.namespace` apply to each kind and come from an
+//! object's key, so they are not listed here. The fields of a custom resource come from its definition
+//! (`selectableFields`), each as [`SelectableField::dotted`].
 
 use std::sync::Arc;
 
 use crate::{GroupVersionResource, SelectableField};
 
-/// A field: its name, the dotted places to look for it, its default.
+/// A field: its name, the dotted paths to try, its default.
 type SelectableFieldRow = (&'static str, &'static [&'static str], &'static str);
 
 const PODS: &[SelectableFieldRow] = &[
@@ -20,10 +20,10 @@ const PODS: &[SelectableFieldRow] = &[
     ("spec.hostNetwork", &["spec.hostNetwork"], "false"),
     ("status.phase", &["status.phase"], ""),
     ("status.podIP", &["status.podIP"], ""),
-    // Accepted, and never filled in by kube-apiserver: every pod's is empty.
+    // Accepted, but kube-apiserver never fills it in: the value of each pod is empty.
     ("status.podIPs", &[], ""),
     ("status.nominatedNodeName", &["status.nominatedNodeName"], ""),
-    // The name that clients of old versions send.
+    // The name that old clients send.
     ("spec.host", &["spec.nodeName"], ""),
 ];
 
@@ -83,8 +83,9 @@ fn rows(group: &str, resource: &str) -> &'static [SelectableFieldRow] {
     }
 }
 
-/// The field that objects are looked up by so often that an index pays: as in kube-apiserver
-/// (`pkg/registry/core/pod/strategy.go`, `Indexers`), whose agents on each node list and watch the pods of their node.
+/// Returns the field that objects are looked up by often enough for an index: as in kube-apiserver
+/// (`pkg/registry/core/pod/strategy.go`, `Indexers`), because the agents on each node list and watch the pods of their
+/// node.
 fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     match (&*resource.group, &*resource.resource) {
         ("", "pods") => Some("spec.nodeName"),
@@ -92,8 +93,8 @@ fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     }
 }
 
-/// The fields that a field selector on this built-in resource may name besides `metadata.name` and
-/// `metadata.namespace`. Empty for every other resource.
+/// Returns the fields of a built-in resource that a field selector may name besides `metadata.name` and
+/// `metadata.namespace`. Empty for any other resource.
 pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableField]> {
     rows(&resource.group, &resource.resource)
         .iter()

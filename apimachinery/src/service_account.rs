@@ -1,32 +1,33 @@
-//! The user that a ServiceAccount is.
+//! The user of a ServiceAccount.
 
 use crate::dns_name::{is_dns_subdomain, is_namespace_name};
 
-/// What begins the name of the user that a ServiceAccount is; namespace and name follow
-/// (`ServiceAccountUsernamePrefix` in apiserver's `pkg/authentication/serviceaccount/util.go`).
+/// The prefix of a ServiceAccount's user name; namespace and name follow (`ServiceAccountUsernamePrefix` in apiserver's
+/// `pkg/authentication/serviceaccount/util.go`).
 pub const SERVICE_ACCOUNT_USERNAME_PREFIX: &str = "system:serviceaccount:";
 
-/// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
+/// The group of all ServiceAccounts; followed by a colon and a namespace, the group of that namespace's
+/// ServiceAccounts.
 const ALL_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// A ServiceAccount, as the name of its user says. Borrowed from that name.
+/// A ServiceAccount, borrowed from the name of its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceAccount<'a> {
-    /// Its namespace.
+    /// The namespace of the ServiceAccount.
     pub namespace: &'a str,
-    /// Its name.
+    /// The name of the ServiceAccount.
     pub name: &'a str,
 }
 
 impl<'a> ServiceAccount<'a> {
-    /// The ServiceAccount that a user is; `None` for any other user, and for a name that no ServiceAccount can have
+    /// Returns the ServiceAccount of a user; `None` for any other user, and for a name that no ServiceAccount can have
     /// (`SplitUsername` in apiserver's `pkg/authentication/serviceaccount/util.go`). Allocates nothing.
     pub fn of_user(username: &'a str) -> Option<Self> {
         let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)?.split_once(':')?;
         (is_namespace_name(namespace) && is_dns_subdomain(name)).then_some(Self { namespace, name })
     }
 
-    /// The groups that it is in by its name (`MakeGroupNames` in the same file).
+    /// Returns the groups of the ServiceAccount (`MakeGroupNames` in the same file).
     pub fn groups(&self) -> [String; 2] {
         [ALL_SERVICE_ACCOUNTS.to_owned(), format!("{ALL_SERVICE_ACCOUNTS}:{}", self.namespace)]
     }
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_name_is_a_service_accounts() {
+    fn only_a_complete_username_is_a_service_account() {
         for (username, expected) in [
             ("system:serviceaccount:n:s", Some(("n", "s"))),
             ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_in_the_groups_of_its_namespace_and_of_all() {
+    fn service_account_is_in_the_groups_of_its_namespace_and_of_all() {
         let account = ServiceAccount { namespace: "shop", name: "robot" };
         assert_eq!(account.groups(), ["system:serviceaccounts", "system:serviceaccounts:shop"]);
     }

@@ -1,4 +1,4 @@
-//! The state of one resource of one cluster at one moment.
+//! The state of a resource of a cluster at a version.
 
 mod by_key;
 mod field_index;
@@ -15,11 +15,11 @@ use field_index::FieldIndex;
 pub use scope::Scope;
 pub use walk::Walk;
 
-/// The objects of one resource of one cluster at one version, in key order.
+/// The objects of a resource of a cluster at a version, in key order.
 ///
-/// A persistent (copy-on-write) ordered set: a clone is O(1) and shares everything, so a reader keeps one for as long
-/// as it likes and never blocks the writer. A change copies one path of the tree, about a microsecond; with an
-/// [index](Self::indexed) one path of that, too.
+/// A persistent (copy-on-write) ordered set: a clone is O(1) and shares everything, so a reader may keep it and never
+/// blocks the writer. A change copies one path of the tree, in about a microsecond, and with an [index](Self::indexed)
+/// also one path of the index.
 #[derive(Clone, Default)]
 pub struct Snapshot {
     objects: OrdSet<ByKey>,
@@ -34,42 +34,42 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// No objects yet; those that come are indexed by the first field that is marked as indexed, if one is.
+    /// Creates an empty snapshot with an index of the first field that is marked as indexed, if there is one.
     ///
-    /// Cost: about 60 bytes an object, and 2 to 3 µs a change. A snapshot without an index answers the same,
-    /// by looking at more objects.
+    /// Cost: about 60 bytes for each object, and 2 to 3 µs for each change. A snapshot without an index returns the
+    /// same results, but walks over more objects.
     pub fn indexed(fields: &[SelectableField]) -> Self {
         let field = fields.iter().position(|field| field.indexed);
         let index = field.map(|place| FieldIndex::new(place, fields[place].default.clone()));
         Self { index, ..Self::default() }
     }
 
-    /// The version up to which every change is contained.
+    /// Returns the version up to which all changes are contained.
     pub fn resource_version(&self) -> CollectionVersion {
         self.resource_version
     }
 
-    /// Sets the version up to which every change is contained.
+    /// Sets the version up to which all changes are contained.
     pub fn set_resource_version(&mut self, version: impl Into<CollectionVersion>) {
         self.resource_version = version.into();
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there is no object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The object of this key (`namespace/name`, or `name` where cluster-scoped).
+    /// Returns the object with this key (`namespace/name`, or `name` for cluster-scoped resources).
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key).map(|entry| &entry.0)
     }
 
-    /// Puts an object in and gives the one that it replaced. The version of the snapshot is not touched.
+    /// Inserts an object and returns the replaced one. The version of the snapshot stays.
     pub fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let replaced = self.objects.insert(ByKey(object.clone())).map(|entry| entry.0);
         if let Some(index) = &mut self.index {
@@ -78,7 +78,7 @@ impl Snapshot {
         replaced
     }
 
-    /// Takes an object out. The version of the snapshot is not touched.
+    /// Removes an object and returns it. The version of the snapshot stays.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key).map(|entry| entry.0)?;
         if let Some(index) = &mut self.index {
@@ -87,16 +87,16 @@ impl Snapshot {
         Some(removed)
     }
 
-    /// All objects in key order.
+    /// Iterates over all objects in key order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.objects.iter().map(|entry| &entry.0)
     }
 
-    /// Whether revisions went back between an earlier state and this one, as far as it shows: its version is lower, or
-    /// an object stands here under a version that the earlier state covers and has not got. So a restore is seen even
-    /// if new writes have passed the earlier version.
+    /// Returns whether this state shows that revisions went back since an earlier state: its version is lower, or an
+    /// object has a version that the earlier state covers without having the object. A restore is thus detected even if
+    /// new writes have passed the earlier version.
     ///
-    /// Cost: a walk over both.
+    /// Cost: a walk over both states.
     pub fn undoes(&self, earlier: &Self) -> bool {
         let covered = earlier.resource_version;
         let mut olds = earlier.iter().peekable();
@@ -112,19 +112,19 @@ impl Snapshot {
         self.resource_version < covered || covers.any(is_new)
     }
 
-    /// The objects whose keys come after `after` (all, if `None`) and that may lie in `scope`, in key order.
+    /// Iterates in key order over the objects behind the key `after` (all, if `None`) that may lie in `scope`.
     ///
-    /// Nothing of another namespace comes; where neither an index nor the order of keys helps,
-    /// objects come that have another name or field than the scope says.
+    /// Objects of other namespaces are excluded. If neither an index nor the order of keys helps, objects with a
+    /// different name or field than the scope's are included.
     ///
-    /// Cost: O(log n) to the first.
+    /// Cost: O(log n) to the first object.
     pub fn range<'a>(&'a self, scope: &Scope<'_>, after: Option<&str>) -> Walk<'a> {
         Walk::new(&self.objects, self.index.as_ref(), scope, after)
     }
 }
 
 impl FromIterator<Arc<Object>> for Snapshot {
-    /// Without an index.
+    /// Creates a snapshot without an index.
     fn from_iter<I: IntoIterator<Item = Arc<Object>>>(objects: I) -> Self {
         Self { objects: objects.into_iter().map(ByKey).collect(), ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! `metav1.Status`: the form in which every error (and some successes) goes over the wire.
+//! `metav1.Status`: the wire format of each error (and of some successes).
 //!
-//! The type and its JSON are here; [`StatusReason`] is in `reason`, one constructor per case in `cases`: Kubernetes'
-//! own, with its messages. Those that only a view of many clusters has are made where such a view is.
+//! This file has the type and its JSON, `reason` has [`StatusReason`], and `cases` has a constructor for each case of
+//! Kubernetes, with its messages. The crates above make the errors of a view of many clusters.
 
 mod cases;
 mod field_error;
@@ -22,21 +22,21 @@ use crate::json::null_is_default;
 /// `metav1.Status`. As an error it displays its message. At most 80 bytes, so that `Result`s stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Whether this is a `Success` (a DELETE answered so) rather than a `Failure`.
+    /// Whether this is a `Success` (a possible response to a DELETE) rather than a `Failure`.
     pub success: bool,
-    /// The HTTP status code; 0 where a member left it out.
+    /// The HTTP status code; 0 if a member omitted it.
     pub code: u16,
-    /// What clients decide by.
+    /// The machine-readable reason.
     pub reason: StatusReason,
-    /// What people read.
+    /// The message for people.
     pub message: String,
-    /// What it is about.
+    /// The object or resource of the error, and its causes.
     pub details: Option<Box<StatusDetails>>,
     /// A list's metadata, for the continue token of an expired list.
     pub metadata: Option<Box<StatusMetadata>>,
 }
 
-/// What a [`Status`] is about (`metav1.StatusDetails`). Empty texts and zero are left out on the wire.
+/// The details of a [`Status`] (`metav1.StatusDetails`). Empty texts and zero are omitted on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -52,16 +52,16 @@ pub struct StatusDetails {
     /// The uid of the object.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
-    /// Single causes.
+    /// The individual causes of the failure.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub causes: Vec<StatusCause>,
-    /// Seconds after which the client may come again; the Retry-After header says the same.
+    /// Seconds after which the client may retry, equal to the Retry-After header.
     #[serde(skip_serializing_if = "is_zero", deserialize_with = "null_is_default")]
     pub retry_after_seconds: u32,
 }
 
 impl StatusDetails {
-    /// Of an error about a resource, or an object of it.
+    /// Creates the details of an error about a resource, or about an object of it.
     pub fn for_object(resource: &GroupVersionResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -72,17 +72,17 @@ impl StatusDetails {
     }
 }
 
-/// One cause of a failure (`metav1.StatusCause`).
+/// A cause of a failure (`metav1.StatusCause`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusCause {
-    /// A word for machines: `FieldValueInvalid`, `ResourceVersionTooLarge`, …
+    /// The machine-readable reason: `FieldValueInvalid`, `ResourceVersionTooLarge`, …
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub reason: String,
-    /// A text for people.
+    /// The message for people.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub message: String,
-    /// The field that is at fault, as a path.
+    /// The path of the invalid field.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub field: String,
 }
@@ -91,13 +91,13 @@ pub struct StatusCause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusMetadata {
-    /// The version that the answer speaks of.
+    /// The resourceVersion of the answer.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub resource_version: String,
-    /// The token with which an expired list can go on, inconsistently.
+    /// The token with which an expired list can continue, inconsistently.
     #[serde(rename = "continue", skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub continue_token: String,
-    /// How many items follow.
+    /// The number of remaining items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining_item_count: Option<i64>,
 }
@@ -108,28 +108,28 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Status {
-    /// A failure without details.
+    /// Creates a failure without details.
     pub fn new(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { success: false, code, reason, message: message.into(), details: None, metadata: None }
     }
 
-    /// The same with details.
+    /// Adds details.
     #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
-    /// The same with seconds after which the client may come again, in the details and so in the Retry-After header.
+    /// Adds the seconds after which the client may retry, to the details and therefore to the Retry-After header.
     ///
-    /// Only for what was certainly not carried out.
+    /// Only for requests that were certainly not processed.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }
 
-    /// The same without the advice to come again.
+    /// Removes the Retry-After advice.
     #[must_use]
     pub fn without_retry_after(mut self) -> Self {
         if let Some(details) = &mut self.details {
@@ -138,21 +138,21 @@ impl Status {
         self
     }
 
-    /// The value of the Retry-After header, in seconds, where there is to be one. client-go comes again by itself, up
-    /// to ten times, for every 429 and 5xx that has it.
+    /// Returns the value of the Retry-After header in seconds, if there is one. client-go retries each 429 and 5xx that
+    /// has it by itself, up to ten times.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// The status as one line of JSON, members in kube-apiserver's order.
+    /// Encodes the status as one line of JSON, with the fields in kube-apiserver's order.
     pub fn to_json(&self) -> Vec<u8> {
-        // Strings and numbers alone: there is nothing that could fail to serialize.
+        // Strings and numbers always serialize.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads what a member answered with `code`: its Status if the body is one, else a Status of the code that tells
-    /// what a client without a Status would say (`NewGenericServerResponse` in apimachinery's errors.go). Texts are
-    /// kept to their first 2 KiB, as a client does.
+    /// Parses a member's response with `code`: its Status if the body is one, otherwise a Status with the code and the
+    /// message that a client would show (`NewGenericServerResponse` in apimachinery's errors.go). The body's text is
+    /// cut to its first 2 KiB, as clients do.
     pub fn from_response(code: u16, body: &[u8]) -> Self {
         let Some(mut status) = Self::from_json(body) else { return Self::generic(code, body) };
         if status.code == 0 {
@@ -161,7 +161,7 @@ impl Status {
         status
     }
 
-    /// The Status that a body in JSON is; `None` where it is none.
+    /// Parses a JSON body that is a Status; `None` for any other body.
     pub(crate) fn from_json(body: &[u8]) -> Option<Self> {
         let wire: StatusFields = serde_json::from_slice(body).ok()?;
         (wire.kind == "Status").then(|| Self::from(wire))
@@ -199,7 +199,7 @@ impl Serialize for Status {
     }
 }
 
-/// What is read: every member may be missing or null.
+/// The parsed fields, each of which may be absent or null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StatusFields {

@@ -1,15 +1,14 @@
-//! Text that may come from members, where a terminal shows it: names, reasons and messages are theirs, and a terminal
-//! obeys characters. And bytes as text.
+//! Makes text from members safe for a terminal, which executes control characters; and formats bytes.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal obeys a character, or it changes how others are read: control characters, separators of lines,
-/// marks of the direction of writing, and what has no shape of its own. Line feeds are among them.
+/// Returns whether a terminal executes a character, or the character changes the display of others: control characters,
+/// line separators, direction marks, and characters without a shape. Line feeds are included.
 ///
-/// Source: Unicode's `Bidi_Control` and `Default_Ignorable_Code_Point`, without what scripts need (variation
-/// selectors); "Trojan Source", CVE-2021-42574.
-pub fn is_obeyed(c: char) -> bool {
+/// Source: Unicode's `Bidi_Control` and `Default_Ignorable_Code_Point`, without the characters that scripts need
+/// (variation selectors); "Trojan Source", CVE-2021-42574.
+pub fn is_terminal_control(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -23,10 +22,10 @@ pub fn is_obeyed(c: char) -> bool {
         )
 }
 
-/// The text with its lines, in which every other character that a terminal would obey is an escape such as `\u{1b}`.
-/// Allocates only where there is one.
+/// Returns the text with line feeds, in which each other character that a terminal would execute is an escape such as
+/// `\u{1b}`. Allocates only if there is one.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let is_shown = |c: char| c == '\n' || !is_obeyed(c);
+    let is_shown = |c: char| c == '\n' || !is_terminal_control(c);
     if text.chars().all(is_shown) {
         return Cow::Borrowed(text);
     }
@@ -37,7 +36,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Bytes as hexadecimal digits, in lower case: two of each.
+/// Formats bytes as lower-case hexadecimal digits, two for each byte.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     let bytes = bytes.as_ref();
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(
             printable("a: ä\n- \u{1b}[31mred\r\u{9b}\u{202e}\n\u{2066}\u{e0041}"),
             "a: ä\n- \\u{1b}[31mred\\u{d}\\u{9b}\\u{202e}\n\\u{2066}\\u{e0041}"
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_two_digits_each() {
+    fn hex_has_two_digits_for_each_byte() {
         assert_eq!((hex([]), hex([0, 0x0a, 0xff])), (String::new(), "000aff".to_owned()));
     }
 }

@@ -1,30 +1,29 @@
-//! Names of users and groups that mean something in each cluster by themselves (apiserver
-//! `pkg/authentication/user/user.go`), and one that means nothing in any.
+//! Names of users and groups with a built-in meaning in each cluster (apiserver `pkg/authentication/user/user.go`), and
+//! a name without a meaning in any.
 
-/// What begins the names that mean something in each cluster by themselves: those of its ServiceAccounts and of its own
-/// components.
+/// The prefix of names with a built-in meaning in each cluster: those of its ServiceAccounts and components.
 pub const SYSTEM_PREFIX: &str = "system:";
 
-/// What begins the name of a node's user: `system:node:NAME` (apiserver
-/// `pkg/endpoints/filters/impersonation/mode.go`).
+/// The prefix of a node's user name: `system:node:NAME` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
 pub const NODE_USER_PREFIX: &str = "system:node:";
 
 /// The group of all nodes (`NodesGroup`).
 pub const NODES_GROUP: &str = "system:nodes";
 
-/// The user that whoever has no credentials is (`Anonymous`).
+/// The user of requests without credentials (`Anonymous`).
 pub const ANONYMOUS_USER: &str = "system:anonymous";
 
-/// The group of all who may do everything: an authorizer before RBAC lets them (`SystemPrivilegedGroup`).
+/// The group with all rights: an authorizer before RBAC allows its requests (`SystemPrivilegedGroup`).
 pub const MASTERS_GROUP: &str = "system:masters";
 
-/// The group of everybody whom a verifier knows (`AllAuthenticated`). kube-apiserver adds it by itself, and it gives
-/// nothing that another user lacks.
+/// The group of all authenticated users (`AllAuthenticated`). kube-apiserver adds it itself, so it gives no right that
+/// another user lacks.
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
-/// The group of whoever has no credentials (`AllUnauthenticated`). Beside it kube-apiserver adds no
+/// The group of users without credentials (`AllUnauthenticated`). kube-apiserver does not combine it with
 /// [`AUTHENTICATED_GROUP`].
 pub const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// A name and a uid that nobody has, and that no cluster gives anything to. Whoever may act by it may act by any.
+/// A name and uid that no user has and that has no rights in any cluster. A user who may impersonate it may impersonate
+/// any name.
 pub const NOBODY: &str = "tributary.dev:nobody";

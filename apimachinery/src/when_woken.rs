@@ -1,7 +1,8 @@
-//! A future that is asked only when it was woken itself.
+//! A future that is polled only after its own wakeup.
 //!
-//! What may end an answer from outside (rights, policies, a time) is looked at beside each of its frames, and nearly
-//! always in vain: the task was woken for the frame. Each look would go through all of what it waits for.
+//! The futures that may end a response from outside (rights, policies, a deadline) are polled beside each of its
+//! frames, nearly always in vain, because the task was woken for the frame. Each such poll would walk through
+//! everything that the future waits for.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// Polls the future once, and from then on only after it was woken. What it waits for has to keep the waker that it was
-/// given, as futures have to. Cancel: safe where the future is.
+/// Polls the future once, and afterwards only after its own wakeup. The future must keep the waker that it receives, as
+/// futures must. Cancelling is as safe as for the future.
 #[derive(Debug)]
 pub struct WhenWoken<F> {
     future: F,
@@ -27,7 +28,7 @@ struct Own {
 }
 
 impl<F> WhenWoken<F> {
-    /// That future, which is asked when this is polled first.
+    /// Wraps a future; the first poll polls it.
     pub fn new(future: F) -> Self {
         let own = Arc::new(Own { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&own));
@@ -40,7 +41,7 @@ impl<F: Future + Unpin> Future for WhenWoken<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self { future, own, waker } = self.get_mut();
-        // First: what wakes it from now on wakes the task.
+        // Registered first, so that a wakeup from now on wakes the task.
         own.task.register(cx.waker());
         match own.is_woken.swap(false, Ordering::SeqCst) {
             true => Pin::new(future).poll(&mut Context::from_waker(waker)),
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_once_and_then_when_it_was_woken() {
+    fn future_is_polled_once_and_after_each_own_wakeup() {
         let (send, mut receive) = oneshot::channel::<()>();
         let mut asked = 0;
         let mut future = WhenWoken::new(poll_fn(|cx| {

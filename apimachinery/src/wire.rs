@@ -1,6 +1,6 @@
-//! Protobuf's wire form: a message taken apart into its fields, without a schema.
+//! Protobuf's wire format: splits a message into its fields, without a schema.
 
-/// Bytes that are no protobuf message.
+/// The bytes are not a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -12,33 +12,33 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The largest number that a field can have. Decoders of Go cut what is larger to 32 bits, and see another field.
+/// The largest field number. Go decoders truncate a larger number to 32 bits, and see a different field.
 ///
 /// Source: protobuf's language guide ("Assigning Field Numbers"); `fieldNum := int32(wire >> 3)` in `generated.pb.go`.
 const NUMBER_MAX: u64 = (1 << 29) - 1;
 
-/// One field of a message.
+/// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// The field's number: at least 1, less than 2²⁹.
     pub number: u64,
-    /// The field's tag as it stands.
+    /// The raw tag of the field.
     pub tag: &'a [u8],
-    /// The whole field as it stands.
+    /// The raw bytes of the whole field.
     pub whole: &'a [u8],
     /// The contents of a length-delimited field; `None` for numbers.
     pub contents: Option<&'a [u8]>,
 }
 
-/// The fields of a message, one by one: a field of two bytes would take fifty in a vector.
+/// Iterates over the fields of a message; a vector would take fifty bytes for a field of two.
 ///
-/// An item is [`Malformed`] where a field ends after the message, or is of a number or a wire type that protobuf 3 does
-/// not have; it is the last.
+/// The last item is [`Malformed`] for a field that ends after the message, or has a number or wire type that protobuf 3
+/// lacks.
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
 
-/// Iterator of [`fields`].
+/// The iterator of [`fields`].
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -85,10 +85,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a number of variable length; gives what comes after it, too.
+/// Reads a variable-length number, and returns it with the remaining bytes.
 ///
 /// # Errors
-/// [`Malformed`] where it does not end within the bytes, or is larger than 64 bits.
+/// [`Malformed`] for a number without an end, or larger than 64 bits.
 pub fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
@@ -104,7 +104,7 @@ pub fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Err(Malformed)
 }
 
-/// Appends a number in variable length.
+/// Appends a variable-length number.
 pub fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
@@ -113,7 +113,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     out.push(value as u8);
 }
 
-/// Appends a length-delimited field of this number.
+/// Appends a length-delimited field.
 pub fn put_field(out: &mut Vec<u8>, number: u64, contents: &[u8]) {
     put_varint(out, (number as usize) << 3 | 2);
     put_varint(out, contents.len());
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_apart_as_they_were_put_together() {
+    fn encoded_fields_decode_to_the_same_fields() {
         let mut message = Vec::new();
         put_field(&mut message, 1, b"name");
         message.extend_from_slice(&[2 << 3, 0x96, 0x01]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_unknown_is_malformed() {
+    fn truncated_or_unknown_fields_are_malformed() {
         let mut too_large = Vec::new();
         put_field(&mut too_large, (1 << 32) + 12, b"a field 12 for who cuts its number to 32 bits");
         for bytes in [&*too_large, &[0x0a, 5, 1], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {

@@ -1,4 +1,4 @@
-//! What a hostile member's objects may do to this process, and to what clients see of it.
+//! Objects of a hostile member must not harm this process or mislead clients.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -20,14 +20,14 @@ fn marked(text: &str) -> Result<String, ObjectDecodeError> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// An object with these members of metadata besides its name and version.
+/// Creates an object with these fields of metadata besides its name and version.
 fn object(metadata: &str) -> String {
     format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"p","resourceVersion":"1"{metadata}}}}}"#)
 }
 
-/// As many as would take minutes and overflow the stack of a thread of tokio's, if each cost a copy or a call.
+/// With a copy or a recursive call for each, this number would take minutes and overflow a tokio thread's stack.
 #[test]
-fn an_annotation_is_cut_as_often_as_it_is_repeated() {
+fn repeated_cluster_annotations_are_all_removed() {
     let ours = vec![r#""tributary.dev/cluster":"x""#; 200_000].join(",");
     let text = object(&format!(r#","annotations":{{"a":"b",{ours},"c":"d"}}"#));
     let held = decoder().decode(text.as_bytes()).unwrap();
@@ -38,7 +38,7 @@ fn an_annotation_is_cut_as_often_as_it_is_repeated() {
 }
 
 #[test]
-fn an_object_is_its_members_however_the_annotation_is_written() {
+fn cluster_annotation_of_a_member_is_replaced_in_each_spelling() {
     for annotations in [
         r#"{"tributary.dev\/cluster":"victim"}"#,
         r#"{"tributary\u002edev/cluster":"victim","a":"b"}"#,
@@ -61,9 +61,9 @@ fn an_object_is_its_members_however_the_annotation_is_written() {
     assert!(decoder().decode(escaped.as_bytes()).unwrap().json().len() < escaped.len());
 }
 
-/// Of two members with one key some clients take the first and others the last.
+/// Some clients use the first of two fields with the same key, others the last.
 #[test]
-fn what_clients_would_not_read_alike_is_refused() {
+fn object_with_repeated_fields_is_refused() {
     let twice = |metadata: &str| (object(metadata), metadata.to_owned());
     let mut cases: Vec<_> = [
         r#","name":"q""#,

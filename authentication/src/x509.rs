@@ -118,7 +118,7 @@ enum Says {
 }
 
 impl Refusal {
-    fn of_authority(why: &str) -> Self {
+    fn from_authority(why: &str) -> Self {
         Self { why: why.to_owned(), says: Says::Authority }
     }
 }
@@ -156,16 +156,16 @@ impl TrustedAuthority {
     ) -> Result<i64, Refusal> {
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         if !(self.not_before..=self.not_after).contains(&seconds) {
-            return Err(Refusal::of_authority("no authority is valid now"));
+            return Err(Refusal::from_authority("no authority is valid now"));
         }
         if let Some(unfit) = self.unfit {
-            return Err(Refusal::of_authority(unfit));
+            return Err(Refusal::from_authority(unfit));
         }
         let parsed = match EndEntityCert::try_from(leaf) {
             // A certificate of version 1 has no subjectAltName that an authority's constraints could apply to. webpki,
             // which checks constraints on the subject, does not read the certificate.
             Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
-                return Err(Refusal::of_authority(
+                return Err(Refusal::from_authority(
                     "an authority with name constraints vouches for no certificate of X.509 version 1",
                 ));
             }

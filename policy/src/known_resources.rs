@@ -3,7 +3,7 @@
 //! The table has no resources of other groups, so a name in another group is never reported.
 
 use tributary_apimachinery::ResourceNames;
-use tributary_apimachinery::built_in::{all_built_in, built_in, usually_served};
+use tributary_apimachinery::built_in::{all_built_in, built_in, served_by_default};
 
 /// Short names of Kubernetes' own resources.
 ///
@@ -73,7 +73,7 @@ pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Opt
     if subresource.is_empty() {
         return None;
     }
-    let of_groups = || usually_served().filter(|(group, ..)| groups.contains(group));
+    let of_groups = || served_by_default().filter(|(group, ..)| groups.contains(group));
     let mut known: Vec<_> =
         of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
     known.sort_unstable();

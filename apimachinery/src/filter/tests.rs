@@ -49,7 +49,7 @@ fn pod() -> Fixture {
 }
 
 #[test]
-fn fields_of_pods() {
+fn pod_matches_its_selectable_fields() {
     let pod = pod();
     for (selector, expected) in [
         ("", true),
@@ -81,7 +81,7 @@ fn fields_of_pods() {
 }
 
 #[test]
-fn fields_of_other_kinds() {
+fn objects_of_other_kinds_match_their_selectable_fields() {
     let event = fixture(
         "",
         "events",
@@ -120,7 +120,7 @@ fn fields_of_other_kinds() {
 }
 
 #[test]
-fn unknown_fields_are_refused_in_kubernetes_words() {
+fn unknown_fields_are_refused_with_the_messages_of_kubernetes() {
     let refused = |fixture: Fixture, selector: &str| {
         let status = fixture.compile("", selector).unwrap_err();
         assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
@@ -149,7 +149,7 @@ fn unknown_fields_are_refused_in_kubernetes_words() {
 }
 
 #[test]
-fn the_cluster_label_selects_clusters() {
+fn cluster_label_selects_clusters() {
     let pod = pod();
     for (selector, in_c1, in_c2) in [
         ("tributary.dev/cluster=c1", true, false),
@@ -173,7 +173,7 @@ fn the_cluster_label_selects_clusters() {
 }
 
 #[test]
-fn names_and_namespaces() {
+fn filter_matches_names_and_namespaces() {
     let pod = pod();
     let compile = |namespace, name, fields: &str| {
         let fields = FieldSelector::parse(fields).unwrap();
@@ -186,7 +186,7 @@ fn names_and_namespaces() {
     assert!(matches(compile(Some("n"), Some("p"), "").unwrap()));
     assert!(!matches(compile(Some("m"), None, "").unwrap()));
     assert!(!matches(compile(Some("n"), Some("q"), "").unwrap()));
-    // A field selector's name becomes the filter's, where a lookup can use it.
+    // A name from a field selector becomes the filter's name, which a lookup can use.
     let filter = compile(Some("n"), None, "metadata.name=p").unwrap();
     assert_eq!((filter.name.as_deref(), filter.fields.is_empty()), (Some("p"), true));
     assert!(compile(Some("n"), Some("p"), "metadata.name=p").is_ok());

@@ -1,11 +1,11 @@
-//! The annotation that names an object's cluster, and how it is added.
+//! The annotation with an object's cluster, and its insertion.
 
 use crate::ClusterName;
 
-/// The key of the annotation that names an object's cluster.
+/// The key of the annotation with an object's cluster.
 pub const CLUSTER_ANNOTATION: &str = "tributary.dev/cluster";
 
-/// The annotation that names an object's cluster, ready to be spliced into objects.
+/// The annotation with an object's cluster, ready to be inserted into objects.
 #[derive(Clone, Debug)]
 pub struct ClusterAnnotation {
     pub(super) new_map: Box<[u8]>,
@@ -14,7 +14,7 @@ pub struct ClusterAnnotation {
 }
 
 impl ClusterAnnotation {
-    /// Prepares the annotation of one cluster. A cluster's name needs no escapes in JSON.
+    /// Prepares the annotation of a cluster. A cluster's name needs no escapes in JSON.
     pub fn new(cluster: &ClusterName) -> Self {
         let member = format!("\"{CLUSTER_ANNOTATION}\":\"{cluster}\"");
         Self {
@@ -25,13 +25,13 @@ impl ClusterAnnotation {
     }
 }
 
-/// How the cluster's annotation is added to the object.
+/// The way in which the annotation is inserted into an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnnotationPlace {
-    /// There is no annotations map: a new one is the first member of the metadata.
+    /// The object has no annotations map: a new map becomes the first field of the metadata.
     NewMap,
-    /// The map has members: ours comes before them.
+    /// The map has entries: the annotation precedes them.
     BeforeOthers,
-    /// The map is empty.
+    /// The object has an empty map.
     EmptyMap,
 }

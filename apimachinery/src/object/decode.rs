@@ -1,4 +1,4 @@
-//! Makes [`Object`]s from a member's text.
+//! Decodes [`Object`]s from a member's text.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,48 +14,48 @@ use super::span::Span;
 use crate::ResourceVersion;
 use crate::json;
 
-/// Makes [`Object`]s of one resource from a member's text.
+/// Decodes [`Object`]s of a resource from a member's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDecoder {
     type_meta: Box<str>,
     fields: Arc<[SelectableField]>,
     /// Whether the version may be any text.
-    takes_opaque: bool,
+    accepts_opaque: bool,
 }
 
 impl ObjectDecoder {
-    /// A decoder for objects of one kind. `api_version` and `kind` are added to list items that lack them; `fields` are
-    /// the ones that [`Object::field`] will know, by index.
+    /// Creates a decoder for objects of a kind. `api_version` and `kind` are added to list items that lack them;
+    /// `fields` are the fields of [`Object::field`], by index.
     pub fn new(api_version: &str, kind: &str, fields: Arc<[SelectableField]>) -> Self {
         Self {
             type_meta: format!("\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into(),
             fields,
-            takes_opaque: false,
+            accepts_opaque: false,
         }
     }
 
-    /// Makes a decoder for forwarded objects, which memory does not store: their version may be any text.
+    /// Creates a decoder for forwarded objects, which memory does not store: their version may be any text.
     pub fn for_forwarding() -> Self {
-        Self { takes_opaque: true, ..Self::new("", "", Arc::default()) }
+        Self { accepts_opaque: true, ..Self::new("", "", Arc::default()) }
     }
 
-    /// The selectable fields, in the order of [`Object::field`]'s index.
+    /// Returns the selectable fields, in the order of [`Object::field`]'s index.
     pub fn fields(&self) -> &Arc<[SelectableField]> {
         &self.fields
     }
 
-    /// Copies and indexes one object's text. A list item without `kind` and `apiVersion` is given them.
+    /// Copies and indexes an object's text. A list item without `kind` and `apiVersion` gets them.
     ///
     /// Cost: one validation, one copy, and less than two walks: about 10 µs for a pod of 6.5 KB.
     ///
     /// # Errors
-    /// [`ObjectDecodeError`]; the object is then to be skipped and counted, never guessed at.
+    /// [`ObjectDecodeError`]; the caller skips and counts the object and never guesses its content.
     pub fn decode(&self, text: &[u8]) -> Result<Object, ObjectDecodeError> {
         json::validate(text).map_err(ObjectDecodeError::Json)?;
         u32::try_from(text.len() + self.type_meta.len()).map_err(|_| ObjectDecodeError::TooLarge)?;
         match self.index(text.trim_ascii())? {
             Indexed::Object(object) => Ok(object),
-            // Nothing is cut twice: a text that goes through here again would be one that we misread.
+            // A text is cut once: a second cut would mean that the first was wrong.
             Indexed::Cut(text) => match self.index(&text)? {
                 Indexed::Object(object) => Ok(object),
                 Indexed::Cut(_) => Err(ObjectDecodeError::Repeated("metadata.annotations")),
@@ -63,7 +63,7 @@ impl ObjectDecoder {
         }
     }
 
-    /// Finds the places, or the text without what our annotation stands for.
+    /// Finds the positions, or returns the text without the entries that the cluster annotation replaces.
     fn index(&self, text: &[u8]) -> Result<Indexed, ObjectDecodeError> {
         if text.first() != Some(&b'{') {
             return Err(ObjectDecodeError::Missing("members"));
@@ -79,7 +79,7 @@ impl ObjectDecoder {
         self.place(json.into(), &top)
     }
 
-    /// `top` are the members of the root.
+    /// Builds the object; `top` are the fields of the root.
     fn place(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Indexed, ObjectDecodeError> {
         let metadata = only_metadata(top.iter().cloned())?.ok_or(ObjectDecodeError::Missing("metadata"))?;
         let places = MetadataPlaces::find(&json, &metadata)?;
@@ -97,11 +97,11 @@ impl ObjectDecoder {
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
         let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
         Ok(Indexed::Object(Object {
-            // RBAC's names may be such that JSON escapes them; a kube-apiserver does so with `&`, `<` and `>`, too.
+            // RBAC permits names that JSON escapes, and kube-apiserver also escapes `&`, `<` and `>`.
             key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
             resource_version: match ResourceVersion::parse(text(&places.resource_version)) {
                 Ok(version) => version,
-                Err(_) if self.takes_opaque => ResourceVersion::default(),
+                Err(_) if self.accepts_opaque => ResourceVersion::default(),
                 Err(invalid) => return Err(ObjectDecodeError::ResourceVersion(invalid)),
             },
             type_meta: omitted.into(),
@@ -118,15 +118,15 @@ impl ObjectDecoder {
     }
 }
 
-/// What indexing a text gives.
+/// The result of indexing a text.
 enum Indexed {
-    /// The object.
+    /// The indexed object.
     Object(Object),
-    /// The text, without what stood where our annotation is to be: it is to be indexed instead.
+    /// The text without the entries that the cluster annotation replaces: it must be indexed again.
     Cut(Vec<u8>),
 }
 
-/// The members of an object's root: key and place of the value. Kubernetes' objects have at most five.
+/// The fields of an object's root: keys and ranges of values. Kubernetes' objects have at most five.
 type Top<'a> = SmallVec<[(&'a [u8], Range<usize>); 6]>;
 
 #[cfg(test)]
@@ -142,9 +142,9 @@ mod tests {
         )
     }
 
-    /// As a kube-apiserver writes names that Roles and ClusterRoles may have.
+    /// The texts are escaped like kube-apiserver escapes names of Roles and ClusterRoles.
     #[test]
-    fn names_that_json_escapes_are_what_they_stand_for() {
+    fn escaped_names_are_decoded() {
         for (written, name) in
             [(r"a\u0026b", "a&b"), (r"x\u003cy", "x<y"), (r#"say \"hi\""#, r#"say "hi""#), (r"\u00e4", "ä")]
         {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found() {
+    fn decoder_finds_the_positions_of_fields() {
         let object = decoder()
             .decode(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"12","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"a":"b","c":""}},"spec":{"nodeName":"n1"},"status":{"phase":""}}"#)
             .unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_passed_on_may_have_any_version() {
+    fn forwarded_object_may_have_an_opaque_version() {
         let version = |text: &str| {
             let json = format!(r#"{{"kind":"K","metadata":{{"name":"p","resourceVersion":"{text}"}}}}"#);
             ObjectDecoder::for_forwarding().decode(json.as_bytes()).map(|object| match object.native_version() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_objects_are_refused() {
+    fn malformed_objects_are_refused() {
         for bad in [
             "",
             "{",

@@ -1,21 +1,21 @@
-//! Why a member's text is no object.
+//! The reasons why a member's text is not a valid object.
 
-/// Why a member's text is not an object that can be served. The text itself is never part of the message.
+/// The reason why a member's text is not a usable object. The message never contains the text.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectDecodeError {
-    /// Not JSON.
+    /// The text is not JSON.
     #[error("the object is not valid JSON")]
     Json(#[source] serde_json::Error),
-    /// Larger than places can address.
+    /// The text is too large for 32-bit positions.
     #[error("the object is larger than 4 GiB")]
     TooLarge,
-    /// A member that every object has is missing or of another type.
+    /// A field that each object has is missing or of a wrong type.
     #[error("the object has no {0}")]
     Missing(&'static str),
-    /// A member that is looked at is there twice: clients would not agree on which of them counts.
+    /// A field that is read occurs twice: clients would differ in the one that counts.
     #[error("the object has {0} twice")]
     Repeated(&'static str),
-    /// `metadata.resourceVersion` is not a member's version.
+    /// The field `metadata.resourceVersion` is not a number.
     #[error("the object's metadata.resourceVersion is not a number")]
     ResourceVersion(#[source] crate::InvalidResourceVersion),
 }

@@ -1,4 +1,4 @@
-//! The fields that field selectors may name, and where they stand in an object.
+//! The fields that field selectors may name, and their positions in an object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use smallvec::{SmallVec, smallvec};
 use super::span::Span;
 use crate::json;
 
-/// A field that a field selector may name, and where it stands in the object.
+/// A field that a field selector may name, and its position in the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
-    /// The name in the selector: `spec.nodeName`.
+    /// The name in the selector, for example `spec.nodeName`.
     pub name: Arc<str>,
-    /// The places to look, first found wins; each is a path of keys from the object's root.
+    /// The paths to try in order; each is a path of keys from the object's root.
     pub paths: Vec<Vec<Arc<str>>>,
-    /// The value where none of the places exists.
+    /// The value if no path exists.
     pub default: Arc<str>,
-    /// Whether a [`Snapshot`](crate::Snapshot) keeps an index of it. One field of a kind at most.
+    /// Whether a [`Snapshot`](crate::Snapshot) keeps an index of the field. At most one field of a kind.
     pub indexed: bool,
 }
 
 impl SelectableField {
-    /// A field whose name is its dotted path and whose absence means the empty text.
+    /// Creates a field whose name is its dotted path, and whose default is the empty text.
     pub fn dotted(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -33,17 +33,17 @@ impl SelectableField {
     }
 }
 
-/// A field that is looked for below a member: its index, the rank of the place among the field's,
-/// and the rest of the path.
+/// A field to search below an object: its index, the rank of the path among the field's paths, and the rest of the
+/// path.
 type FieldPath<'a> = (usize, usize, &'a [Arc<str>]);
 
-/// The places of the selectable fields. Each object below the root is walked once, however many fields are in it.
+/// Finds the positions of the selectable fields. Each nested object is walked once for all fields in it.
 pub(super) fn field_values(
     json: &[u8],
     top: &[(&[u8], Range<usize>)],
     fields: &[SelectableField],
 ) -> Box<[Option<Span>]> {
-    // Of several places the first that exists counts: what was found is kept with its rank.
+    // The first existing path of a field wins, so each result keeps its rank.
     let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
     for (key, value) in top {
         let below: SmallVec<[FieldPath<'_>; 12]> = fields
@@ -81,7 +81,7 @@ pub(super) fn field_values(
     found.into_iter().map(|found| found.map(|(_, span)| span)).collect()
 }
 
-/// The place of a string's characters, if there are any, or of a number or boolean.
+/// Returns the range of a non-empty string's contents, or of a number or boolean.
 fn scalar(text: &[u8], value: &Range<usize>) -> Option<Span> {
     match text.get(value.start)? {
         b'"' => json::string_contents(text, value).filter(|contents| !contents.is_empty()).map(Span::from),

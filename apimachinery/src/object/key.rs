@@ -1,11 +1,10 @@
-//! An object's key within one resource of one cluster.
+//! The key of an object within a resource of a cluster.
 
 use std::fmt;
 
-/// An object's key within one resource of one cluster: `namespace/name`, or `name` where the resource
-/// is cluster-scoped.
+/// The key of an object within a resource of a cluster: `namespace/name`, or `name` for cluster-scoped resources.
 ///
-/// Keys order as etcd's do: by the bytes of the joined text, which is the order of a kube-apiserver's lists.
+/// Keys are ordered like etcd's, by the bytes of the joined text, which is the order of a kube-apiserver's lists.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Box<str>);
 
@@ -15,17 +14,17 @@ impl ObjectKey {
         if namespace.is_empty() { Self(name.into()) } else { Self(format!("{namespace}/{name}").into()) }
     }
 
-    /// The joined text.
+    /// Returns the joined text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The namespace; empty for cluster-scoped objects.
+    /// Returns the namespace; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name.
+    /// Returns the name part.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }

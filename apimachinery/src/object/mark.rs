@@ -1,4 +1,4 @@
-//! The text of an object that is passed on, marked with its cluster.
+//! Inserts the cluster annotation into the text of a forwarded object.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use super::decode_error::ObjectDecodeError;
 use super::metadata::{MetadataPlaces, only_metadata};
 use crate::{NativeVersion, json};
 
-/// Appends the text of an object that is passed on, not held, with its cluster's annotation and, where it has a
-/// version, what `version` makes of that. One without metadata stays as it is.
+/// Appends the text of a forwarded object with its cluster's annotation and, if it has a version, the result of
+/// `version`. A text without metadata stays unchanged.
 ///
 /// Cost: one validation, one walk, and one copy.
 ///
 /// # Errors
-/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] where clients would not agree on whose it is.
+/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] if clients would differ in the object's cluster.
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
@@ -48,7 +48,7 @@ pub fn mark_object<'v>(
     Ok(())
 }
 
-/// The text of what is passed on as it is, without an annotation that says whose it is: only we say that.
+/// Returns the text of a forwarded object without a cluster annotation, which only Tributary may set.
 ///
 /// # Errors
 /// [`ObjectDecodeError::Json`] and [`ObjectDecodeError::Repeated`].
@@ -57,16 +57,16 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
     Ok(Unmarked::parse(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
 }
 
-/// A text without what stands where our annotation is to be.
+/// A text without the entries that the cluster annotation replaces.
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
-    /// Where its metadata is, and what is in that.
+    /// The range of the metadata, and the positions in it.
     metadata: Range<usize>,
     places: MetadataPlaces,
 }
 
 impl<'a> Unmarked<'a> {
-    /// `None` if there is no metadata.
+    /// Parses a text; `None` without metadata.
     fn parse(text: Cow<'a, [u8]>) -> Result<Option<Self>, ObjectDecodeError> {
         let root = json::members(&text, 0).map(|member| (member.key, member.value));
         let Some(metadata) = only_metadata(root)?.filter(|metadata| text[metadata.start] == b'{') else {
@@ -86,7 +86,7 @@ mod tests {
     use crate::ClusterName;
 
     #[test]
-    fn what_is_passed_on_is_marked() {
+    fn forwarded_object_gets_the_cluster_annotation() {
         let annotation = ClusterAnnotation::new(&ClusterName::new("c1").unwrap());
         let marked = |text: &str| {
             let mut out = Vec::new();

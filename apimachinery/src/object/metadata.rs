@@ -1,4 +1,4 @@
-//! Where the members of an object's metadata stand.
+//! The positions of the fields in an object's metadata.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::annotation::{AnnotationPlace, CLUSTER_ANNOTATION};
 use super::decode_error::ObjectDecodeError;
 use crate::json;
 
-/// Where the members of the metadata stand; strings without their quotes.
+/// The ranges of the metadata's fields; strings without their quotes.
 #[derive(Default)]
 pub(super) struct MetadataPlaces {
     pub(super) name: Range<usize>,
@@ -18,15 +18,15 @@ pub(super) struct MetadataPlaces {
     annotations: Option<Range<usize>>,
 }
 
-/// The members of metadata that are looked at. At most eight: `seen` has a bit for each.
+/// The fields of the metadata that are read. At most eight, because `seen` has a bit for each.
 const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
 
 impl MetadataPlaces {
-    /// Finds the places in the metadata at `metadata`.
+    /// Finds the positions in the metadata at `metadata`.
     ///
     /// # Errors
-    /// [`ObjectDecodeError::Repeated`]: of two members with one key some clients take the first and others the last, so
-    /// that an object would be one cluster's to us and another's to them. No kube-apiserver writes such a text.
+    /// [`ObjectDecodeError::Repeated`]: some clients use the first of two fields with the same key and others the last,
+    /// so they would disagree about the object's cluster. No kube-apiserver writes such a text.
     pub(super) fn find(json: &[u8], metadata: &Range<usize>) -> Result<Self, ObjectDecodeError> {
         let mut places = Self::default();
         let mut seen = 0_u8;
@@ -51,21 +51,23 @@ impl MetadataPlaces {
         Ok(places)
     }
 
-    /// The text without what stands where our annotation is to be: a cluster annotation of the member's own, as often
-    /// as it is written (somebody copied an object there), or annotations that are no map. `None` where nothing
-    /// has to go, which costs a walk over the annotations. What is left has nothing that has to go.
+    /// Returns the text without the entries that the cluster annotation replaces: cluster annotations of the member
+    /// itself, for example in a copied object, and an annotations value that is not a map. `None` if there are none,
+    /// which costs a walk over the annotations. The result has no such entry left.
     pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
         let value = self.annotations.as_ref()?;
-        let is_ours = |member: &json::JsonField<'_>| json::key_is(member.key, CLUSTER_ANNOTATION);
+        let is_cluster_annotation = |member: &json::JsonField<'_>| json::key_equals(member.key, CLUSTER_ANNOTATION);
         if json.get(value.start) != Some(&b'{') {
-            return Some(json::without_members(json, metadata.start, |member| json::key_is(member.key, "annotations")));
+            return Some(json::without_members(json, metadata.start, |member| {
+                json::key_equals(member.key, "annotations")
+            }));
         }
         json::members(json, value.start)
-            .any(|member| is_ours(&member))
-            .then(|| json::without_members(json, value.start, is_ours))
+            .any(|member| is_cluster_annotation(&member))
+            .then(|| json::without_members(json, value.start, is_cluster_annotation))
     }
 
-    /// Where and how our annotation is added.
+    /// Returns the position and the way to insert the annotation.
     pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPlace) {
         match &self.annotations {
             Some(value) if json[value.start] == b'{' => {
@@ -78,14 +80,14 @@ impl MetadataPlaces {
     }
 }
 
-/// The value of the root's `metadata`, if there is one.
+/// Returns the value of the root's `metadata`, if there is one.
 ///
 /// # Errors
 /// [`ObjectDecodeError::Repeated`].
 pub(super) fn only_metadata<'k>(
     root: impl Iterator<Item = (&'k [u8], Range<usize>)>,
 ) -> Result<Option<Range<usize>>, ObjectDecodeError> {
-    let mut all = root.filter(|(key, _)| json::key_is(key, "metadata")).map(|(_, value)| value);
+    let mut all = root.filter(|(key, _)| json::key_equals(key, "metadata")).map(|(_, value)| value);
     let first = all.next();
     match all.next() {
         Some(_) => Err(ObjectDecodeError::Repeated("metadata")),

@@ -1,4 +1,4 @@
-//! An object's text as an answer has it: a gather of slices.
+//! The text of an object in a response, assembled from slices.
 
 use std::ops::Range;
 
@@ -7,25 +7,24 @@ use bytes::BufMut;
 use super::Object;
 use super::annotation::{AnnotationPlace, ClusterAnnotation};
 
-/// How an object is written in an answer.
+/// The form of an object in a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Rendering<'a> {
-    /// The resourceVersion that takes the place of the member's own, or `None` to keep that.
+    /// The resourceVersion that replaces the member's, or `None` to keep the member's.
     pub resource_version: Option<&'a str>,
-    /// The annotation to add, or `None` to add nothing.
+    /// The annotation to insert, if any.
     pub annotation: Option<&'a ClusterAnnotation>,
-    /// Whether `kind` and `apiVersion` are left out where a kube-apiserver's list of this kind leaves them out.
+    /// Whether to omit `kind` and `apiVersion` if a kube-apiserver's lists of this kind omit them.
     pub list_item: bool,
 }
 
 impl Object {
-    /// The object's text in the given form, as slices to be written one after the other.
+    /// Returns the object's text in the given form, as consecutive slices.
     pub fn pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(0..self.json.len(), rendering)
     }
 
-    /// The metadata's text in the given form, as slices to be written one after the other.
-    /// `list_item` says nothing here.
+    /// Returns the metadata's text in the given form, as consecutive slices. `list_item` is ignored.
     pub fn metadata_pieces<'a>(&'a self, rendering: &Rendering<'a>) -> [&'a [u8]; 6] {
         self.gather(self.metadata.range(), &Rendering { list_item: false, ..*rendering })
     }
@@ -72,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_spliced() {
+    fn rendering_inserts_version_and_annotation() {
         let head = r#"{"kind":"Pod","apiVersion":"v1","#;
         let cases = [
             (

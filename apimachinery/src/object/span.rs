@@ -1,8 +1,9 @@
-//! A place in an object's text.
+//! A range in an object's text.
 
 use std::ops::Range;
 
-/// A place in the object's text. Four bytes an end: an object is far smaller than 4 GiB (etcd's limit is 1.5 MiB).
+/// A range in the object's text, with four bytes per end: an object is far smaller than 4 GiB (etcd's limit is 1.5
+/// MiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -16,7 +17,7 @@ impl Span {
 }
 
 impl From<Range<usize>> for Span {
-    /// Callers have checked that the text is shorter than 4 GiB.
+    /// Converts a range. Callers have checked that the text is shorter than 4 GiB.
     fn from(range: Range<usize>) -> Self {
         Self {
             start: u32::try_from(range.start).unwrap_or(u32::MAX),

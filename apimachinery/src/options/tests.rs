@@ -15,7 +15,7 @@ fn seconds(seconds: u64) -> Timeout {
 }
 
 #[test]
-fn values_are_converted() {
+fn list_options_are_converted() {
     let options = list("resourceVersion=abc&resourceVersionMatch=NotOlderThan&limit=5&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&timeoutSeconds=30&pretty=true&unknown=1&limit=7").unwrap();
     assert_eq!(options.resource_version.as_deref(), Some("abc"));
     assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
@@ -29,7 +29,7 @@ fn values_are_converted() {
 }
 
 #[test]
-fn any_timeout_can_be_added_to_the_present() {
+fn each_timeout_can_be_added_to_the_present_time() {
     const YEAR: u64 = 365 * 24 * 60 * 60;
     for (text, expected) in [
         ("0", None),
@@ -48,7 +48,7 @@ fn any_timeout_can_be_added_to_the_present() {
 }
 
 #[test]
-fn a_selector_has_what_its_bounds_allow() {
+fn selector_beyond_its_bounds_is_refused() {
     let bounds = SelectorBounds { requirements: 3, values: 4 };
     let label = |text: &str| LabelSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
     let field = |text: &str| FieldSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
@@ -57,10 +57,10 @@ fn a_selector_has_what_its_bounds_allow() {
         ("a,!b,c=d", Ok(())),
         ("a in (1,2,3),b=4", Ok(())),
         ("a,b,c,d", too_many("requirements", 3)),
-        // What stands behind is not looked at.
+        // The parser stops at the limit and ignores the rest.
         ("a,b,c,d,===", too_many("requirements", 3)),
         ("a in (1,2,3,4),b!=5", too_many("values", 4)),
-        // The same value twice is one.
+        // A repeated value counts once.
         ("a in (1,1,1,1,1)", Ok(())),
     ] {
         assert_eq!(label(text), expected, "{text}");
@@ -70,7 +70,7 @@ fn a_selector_has_what_its_bounds_allow() {
 }
 
 #[test]
-fn conversion_errors_are_400() {
+fn malformed_options_return_400() {
     for (query, message) in [
         ("limit=abc", r#"strconv.ParseInt: parsing "abc": invalid syntax"#),
         ("limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
@@ -95,7 +95,7 @@ fn conversion_errors_are_400() {
 }
 
 #[test]
-fn contradictions_are_422() {
+fn contradicting_options_return_422() {
     const PREFIX: &str = "ListOptions.meta.k8s.io \"\" is invalid: ";
     let unset = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
     let paging = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
@@ -141,7 +141,7 @@ fn contradictions_are_422() {
 }
 
 #[test]
-fn initial_events_by_default() {
+fn watch_without_version_gets_initial_events_by_default() {
     for (query, initial, end) in [
         ("", true, false),
         ("resourceVersion=0", true, false),
@@ -167,7 +167,7 @@ fn initial_events_by_default() {
 }
 
 #[test]
-fn exports_are_refused() {
+fn export_parameter_is_refused() {
     assert!(GetOptions::parse(Some("export=false")).is_ok());
     assert_eq!(GetOptions::parse(Some("export=true")).unwrap_err().code, 400);
 }

@@ -1,27 +1,27 @@
-//! How much is written of a request into the audit log.
+//! The level of detail of a request in the audit log.
 
 use serde::{Deserialize, Serialize};
 
-/// How much is written of a request. Each level has what those before it have.
+/// The level of detail of a request in the audit log. Each level includes the previous levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum AuditLevel {
-    /// Nothing.
+    /// The audit log omits the request.
     #[default]
     None,
-    /// Who asked for what and when, and what it came to; no bodies.
+    /// The user, the request, the time and the result, without bodies.
     Metadata,
-    /// The body of the request, too.
+    /// The level `Metadata` and the request body.
     Request,
-    /// The body of the answer, too.
+    /// The level `Request` and the response body.
     RequestResponse,
 }
 
 impl AuditLevel {
-    /// All levels, the least first.
+    /// The levels in ascending order of detail.
     pub const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
 
-    /// The level as policies write it.
+    /// Returns the level as policies spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -31,7 +31,7 @@ impl AuditLevel {
         }
     }
 
-    /// The level of this name.
+    /// Returns the level with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
     }

@@ -1,19 +1,20 @@
-//! By what it is decided which objects of a cluster users are shown from memory.
+//! The authorization of reads of a cluster's objects from memory.
 
 use serde::{Deserialize, Serialize};
 
-/// By what it is decided which objects of a cluster users are shown from memory, where many users are served.
+/// The authorization of users' reads of a cluster's objects from memory, in shared mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum ClusterAuthorization {
-    /// By its roles and bindings, as long as it is seen that it decides by these alone; else by asking it.
+    /// Use the cluster's roles and bindings while RBAC is known to decide alone; ask the cluster otherwise.
     #[default]
     Auto,
-    /// By its roles and bindings, whatever it says: for whoever knows that no other authorizer of it denies anything.
+    /// Always use the cluster's roles and bindings: for administrators who know that no other authorizer of the cluster
+    /// denies a request.
     #[serde(rename = "RBAC")]
     Rbac,
-    /// By asking it: a SubjectAccessReview for each scope, believed for a minute.
+    /// Ask the cluster: a SubjectAccessReview for each scope, valid for a minute.
     Review,
-    /// By itself: users are shown nothing of it from memory.
+    /// Forward reads to the cluster: memory returns none of its objects to users.
     Live,
 }

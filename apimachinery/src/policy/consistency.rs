@@ -1,15 +1,15 @@
-//! What reads without a resourceVersion contain.
+//! The consistency of reads without a resourceVersion.
 
 use serde::{Deserialize, Serialize};
 
-/// What reads without a resourceVersion contain.
+/// The consistency of reads without a resourceVersion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Consistency {
-    /// What memory has, and all that was written through this endpoint.
+    /// The state in memory, including all writes through this endpoint.
     #[default]
     Cached,
-    /// All that the members have when the request comes. Each is asked for its version, and memory answers once it is
-    /// that far; where a collection has not changed lately this takes more than a second.
+    /// The state of the members when the request arrives. Each member is asked for its version, and memory answers once
+    /// it has reached it; for a collection without recent changes this takes more than a second.
     Quorum,
 }

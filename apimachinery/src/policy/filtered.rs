@@ -1,14 +1,14 @@
-//! Whether a list may show less than there is, because its reader may see no more.
+//! The policy for lists of users who may see only some of the objects.
 
 use serde::{Deserialize, Serialize};
 
-/// What happens where somebody may list some of a collection and not all.
+/// The policy for lists of users who may list only some objects of a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Filtered {
-    /// The list has what they may list, and a Warning says so.
+    /// The list has the objects that the user may list, and a Warning says so.
     #[default]
     Allow,
-    /// The list, or watch, is refused with 403, as a cluster would.
+    /// The list or watch is refused with 403, as a cluster would refuse it.
     Deny,
 }

@@ -1,15 +1,15 @@
-//! Whether one name may stand for several objects.
+//! The policy for equal names in several clusters.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether clusters may have an object of the same name each.
+/// Whether several clusters may have an object with the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Names {
-    /// They may: a write that does not say which cluster it means is refused while a cluster that may have the name
-    /// cannot be asked.
+    /// Names may repeat: a write without an explicit cluster is refused while a cluster that may have the name cannot
+    /// be asked.
     #[default]
     Repeated,
-    /// They do not: the cluster that has the name is meant, whatever others may have.
+    /// Names do not repeat: a write goes to the cluster that has the name, without asking the others.
     Unique,
 }

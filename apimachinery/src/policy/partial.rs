@@ -1,14 +1,14 @@
-//! What happens to a list or watch while a cluster has never answered.
+//! The policy for lists and watches while a cluster is unknown.
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to a list or watch while a cluster has never answered.
+/// The policy for lists and watches while a cluster has never answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Partial {
-    /// It waits, then fails: no answer lacks a cluster.
+    /// The request waits, then fails: no answer lacks a cluster.
     #[default]
     Deny,
-    /// It is answered without that cluster, with a warning that names it.
+    /// The answer lacks that cluster, and a warning names it.
     Allow,
 }

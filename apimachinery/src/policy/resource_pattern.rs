@@ -1,16 +1,16 @@
-//! How a registry, and `--resources`, name resources.
+//! The names of resources in a registry and in `--resources`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::GroupVersionResource;
 
-/// One entry of a registry's `resources`, or of `--resources`.
+/// An entry of a registry's `resources`, or of `--resources`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourcePattern {
-    /// `*`: every resource that can be listed and watched.
+    /// `*`: each resource with the verbs list and watch.
     All,
-    /// One resource of one group.
+    /// A single resource.
     Resource {
         /// The API group; empty for the core group.
         group: String,
@@ -21,7 +21,7 @@ pub enum ResourcePattern {
     },
 }
 
-/// A text that names no resource.
+/// The text does not name a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} does not name a resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
@@ -29,7 +29,7 @@ pub enum ResourcePattern {
 pub struct InvalidResourcePattern(pub String);
 
 impl ResourcePattern {
-    /// Whether the pattern means this resource.
+    /// Returns whether the pattern matches this resource.
     pub fn matches(&self, candidate: &GroupVersionResource) -> bool {
         match self {
             Self::All => true,
@@ -41,7 +41,7 @@ impl ResourcePattern {
         }
     }
 
-    /// The plural name that it has; `*` for every resource.
+    /// Returns the plural name in the pattern; `*` for all resources.
     pub fn resource_name(&self) -> &str {
         match self {
             Self::All => "*",
@@ -49,7 +49,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Whether there may be a resource that both patterns mean.
+    /// Returns whether a resource may match both patterns.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => true,
@@ -74,7 +74,7 @@ impl FromStr for ResourcePattern {
         let parts: Vec<&str> = text.split('/').collect();
         let (group, version, resource) = match *parts {
             [name] => by_name(name),
-            // The core group has no name, so its version stands first.
+            // The core group has no name, so its version comes first.
             [version, resource] => ("", Some(version), resource),
             [group, version, resource] if !group.is_empty() => (group, Some(version), resource),
             _ => return Err(InvalidResourcePattern(text.to_owned())),
@@ -108,7 +108,7 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// `resource`, `resource.group` or, as kubectl takes it, `resource.version.group`.
+/// Parses `resource`, `resource.group` or kubectl's `resource.version.group`.
 fn by_name(name: &str) -> (&str, Option<&str>, &str) {
     let Some((resource, rest)) = name.split_once('.') else {
         return ("", None, name);
@@ -124,7 +124,7 @@ fn is_label(text: &str) -> bool {
     inner && !text.is_empty() && text.len() <= 63 && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// `v1`, `v2beta1`, `v1alpha1`.
+/// Returns whether a text is a version such as `v1`, `v2beta1` or `v1alpha1`.
 fn is_version(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('v') else {
         return false;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_read_written_and_matched() {
+    fn resource_patterns_parse_print_and_match() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let certificates = GroupVersionResource::new("cert-manager.io", "v1", "certificates");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_resource_is_refused() {
+    fn text_without_a_resource_name_is_refused() {
         for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
         {
             let refused = bad.parse::<ResourcePattern>().unwrap_err().to_string();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_overlap_where_both_may_mean_one_resource() {
+    fn patterns_overlap_if_both_can_match_a_resource() {
         let pattern = |text: &str| text.parse::<ResourcePattern>().unwrap();
         for (one, other, expected) in [
             ("*", "pods", true),

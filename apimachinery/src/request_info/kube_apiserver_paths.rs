@@ -1,9 +1,9 @@
-//! The paths without a resource that every kube-apiserver answers itself. What one cluster has at others is not known:
-//! it may be more than a kube-apiserver.
+//! The paths without a resource that each kube-apiserver answers itself. Other paths of a cluster are unknown: the
+//! cluster may be more than a kube-apiserver.
 
-/// Their first segments.
+/// The first segments of these paths.
 ///
-/// Sources: `pkg/server/routes` in kubernetes/apiserver, and what `pkg/routes` in Kubernetes adds.
+/// Sources: `pkg/server/routes` in kubernetes/apiserver, and the additions of `pkg/routes` in Kubernetes.
 const FIRST_SEGMENTS: [&str; 15] = [
     ".well-known",
     "api",
@@ -22,7 +22,7 @@ const FIRST_SEGMENTS: [&str; 15] = [
     "version",
 ];
 
-/// Whether a path that is no resource's is one of them.
+/// Returns whether a path without a resource is one of these paths.
 pub fn is_answered_by_kube_apiserver(path: &str) -> bool {
     path.trim_start_matches('/').split('/').next().is_some_and(|first| FIRST_SEGMENTS.contains(&first))
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_as_one_of_them_may_be_another() {
+    fn first_segment_decides_about_paths_of_kube_apiserver() {
         for (path, expected) in [
             ("/api", true),
             ("/apis/", true),

@@ -1,26 +1,26 @@
-//! The resource of a request, as whoever judges requests compares it with its own texts.
+//! The resource of a request, for comparison with the rules of policies.
 
 use super::ResourceRequest;
 
-/// The resource of a request as audit, dispatch and RBAC rules look at it; texts are empty where there is none. No
-/// version: a rule is about a resource, in whichever version it is asked for.
+/// The resource of a request for audit, dispatch and RBAC rules; absent texts are empty. There is no version, because
+/// rules apply to a resource in all its versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedResource<'a> {
-    /// Its API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: &'a str,
-    /// Its name, as in a path: `pods`.
+    /// The plural name in paths, for example `pods`.
     pub resource: &'a str,
-    /// The subresource.
+    /// The subresource, if any.
     pub subresource: &'a str,
-    /// The namespace; a request on a Namespace itself has it as its own. Empty for all namespaces together, and for
-    /// what has none.
+    /// The namespace; a request on a Namespace itself has that name. Empty for all namespaces, and for cluster-scoped
+    /// resources.
     pub namespace: &'a str,
-    /// The name of the object, or the one that a field selector asks for.
+    /// The name of the object, or that of a field selector.
     pub name: &'a str,
 }
 
-/// The name of the object behind what is proxied, which may be named `[scheme:]name:port` (`SplitSchemeNamePort` in
-/// apimachinery). What is of no such form is the name.
+/// Returns the object's name in a proxied name `[scheme:]name:port` (`SplitSchemeNamePort` in apimachinery). A text of
+/// a different form is the name itself.
 pub fn proxied_name(named: &str) -> &str {
     match named.split_once(':') {
         None => named,
@@ -33,7 +33,7 @@ pub fn proxied_name(named: &str) -> &str {
 }
 
 impl<'a> RequestedResource<'a> {
-    /// That of a request. Allocates nothing.
+    /// Creates the resource of a request. Allocates nothing.
     pub fn from_request(request: &'a ResourceRequest) -> Self {
         Self {
             group: &request.resource.group,

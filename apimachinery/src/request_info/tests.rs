@@ -1,16 +1,16 @@
-//! What each form of request is read as. The resource forms are those of `requestinfo_test.go`.
+//! Tests of the parsing of each form of request. The resource forms are those of `requestinfo_test.go`.
 
 use super::*;
 
-/// `cluster|verb|group/version/resource|namespace|name|subresource|rest|selected name`,
-/// or `cluster|verb|-` for no resource.
+/// Parses a request into `cluster|verb|group/version/resource|namespace|name|subresource|rest|selected name`, or
+/// `cluster|verb|-` without a resource.
 fn read(method: &str, target: &str) -> Result<String, Status> {
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let info = RequestInfo::parse(method, path, query)?;
     let cluster = info.cluster.as_ref().map_or("", ClusterName::as_str);
     let prefix = if cluster.is_empty() { String::new() } else { format!("/clusters/{cluster}") };
     if prefix.is_empty() || path != prefix {
-        assert_eq!(format!("{prefix}{}", info.path), path, "the path is kept as it came");
+        assert_eq!(format!("{prefix}{}", info.path), path, "the path stays unchanged");
     }
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Ok(match &info.target {
@@ -33,7 +33,7 @@ fn read(method: &str, target: &str) -> Result<String, Status> {
 }
 
 #[test]
-fn resources() {
+fn resource_paths_parse_like_kube_apiserver() {
     for (method, target, expected) in [
         // The forms of requestinfo_test.go.
         ("GET", "/api/v1/namespaces", "|list|/v1/namespaces"),
@@ -75,13 +75,13 @@ fn resources() {
             "|get|custom.metrics.k8s.io/v1beta1/pods|n|*|rps",
         ),
         ("GET", "/apis/g/v1/things/t/sub/a/b", "|get|g/v1/things||t|sub|<a/b>"),
-        // A resource of another group that is called namespaces reads the same, as in Kubernetes.
+        // A resource `namespaces` of a different group is read the same, as in Kubernetes.
         ("GET", "/apis/g/v1/namespaces/n/things", "|list|g/v1/things|n"),
-        // A slash at the end says nothing.
+        // A slash at the end is ignored.
         ("GET", "/api/v1/pods/", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/n/pods/p/", "|get|/v1/pods|n|p"),
         ("GET", "/api/v1/namespaces/", "|list|/v1/namespaces"),
-        // Escapes are resolved, in resources too: a member does the same.
+        // Escapes are decoded, also in resources, as members do.
         ("GET", "/api/v1/%70ods", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/%6e/secrets/s", "|get|/v1/secrets|n|s"),
         ("GET", "/%61pi/v1/pods", "|list|/v1/pods"),
@@ -93,7 +93,7 @@ fn resources() {
         ("PATCH", "/apis/g/v1/clusterroles/%5C%5Ca%c2%85%7f%1b", "|patch|g/v1/clusterroles||\\\\a\u{85}\u{7f}\u{1b}"),
         ("GET", "/apis/g/v1/watch/namespaces/n/roles/a%5cb..c", "|watch|g/v1/roles|n|a\\b..c"),
         ("GET", "/apis/g/v1/things/a%5cb/status", "|get|g/v1/things||a\\b|status"),
-        // The names of a name's parts are names too.
+        // A name may equal the keyword of a path.
         ("GET", "/api/v1/namespaces/n/pods/pods", "|get|/v1/pods|n|pods"),
         ("GET", "/api/v1/namespaces/namespaces/pods", "|list|/v1/pods|namespaces"),
         ("GET", "/api/v1/namespaces/watch/pods", "|list|/v1/pods|watch"),
@@ -104,7 +104,7 @@ fn resources() {
 }
 
 #[test]
-fn watches() {
+fn watch_requests_parse_like_kube_apiserver() {
     for (target, expected) in [
         ("/api/v1/pods?watch=1", "|watch|/v1/pods"),
         ("/api/v1/pods?watch=true", "|watch|/v1/pods"),
@@ -118,9 +118,9 @@ fn watches() {
         ("/api/v1/pods?watch=1&watch=0", "|watch|/v1/pods"),
         ("/api/v1/pods?%77atch=1", "|watch|/v1/pods"),
         ("/api/v1/pods?watch=1&limit=abc", "|watch|/v1/pods"),
-        // With a name it is a get, whatever the query says.
+        // A request with a name is a get, whatever the query.
         ("/api/v1/namespaces/n/pods/p?watch=1", "|get|/v1/pods|n|p"),
-        // A field selector names one object, for authorization.
+        // A field selector names an object, for authorization.
         ("/api/v1/pods?fieldSelector=metadata.name%3Dp", "|list|/v1/pods|||||p"),
         ("/api/v1/pods?fieldSelector=metadata.name=p", "|list|/v1/pods|||||p"),
         ("/api/v1/pods?watch=1&fieldSelector=metadata.name%3D%3Dp,spec.nodeName=n", "|watch|/v1/pods|||||p"),
@@ -141,15 +141,15 @@ fn watches() {
     }
 }
 
-/// A member would read another verb or another name, or reads one today and not after its next upgrade.
+/// A member would read a different verb or name, today or after its next upgrade.
 #[test]
-fn what_a_query_says_has_one_reading_or_is_refused() {
+fn ambiguous_query_of_a_resource_is_refused() {
     let many = format!("watch=1{}", "&".repeat(10_000));
     let queries = [
-        // Its first selector counts at a kube-apiserver, and selects everything but a name that nobody has.
+        // kube-apiserver uses the first selector, which selects everything except a name that no object has.
         "fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub",
         "watch=%ff",
-        // Go reads none of more than 10,000 parameters.
+        // Go ignores a query with more than 10,000 parameters.
         many.as_str(),
         "watch=1;limit=1",
         "limit=1&fieldSelector=metadata.name=%zz",
@@ -180,9 +180,9 @@ fn what_a_query_says_has_one_reading_or_is_refused() {
     );
 }
 
-/// It is its receiver's own, and changes neither verb nor name.
+/// The query belongs to the receiver, and changes neither verb nor name.
 #[test]
-fn the_query_of_what_passes_untouched_is_not_looked_at() {
+fn query_of_a_proxied_request_is_not_checked() {
     let many = "a=1&".repeat(20_000) + "watch=1";
     let queries = ["watch=1", "a;b", "x=%zz", "watch=%ff", "fieldSelector=metadata.name=other", many.as_str()];
     for (method, path) in [
@@ -205,7 +205,7 @@ fn the_query_of_what_passes_untouched_is_not_looked_at() {
 }
 
 #[test]
-fn paths_of_no_resource() {
+fn paths_without_a_resource_parse_as_non_resource() {
     for (method, target, expected) in [
         ("GET", "/", "|get|-"),
         ("GET", "/api", "|get|-"),
@@ -236,14 +236,14 @@ fn paths_of_no_resource() {
 }
 
 #[test]
-fn cluster_prefixes() {
+fn cluster_prefix_selects_the_cluster() {
     for (target, expected) in [
         ("/clusters/c1/api/v1/pods", "c1|list|/v1/pods"),
         ("/clusters/c1/api/v1/namespaces/n/pods/p?watch=1", "c1|get|/v1/pods|n|p"),
         ("/clusters/c1/version", "c1|get|-"),
         ("/clusters/c1", "c1|get|-"),
         ("/clusters/c1/", "c1|get|-"),
-        // The prefix counts once.
+        // Only the first prefix counts.
         ("/clusters/c1/clusters/c2/api/v1/pods", "c1|get|-"),
     ] {
         assert_eq!(read("GET", target).as_deref(), Ok(expected), "{target}");
@@ -259,7 +259,7 @@ fn cluster_prefixes() {
 }
 
 #[test]
-fn proxied_paths_pass_untouched() {
+fn proxied_path_stays_unchanged() {
     for (target, rest) in [
         ("/api/v1/namespaces/n/services/s/proxy", None),
         ("/api/v1/namespaces/n/services/s/proxy/", Some("")),
@@ -305,7 +305,7 @@ fn proxied_paths_pass_untouched() {
 #[test]
 fn cve_2022_3162_hostile_paths_are_refused() {
     for (path, code) in [
-        // Well-formed, and nothing that exists.
+        // These paths are well-formed but name nothing.
         ("//api/v1/pods", 404),
         ("/api//v1/pods", 404),
         ("/api/v1//pods", 404),
@@ -382,7 +382,7 @@ fn cve_2022_3162_hostile_paths_are_refused() {
 }
 
 #[test]
-fn methods_that_a_resource_does_not_know() {
+fn unsupported_method_of_a_resource_is_a_non_resource_verb() {
     for (method, path, expected) in [
         ("OPTIONS", "/api/v1/pods", "options"),
         ("CONNECT", "/api/v1/namespaces/n/pods/p/exec", "connect"),
@@ -402,7 +402,7 @@ fn methods_that_a_resource_does_not_know() {
 }
 
 #[test]
-fn metrics_have_upper_case_verbs_and_the_methods_of_what_is_created_and_replaced() {
+fn verbs_in_metrics_have_the_spelling_of_kube_apiserver() {
     let of_resources = Verb::OF_RESOURCES.map(Verb::in_metrics);
     assert_eq!(of_resources, ["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION"]);
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"] {
@@ -412,7 +412,7 @@ fn metrics_have_upper_case_verbs_and_the_methods_of_what_is_created_and_replaced
 }
 
 #[test]
-fn authorization_sees_the_namespace_and_the_selected_name() {
+fn authorization_uses_the_namespace_and_the_selected_name() {
     let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
@@ -429,7 +429,7 @@ mod properties {
 
     use super::*;
 
-    /// Paths rich in what paths trip over: mostly well-formed, with a hostile piece here and there.
+    /// Generates mostly well-formed paths with hostile segments.
     fn hostile() -> impl Strategy<Value = String> {
         let base = prop_oneof![Just("/"), Just("/api/v1/"), Just("/apis/g/v1/"), Just("/clusters/c1/api/v1/")];
         let plain =
@@ -452,7 +452,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_nothing_dangerous_is_accepted(path in hostile()) {
+        fn hostile_paths_do_not_panic_and_have_a_single_reading(path in hostile()) {
             let Ok(info) = RequestInfo::parse("GET", &path, None) else { return Ok(()) };
             prop_assert!(path.ends_with(&info.path) || info.path == "/");
             let Some(request) = info.resource() else {
@@ -466,7 +466,7 @@ mod properties {
                 prop_assert!(is_path_segment_name(name) && !name.contains(['\0', '\r', '\n']));
                 prop_assert!(!name.split('\\').any(|part| part == ".."));
             }
-            // Read the Kubernetes way, without any care, it is the same request.
+            // A naive Kubernetes-style parser reads the same request.
             let decoded = percent_encoding::percent_decode_str(&info.path).decode_utf8().unwrap().into_owned();
             let mut parts: Vec<_> = decoded.trim_matches('/').split('/').collect();
             parts.drain(..if parts[0] == "api" { 2 } else { 3 });
@@ -484,7 +484,7 @@ mod properties {
 }
 
 #[test]
-fn how_long_answers_may_take() {
+fn class_of_a_request_follows_verb_and_subresource() {
     use RequestClass::{Opaque, Short, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
@@ -519,9 +519,9 @@ fn how_long_answers_may_take() {
 }
 
 #[test]
-fn of_a_path_in_which_nothing_is_escaped_only_what_is_kept_is_copied() {
+fn path_without_escapes_allocates_only_the_kept_texts() {
     for (path, kept) in [
-        // The cluster, the path, the group, the version, the resource, the namespace and the name.
+        // The copies are the cluster, the path, the group, the version, the resource, the namespace and the name.
         ("/clusters/x/api/v1/namespaces/ns/pods/name", 7),
         ("/api/v1/namespaces/ns/pods/name", 6),
         ("/api/v1/namespaces/ns/pods/name/status", 7),

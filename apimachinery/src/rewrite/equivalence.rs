@@ -1,5 +1,5 @@
-//! A JSON patch means the same on the member's object as the client meant it on the merged view's: property tests with
-//! a small RFC 6902 of their own.
+//! Tests that a JSON patch has the same effect on the member's object as on the merged view's, with a small RFC 6902
+//! implementation of their own.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ fn patched(mut document: Value, patch: &Value) -> Result<Value, Failed> {
     Ok(document)
 }
 
-/// What the merged view gives for a member's object.
+/// Returns the merged view's form of a member's object.
 fn merged_view(mut object: Value) -> Value {
     object["metadata"]["resourceVersion"] = MERGED_VERSION.into();
     if object["metadata"].get("annotations").is_none() {
@@ -83,7 +83,8 @@ fn merged_view(mut object: Value) -> Value {
     object
 }
 
-/// An object as a member stores it: no annotation of ours, the member's version, no empty map.
+/// Returns an object as a member stores it: without the cluster annotation, with the member's version, and without an
+/// empty map.
 fn stored(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if metadata.get("resourceVersion") == Some(&MERGED_VERSION.into()) {
@@ -152,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_patch_means_the_same(
+    fn rewritten_json_patch_has_the_same_effect_on_the_members_object(
         has_map in any::<bool>(),
         annotated in any::<bool>(),
         operations in proptest::collection::vec(operation(), 0..5),
@@ -162,7 +163,7 @@ proptest! {
             object["metadata"]["annotations"] = if annotated { json!({ "x": "1" }) } else { json!({}) };
         }
         let patch = Value::from(operations);
-        // What fails for the client may do as it likes.
+        // A patch that fails for the client has no effect to compare.
         let Ok(meant) = patched(merged_view(object.clone()), &patch) else { return Ok(()) };
         let body = Bytes::from(patch.to_string());
         let mut version = |_, given: &str| match given {

@@ -1,15 +1,15 @@
-//! In which form a body comes, and which places it has.
+//! The formats of request bodies, and the positions of versions in them.
 
 use super::VersionOf;
 use crate::{ResourceRequest, Verb};
 
-/// The place of a version: what it is of, and the path to it.
+/// The role of a version, and the path to it.
 type VersionPlace = (VersionOf, &'static [&'static str]);
 
 const OWN: VersionPlace = (VersionOf::Object, &["metadata", "resourceVersion"]);
 const RELATED: VersionPlace = (VersionOf::Reference, &["related", "resourceVersion"]);
 
-/// The form of a request's body.
+/// The format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `application/json`, and a body without a media type.
@@ -29,7 +29,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The media types that are understood, for a 415.
+    /// The supported media types, for the message of a 415.
     pub const MEDIA_TYPES: [&'static str; 7] = [
         "application/json",
         "application/yaml",
@@ -40,14 +40,14 @@ impl Format {
         "application/apply-patch+yaml",
     ];
 
-    /// Whether a Content-Type names objects, or patches of them, in CBOR: it is not understood here, and by a
-    /// kube-apiserver only where its feature gate says so. Clients that are answered 415 go on in JSON.
+    /// Returns whether a Content-Type names objects or patches in CBOR. Tributary does not support it, and a
+    /// kube-apiserver only behind a feature gate. Clients that receive 415 continue in JSON.
     pub fn is_cbor(content_type: &str) -> bool {
         media_type(content_type).ends_with("cbor")
     }
 
-    /// The form that a Content-Type names; its parameters say nothing.
-    /// `None` for one that is not understood, for example CBOR.
+    /// Returns the format of a Content-Type, ignoring its parameters. `None` for an unsupported media type, for example
+    /// CBOR.
     pub fn from_content_type(content_type: &str) -> Option<Self> {
         match media_type(content_type).as_str() {
             "" | "application/json" => Some(Self::Json),
@@ -62,13 +62,13 @@ impl Format {
     }
 }
 
-/// A Content-Type without its parameters, in lower case.
+/// Returns a Content-Type without its parameters, in lower case.
 fn media_type(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a
-/// member reads a body as what its path says.
+/// The kind of a request's body, which determines the positions of versions. The request determines the kind, because a
+/// member parses a body according to its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BodyKind {
     /// An object with `metadata`, or a patch of one.
@@ -88,7 +88,7 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
-    /// The shape of the body that a request has.
+    /// Returns the kind of the body that a request has.
     pub fn for_request(verb: Verb, request: &ResourceRequest) -> Self {
         let resource = (&*request.resource.group, &*request.resource.resource);
         match (verb, resource, request.subresource.as_deref()) {
@@ -102,7 +102,7 @@ impl BodyKind {
         }
     }
 
-    /// Where versions stand.
+    /// Returns the positions of versions.
     pub(super) fn versions(self) -> &'static [VersionPlace] {
         match self {
             Self::Object | Self::Pod | Self::Binding => &[OWN],
@@ -113,7 +113,7 @@ impl BodyKind {
         }
     }
 
-    /// Where DeleteOptions stand, if there are any.
+    /// Returns the position of DeleteOptions, if there are any.
     pub(super) fn delete_options(self) -> Option<&'static [&'static str]> {
         match self {
             Self::DeleteOptions => Some(&[]),
@@ -122,7 +122,7 @@ impl BodyKind {
         }
     }
 
-    /// Where the reference to the object of an Event stands, if it is one.
+    /// Returns the position of the reference to an Event's object, if the kind is an Event.
     pub(super) fn reference(self) -> Option<&'static str> {
         match self {
             Self::CoreEvent => Some("involvedObject"),

@@ -1,6 +1,6 @@
-//! JSON objects, and the patches that look like them: edited by splicing the text.
+//! Edits JSON objects, and the patches with the same structure, by replacing parts of the text.
 //!
-//! A name given twice counts twice here: members keep the last one, so every one is treated.
+//! Each occurrence of a repeated name is edited: members keep the last one.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::{
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
-/// Replacements of parts of a text, in any order, none within another.
+/// Replacements of parts of a text, in any order and not nested.
 #[derive(Debug, Default)]
 pub(super) struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
@@ -21,7 +21,7 @@ impl Edits {
         self.0.push((range, by.into()));
     }
 
-    /// The text with the replacements, or `None` if there are none.
+    /// Returns the text with the replacements, or `None` if there are none.
     pub(super) fn apply(mut self, text: &[u8]) -> Option<Vec<u8>> {
         if self.0.is_empty() {
             return None;
@@ -39,26 +39,26 @@ impl Edits {
     }
 }
 
-/// Checks that the body is JSON. The message tells the place, never the content.
+/// Checks that the body is JSON. The message has the position and never content.
 pub(super) fn validate(text: &[u8]) -> Result<(), Status> {
     json::validate(text).map_err(|error| Status::bad_request(format!("the body is not valid JSON: {error}")))
 }
 
-/// The places of all values at `path` under the value that starts at `start`, in the text's order.
+/// Returns the ranges of all values at `path` below the value at `start`, in the order of the text.
 pub(super) fn values_at(text: &[u8], start: usize, path: &[&str]) -> Vec<Range<usize>> {
     let here = json::skip_space(text, start);
     let mut found: Vec<_> = std::iter::once(here..json::skip_value(text, here)).collect();
     for key in path {
         found = found
             .into_iter()
-            .flat_map(|range| json::members(text, range.start).filter(|member| json::key_is(member.key, key)))
+            .flat_map(|range| json::members(text, range.start).filter(|member| json::key_equals(member.key, key)))
             .map(|member| member.value)
             .collect();
     }
     found
 }
 
-/// The text of the string at `range`; `None` if something else is there.
+/// Returns the string at `range`; `None` for a different value.
 pub(super) fn string_at<'a>(text: &'a [u8], range: &Range<usize>) -> Option<Cow<'a, str>> {
     unquote(text.get(range.clone())?)
 }
@@ -71,33 +71,33 @@ fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(contents).ok().map(Cow::Borrowed)
 }
 
-/// A text as JSON.
+/// Returns a text as a JSON string.
 pub(super) fn quote(text: &str) -> Vec<u8> {
     // A string cannot fail to serialize.
     serde_json::to_vec(text).unwrap_or_default()
 }
 
-/// The last string at `path` under `start`: the one that a member keeps.
+/// Returns the last string at `path` below `start`, which a member keeps.
 pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<String> {
     let last = values_at(text, start, path).pop()?;
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// Reads the last texts of these names in the objects at `path`; `None` without an object.
+/// Returns the last texts of these names in the objects at `path`; `None` without an object.
 pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str; N]) -> Option<[String; N]> {
     let places = values_at(text, 0, path);
     let mut objects = places.iter().filter(|place| text.get(place.start) == Some(&b'{')).peekable();
     objects.peek()?;
     let mut texts = [const { String::new() }; N];
     for member in objects.flat_map(|place| json::members(text, place.start)) {
-        if let Some(at) = names.iter().position(|name| json::key_is(member.key, name)) {
+        if let Some(at) = names.iter().position(|name| json::key_equals(member.key, name)) {
             texts[at] = string_at(text, &member.value).unwrap_or_default().into_owned();
         }
     }
     Some(texts)
 }
 
-/// The elements of the array that starts at `start`, one by one: whoever needs only the first reads no further.
+/// Iterates over the elements of the array at `start`, so that a reader of the first parses no further.
 pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);
     let first = (text.get(open) == Some(&b'[')).then(|| json::skip_space(text, open + 1));
@@ -115,7 +115,7 @@ pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<
     })
 }
 
-/// The members of the object at `range`, with their keys as they stand.
+/// Returns the fields of the object at `range`, with their raw keys.
 fn members_of(text: &[u8], range: &Range<usize>) -> Vec<(Range<usize>, Vec<u8>)> {
     json::members(text, range.start).map(|member| (member.start..member.value.end, member.key.to_vec())).collect()
 }
@@ -137,11 +137,11 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
     Ok(facts)
 }
 
-/// What the value at `start`, which stands at `prefix` in the object, says of metadata and references.
+/// Reads metadata and references in the value at `start`, whose path in the object is `prefix`.
 pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     let string_of = |path: &[&str]| Some(string_at(text, &value_at(path)?)?.into_owned()).filter(|it| !it.is_empty());
-    // A large object is searched for its metadata once.
+    // The metadata of a large object is searched once.
     let metadata = below(prefix, &["metadata"]).map(|rest| values_at(text, start, rest));
     let string = |path: &[&str]| match &metadata {
         Some(places) => {
@@ -179,7 +179,7 @@ pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[S
     facts
 }
 
-/// The reference that starts at `start`.
+/// Reads the reference at `start`.
 fn reference(text: &[u8], start: usize) -> Reference {
     let string = |name: &str| last_string(text, start, &[name]).unwrap_or_default();
     Reference {
@@ -191,7 +191,7 @@ fn reference(text: &[u8], start: usize) -> Reference {
     }
 }
 
-/// What is left of `path` below `prefix`, if it lies there.
+/// Returns the rest of `path` below `prefix`, if it lies there.
 pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'a [&'b str]> {
     let (head, rest) = path.split_at_checked(prefix.len())?;
     head.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
@@ -204,18 +204,18 @@ pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> R
     Ok(edits.apply(text))
 }
 
-/// What becomes of an annotations map in which nothing is left.
+/// The treatment of an annotations map without entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyMap {
-    /// It goes where our annotation was all that it had: nobody else made it.
+    /// The map is removed if the cluster annotation was its only entry: the merged view made it.
     Goes,
-    /// It stays, because the member's object has one.
+    /// The map stays, because the member's object has one.
     Stays,
-    /// It goes, even if it came empty, because the member's object has none.
+    /// The map is removed even if it was empty before, because the member's object has none.
     AlwaysGoes,
 }
 
-/// Notes what is to be changed in the value at `start`, which stands at `prefix` in the object.
+/// Records the edits of the value at `start`, whose path in the object is `prefix`.
 pub(super) fn edit_value(
     shape: BodyKind,
     text: &[u8],
@@ -241,8 +241,8 @@ pub(super) fn edit_value(
     Ok(())
 }
 
-/// Takes the cluster annotation out of the value at `start`, which stands at `prefix`; with the map, where it is a
-/// member of the value and nothing else is in it.
+/// Removes the cluster annotation from the value at `start`, whose path is `prefix`; also the map, if it is a field of
+/// the value and has no other entry.
 fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: EmptyMap, edits: &mut Edits) {
     if let Some([]) = below(prefix, &["metadata", "annotations"]) {
         let here = json::skip_space(text, start);
@@ -256,7 +256,7 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: Em
         let mut parts = Vec::new();
         for member in json::members(text, metadata.start) {
             let mut gone = false;
-            if json::key_is(member.key, "annotations") {
+            if json::key_equals(member.key, "annotations") {
                 let (inner, empties) = annotation_cuts(text, &member.value);
                 gone = match empty_map {
                     EmptyMap::Goes => empties && !inner.is_empty(),
@@ -273,10 +273,13 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: Em
     }
 }
 
-/// What to cut from an annotations map, and whether it is empty then. What is no map is not empty.
+/// Returns the ranges to cut from an annotations map, and whether it is then empty. A value that is not a map is not
+/// empty.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
-    let parts: Vec<_> =
-        members_of(text, map).into_iter().map(|(range, key)| (range, json::key_is(&key, CLUSTER_ANNOTATION))).collect();
+    let parts: Vec<_> = members_of(text, map)
+        .into_iter()
+        .map(|(range, key)| (range, json::key_equals(&key, CLUSTER_ANNOTATION)))
+        .collect();
     let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, gone)| *gone);
     (json::cuts(&parts), empties)
 }

@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902): their operations name places by path.
+//! Edits JSON patches (RFC 6902), whose operations name positions by path.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
-/// Takes our annotation out of a map, whether or not it is in it.
+/// Removes the cluster annotation from a map, with or without an entry.
 const WITHOUT_OURS: &str = concat!(
     r#",{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":""}"#,
     r#",{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}"#,
 );
 const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","value":{}},"#;
 
-/// One operation and where it stands in the text.
+/// An operation and its range in the text.
 struct Operation {
     range: Range<usize>,
     op: String,
-    /// Where `op` stands.
+    /// The range of `op`.
     op_at: Range<usize>,
     /// The path's tokens, decoded.
     path: Vec<String>,
@@ -77,17 +77,17 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
     let mut facts = Facts::default();
     for operation in parse(text)?.iter().filter(|operation| operation.op != "remove") {
         let Some(value) = &operation.value else { continue };
-        let said = read_value(shape, text, value.start, &operation.path);
-        facts.resource_version = said.resource_version.or(facts.resource_version);
-        facts.cluster = said.cluster.or(facts.cluster);
-        facts.uid = said.uid.or(facts.uid);
-        facts.release = said.release.or(facts.release);
-        facts.node_name = said.node_name.or(facts.node_name);
-        facts.name = said.name.or(facts.name);
-        facts.namespace = said.namespace.or(facts.namespace);
-        facts.involved = said.involved.or(facts.involved);
-        if !said.owners.is_empty() {
-            facts.owners = said.owners;
+        let written = read_value(shape, text, value.start, &operation.path);
+        facts.resource_version = written.resource_version.or(facts.resource_version);
+        facts.cluster = written.cluster.or(facts.cluster);
+        facts.uid = written.uid.or(facts.uid);
+        facts.release = written.release.or(facts.release);
+        facts.node_name = written.node_name.or(facts.node_name);
+        facts.name = written.name.or(facts.name);
+        facts.namespace = written.namespace.or(facts.namespace);
+        facts.involved = written.involved.or(facts.involved);
+        if !written.owners.is_empty() {
+            facts.owners = written.owners;
         }
     }
     Ok(facts)
@@ -102,7 +102,7 @@ pub(super) fn rewrite(
     let operations = parse(text)?;
     let mut edits = Edits::default();
     let mut parts = Vec::with_capacity(operations.len());
-    // Whether the member's object has an annotations map at this point of the patch.
+    // Tracks whether the member's object has an annotations map after each operation.
     let mut has_map = has_annotations;
     for operation in &operations {
         if operation.from.as_deref().is_some_and(is_annotation)
@@ -112,13 +112,13 @@ pub(super) fn rewrite(
                 "the annotation {CLUSTER_ANNOTATION} cannot be moved or copied: it is not part of the object"
             )));
         }
-        if brings_unseen_annotations(operation) {
+        if copies_unseen_annotations(operation) {
             if !operation.is_at(&ANNOTATIONS) {
                 return Err(Status::bad_request("metadata cannot be moved or copied as a whole: move its fields"));
             }
             edits.replace(operation.range.end..operation.range.end, WITHOUT_OURS);
         }
-        let gone = operation.is_annotation() || meets_no_map(text, operation, has_map);
+        let gone = operation.is_annotation() || has_no_effect_without_map(text, operation, has_map);
         parts.push((operation.range.clone(), gone));
         if gone {
             continue;
@@ -132,7 +132,7 @@ pub(super) fn rewrite(
             has_map = true;
         }
         if !has_map && operation.op == "replace" && operation.is_at(&ANNOTATIONS) {
-            // What is not there cannot be replaced; adding does the same.
+            // An absent version cannot be replaced; adding has the same effect.
             edits.replace(operation.op_at.clone(), r#""add""#);
         }
         edit_operation(shape, text, operation, has_map, version, &mut edits)?;
@@ -144,9 +144,9 @@ pub(super) fn rewrite(
     Ok(edits.apply(text))
 }
 
-/// Whether the map of annotations comes from elsewhere in the member's object: what is in it does not stand in the
-/// patch.
-fn brings_unseen_annotations(operation: &Operation) -> bool {
+/// Returns whether the operation copies the annotations map from elsewhere in the member's object, so that its entries
+/// are not in the patch.
+fn copies_unseen_annotations(operation: &Operation) -> bool {
     let is_copy = matches!(operation.op.as_str(), "copy" | "move");
     is_copy && operation.path.len() <= ANNOTATIONS.len() && ANNOTATIONS.iter().zip(&operation.path).all(|(a, b)| a == b)
 }
@@ -155,9 +155,9 @@ fn owned_annotations() -> [String; 2] {
     ANNOTATIONS.map(str::to_owned)
 }
 
-/// Whether the operation is on an annotations map that the member's object does not have, and says nothing without the
-/// cluster annotation: a removal of the map, or a test that it is what only that annotation made, or empty.
-fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
+/// Returns whether the operation is on an annotations map that the member's object lacks, and is empty without the
+/// cluster annotation: a removal of the map, or a test for the map that only the annotation made, or for an empty map.
+fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     if has_map || !operation.is_at(&ANNOTATIONS) {
         return false;
     }
@@ -165,13 +165,13 @@ fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
         "remove" => true,
         "test" => operation.value.as_ref().is_some_and(|value| {
             text.get(value.start) == Some(&b'{')
-                && json::members(text, value.start).all(|member| json::key_is(member.key, CLUSTER_ANNOTATION))
+                && json::members(text, value.start).all(|member| json::key_equals(member.key, CLUSTER_ANNOTATION))
         }),
         _ => false,
     }
 }
 
-/// Whether there is a map after the operation.
+/// Returns whether there is a map after the operation.
 fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if operation.op == "move" && operation.from.as_deref().is_some_and(|from| from == ANNOTATIONS) {
         return false;
@@ -187,12 +187,13 @@ fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if outer && operation.writes() {
         let rest = &ANNOTATIONS[operation.path.len()..];
         return operation.value.as_ref().is_none_or(|value| {
-            // A map of nothing but our annotation goes; every other one, an empty one too, stays.
+            // A map with only the cluster annotation is removed; any other map stays, even an empty one.
             values_at(text, value.start, rest).iter().any(|map| {
                 let mut members = json::members(text, map.start).peekable();
                 let is_map = text.get(map.start) == Some(&b'{');
                 is_map
-                    && (members.peek().is_none() || members.any(|member| !json::key_is(member.key, CLUSTER_ANNOTATION)))
+                    && (members.peek().is_none()
+                        || members.any(|member| !json::key_equals(member.key, CLUSTER_ANNOTATION)))
             })
         });
     }
@@ -219,7 +220,7 @@ fn edit_operation(
         }
         return Ok(());
     }
-    // A test compares with the member's object as it is at this point of the patch.
+    // A test compares with the member's object at this point of the patch.
     let empty_map = match (operation.op.as_str(), has_map) {
         ("test", true) => EmptyMap::Stays,
         ("test", false) => EmptyMap::AlwaysGoes,

@@ -1,7 +1,7 @@
-//! Protobuf bodies: `k8s\0` and a `runtime.Unknown` that holds the object.
+//! Protobuf bodies: `k8s\0` and a `runtime.Unknown` with the object.
 //!
-//! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated
-//! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
+//! Field numbers come from `generated.proto` in apimachinery and api 0.36. Each occurrence of a repeated field is
+//! edited: embedded messages merge, and the last string counts. Unknown fields stay byte for byte.
 
 mod status;
 
@@ -13,14 +13,14 @@ use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
 #[cfg(test)]
-pub(super) use status::of_kind;
+pub(super) use status::encode_kind;
 pub(super) use status::status;
 
-/// What every protobuf body begins with.
+/// The prefix of each protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
 mod number {
-    //! Field numbers.
+    //! The field numbers of the messages.
 
     /// `runtime.Unknown.typeMeta`, and of that `apiVersion` and `kind`.
     pub(super) const TYPE_META: u64 = 1;
@@ -30,7 +30,7 @@ mod number {
     pub(super) const RAW: u64 = 2;
     /// `runtime.Unknown.contentEncoding`.
     pub(super) const CONTENT_ENCODING: u64 = 3;
-    /// `metadata` of every object.
+    /// `metadata` of each object.
     pub(super) const METADATA: u64 = 1;
     /// `ObjectMeta`.
     pub(super) const NAME: u64 = 1;
@@ -49,7 +49,7 @@ mod number {
     pub(super) const REFERENCE_API_VERSION: u64 = 5;
     /// `ObjectReference.resourceVersion`.
     pub(super) const REFERENCE_RESOURCE_VERSION: u64 = 6;
-    /// Entries of a map.
+    /// The fields of a map entry.
     pub(super) const MAP_KEY: u64 = 1;
     pub(super) const MAP_VALUE: u64 = 2;
     /// core `Event.involvedObject`.
@@ -86,7 +86,7 @@ fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Status>> {
     wire::fields(message).map(|field| field.map_err(|_| malformed()))
 }
 
-/// All contents of the length-delimited fields of this number.
+/// Iterates over the contents of the length-delimited fields with this number.
 fn all(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Status>> {
     fields(message).filter_map(move |field| match field {
         Ok(field) if field.number == number => field.contents.map(Ok),
@@ -95,12 +95,12 @@ fn all(message: &[u8], number: u64) -> impl Iterator<Item = Result<&[u8], Status
     })
 }
 
-/// The last of them.
+/// Returns the contents of the last field with this number.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Status> {
     all(message, number).try_fold(None, |_, contents| contents.map(Some))
 }
 
-/// The last string of this number; `None` if it is empty.
+/// Returns the last string with this number; `None` if it is empty.
 fn last_string(message: &[u8], number: u64) -> Result<Option<String>, Status> {
     let Some(bytes) = last(message, number)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
@@ -112,7 +112,7 @@ fn text(bytes: &[u8]) -> Result<&str, Status> {
     std::str::from_utf8(bytes).map_err(|_| malformed())
 }
 
-/// The message within the magic bytes.
+/// Returns the message behind the magic bytes.
 fn unknown(body: &[u8]) -> Result<&[u8], Status> {
     let unknown = body
         .strip_prefix(MAGIC)
@@ -172,12 +172,12 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
     Ok(facts)
 }
 
-/// Whether a body is in this form.
+/// Returns whether a body has this format.
 pub(super) fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(MAGIC)
 }
 
-/// `details.uid` of an answer that is a Status.
+/// Returns `details.uid` of a response that is a Status.
 pub(super) fn status_uid(body: &[u8]) -> Result<Option<String>, Status> {
     let Some(status) = last(unknown(body)?, number::RAW)? else { return Ok(None) };
     let mut uid = None;
@@ -243,7 +243,7 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
     Ok(())
 }
 
-/// Reads a reference; a message that comes twice merges.
+/// Reads a reference; a repeated message merges.
 fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Status> {
     for (number, field) in [
         (number::REFERENCE_KIND, &mut reference.kind),
@@ -259,8 +259,8 @@ fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Stat
     Ok(())
 }
 
-/// Whether an entry of the annotations is ours. A member reads key and value as texts whatever the wire type of the
-/// field says (`ObjectMeta.Unmarshal` in apimachinery), so that another type would be read otherwise there.
+/// Returns whether an entry of the annotations is the cluster annotation. A member reads key and value as texts,
+/// whatever their wire type (`ObjectMeta.Unmarshal` in apimachinery), so a different type is refused.
 fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     for field in fields(entry) {
         let field = field?;
@@ -271,7 +271,7 @@ fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     Ok(last_string(entry, number::MAP_KEY)?.as_deref() == Some(CLUSTER_ANNOTATION))
 }
 
-/// What becomes of a field.
+/// The edit of a field.
 enum Edit {
     Keep,
     Remove,
@@ -342,7 +342,7 @@ fn rewrite_delete_options(options: &[u8], version: Translate<'_>) -> Result<Opti
     })
 }
 
-/// Replaces the version that stands in field `at` of a message.
+/// Translates the version in field `at` of a message.
 fn rewrite_version(message: &[u8], at: u64, of: VersionOf, version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     edit(message, |number, contents| if number == at { translated(contents, of, version) } else { Ok(Edit::Keep) })
 }

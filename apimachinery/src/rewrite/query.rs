@@ -1,6 +1,5 @@
-//! What a query string for a member may not hold as a client wrote it: versions in that of a delete, where
-//! `resourceVersion=` is a precondition (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery),
-//! and clusters in a label selector.
+//! Rewrites query strings for a member: versions of a delete, whose `resourceVersion=` is a precondition
+//! (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery), and clusters in a label selector.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -8,10 +7,10 @@ use super::{Translate, VersionOf, translate};
 use crate::filter::CLUSTER_LABEL;
 use crate::{ClusterSelector, LabelSelector, Query, Status};
 
-/// Replaces every value of `resourceVersion` by what `version` makes of it; everything else stays byte for byte.
+/// Replaces each value of `resourceVersion` by its translation; everything else stays byte for byte.
 ///
 /// # Errors
-/// What `version` answers.
+/// The errors of `version`.
 pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Status> {
     let mut pairs = Vec::new();
     for pair in query.split('&') {
@@ -34,11 +33,11 @@ pub fn without_parameter(query: &str, name: &str) -> String {
     kept.join("&")
 }
 
-/// Takes the requirements on clusters out of every `labelSelector`; everything else stays byte for byte. A selector of
-/// which nothing is left stays as an empty one: of a parameter given twice the first counts.
+/// Removes the requirements on clusters from each `labelSelector`; everything else stays byte for byte. A selector
+/// without remaining requirements stays as an empty one, because the first of several selectors counts.
 ///
 /// # Errors
-/// 400 for a selector that does not parse or compares clusters.
+/// 400 for a malformed selector, and for an order comparison of clusters.
 pub fn without_clusters(query: &str) -> Result<String, Status> {
     let mut pairs = Vec::new();
     for pair in query.split('&') {
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_is_taken_out_however_its_name_is_escaped() {
+    fn parameter_is_removed_with_any_escapes_in_its_name() {
         for (query, expected) in [
             ("a=b&resourceVersion=x&c", "a=b&c"),
             ("resource%56ersion=x", ""),
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_not_asked_for_clusters() {
+    fn cluster_requirements_are_removed_from_queries_for_members() {
         let cases = [
             ("", ""),
             ("limit=5&labelSelector=a%3Db,c", "limit=5&labelSelector=a%3Db,c"),

@@ -1,8 +1,8 @@
-//! Tests of rewriting in every wire form: what changes, and that nothing else does.
+//! Tests of rewriting in each wire format: the expected changes, and no others.
 
 use super::*;
 
-/// Any version becomes this one.
+/// Translates each version to 42.
 fn native(_: VersionOf, _: &str) -> Result<String, Status> {
     Ok("42".to_owned())
 }
@@ -18,7 +18,7 @@ fn text(format: Format, shape: BodyKind, body: &str, has_annotations: bool) -> S
 }
 
 #[test]
-fn json_objects() {
+fn json_object_gets_native_version_and_loses_the_annotation() {
     for (given, expected) in [
         (
             r#"{"metadata":{"name":"p","resourceVersion":"abc","annotations":{"tributary.dev/cluster":"c1"}},"n":12345678901234567890.10}"#,
@@ -39,18 +39,18 @@ fn json_objects() {
             r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"c1","a":"b"},"resource\u0056ersion":"x"}}"#,
             r#"{"metadata":{"annotations":{"a":"b"},"resource\u0056ersion":"42"}}"#,
         ),
-        // Names given twice: the member keeps the last, so each is treated.
+        // The member keeps the last of a repeated name, so each is edited.
         (
             r#"{"metadata":{"resourceVersion":"a"},"metadata":{"resourceVersion":"b","resourceVersion":"c","annotations":{"tributary.dev/cluster":"a"},"annotations":{"x":"y","tributary.dev/cluster":"b"}}}"#,
             r#"{"metadata":{"resourceVersion":"42"},"metadata":{"resourceVersion":"42","resourceVersion":"42","annotations":{"x":"y"}}}"#,
         ),
-        // What is no version stays for the member to judge.
+        // A value that is not a version stays for the member to judge.
         (r#"{"metadata":{"resourceVersion":""}}"#, r#"{"metadata":{"resourceVersion":""}}"#),
         (r#"{"metadata":{"resourceVersion":7}}"#, r#"{"metadata":{"resourceVersion":7}}"#),
         (r#"{"metadata":{"annotations":{}}}"#, r#"{"metadata":{"annotations":{}}}"#),
         (r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":null}}"#),
         (r#"{"metadata":null}"#, r#"{"metadata":null}"#),
-        // Elsewhere the same names mean nothing.
+        // The same names at other positions have no meaning.
         (
             r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
             r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
@@ -72,7 +72,7 @@ fn json_objects() {
 }
 
 #[test]
-fn other_shapes_in_json() {
+fn json_bodies_of_other_kinds_get_native_versions() {
     for (shape, given, expected) in [
         (
             BodyKind::CoreEvent,
@@ -100,7 +100,7 @@ fn other_shapes_in_json() {
 }
 
 #[test]
-fn versions_of_references_are_told_apart_and_can_go() {
+fn versions_of_references_are_distinguished_and_removable() {
     let body = br#"{"metadata":{"resourceVersion":"a"},"involvedObject":{"resourceVersion":"b"},"related":{"resourceVersion":"c"}}"#;
     let mut version = |of: VersionOf, _: &str| match of {
         VersionOf::Object => Ok("42".to_owned()),
@@ -112,7 +112,7 @@ fn versions_of_references_are_told_apart_and_can_go() {
 }
 
 #[test]
-fn facts_of_json() {
+fn facts_are_read_from_json() {
     let facts = read(
         Format::Json,
         BodyKind::CoreEvent,
@@ -146,9 +146,9 @@ fn facts_of_json() {
     assert_eq!(read(Format::Json, BodyKind::Object, b"").unwrap(), Facts::default());
 }
 
-/// What decides where an object belongs is read alike in every form.
+/// The facts that determine the owner are equal in each format.
 #[test]
-fn facts_of_json_patches_and_yaml() {
+fn facts_are_equal_in_json_patches_and_yaml() {
     let some = |text: &str| Some(text.to_owned());
     let release = ReleaseFacts {
         record_owner: some("helm"),
@@ -174,13 +174,17 @@ fn facts_of_json_patches_and_yaml() {
         assert_eq!(facts.node_name, some("node-0"), "{format:?}");
     }
     let spec = br#"{"spec":{"nodeName":"node-0"},"target":{"kind":"Node","name":"node-1"}}"#;
-    assert_eq!(read(Format::Json, BodyKind::Object, spec).unwrap(), Facts::default(), "of a Pod and a Binding alone");
+    assert_eq!(
+        read(Format::Json, BodyKind::Object, spec).unwrap(),
+        Facts::default(),
+        "these facts exist only for a Pod and a Binding"
+    );
     let target = Reference { kind: "Node".into(), name: "node-1".into(), ..Reference::default() };
     assert_eq!(read(Format::Json, BodyKind::Binding, spec).unwrap().target, Some(target));
 }
 
 #[test]
-fn malformed_bodies_are_400() {
+fn malformed_body_returns_400() {
     for (format, body) in [
         (Format::Json, &b"{"[..]),
         (Format::Json, b"{\"a\":1}}"),
@@ -206,7 +210,7 @@ fn malformed_bodies_are_400() {
 }
 
 #[test]
-fn the_callers_refusal_is_passed_on() {
+fn error_of_the_version_translation_is_returned() {
     for (format, body) in [
         (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
         (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
@@ -222,7 +226,7 @@ fn the_callers_refusal_is_passed_on() {
 }
 
 #[test]
-fn json_patches() {
+fn json_patch_is_edited_for_the_members_object() {
     let unchanged = |patch: &'static str| (patch, true, patch);
     for (given, has_annotations, expected) in [
         (
@@ -238,7 +242,7 @@ fn json_patches() {
         unchanged(r#"[{"op":"remove","path":"/metadata/resourceVersion"}]"#),
         unchanged(r#"[]"#),
         unchanged(r#"[{"op":"add","path":"/spec/template/metadata/resourceVersion","value":"x"}]"#),
-        // Operations on the annotation are none on the member's object.
+        // An operation on the annotation does nothing on the member's object.
         (
             r#"[{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"},{"op":"add","path":"/a","value":1}]"#,
             true,
@@ -250,7 +254,7 @@ fn json_patches() {
             r#"[{"op":"add","path":"/a","value":1}]"#,
         ),
         (r#"[{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#, true, "[]"),
-        // A map that only the annotation made.
+        // Here the map exists only because of the annotation.
         (
             r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/metadata/annotations/x","value":"y"},{"op":"add","path":"/metadata/annotations/z","value":"y"}]"#,
             false,
@@ -267,7 +271,7 @@ fn json_patches() {
             false,
             r#"[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/metadata/name","path":"/metadata/annotations/x"}]"#,
         ),
-        // The map as a whole.
+        // These patches address the whole map.
         (
             r#"[{"op":"replace","path":"/metadata/annotations","value":{"tributary.dev/cluster":"c1","a":"b"}}]"#,
             false,
@@ -285,7 +289,7 @@ fn json_patches() {
         ),
         (r#"[{"op":"remove","path":"/metadata/annotations"}]"#, false, "[]"),
         unchanged(r#"[{"op":"remove","path":"/metadata/annotations"}]"#),
-        // The metadata, or the object, as a whole.
+        // These patches address the whole metadata or object.
         (
             r#"[{"op":"test","path":"/metadata","value":{"name":"p","resourceVersion":"x","annotations":{"tributary.dev/cluster":"c1"}}}]"#,
             false,
@@ -325,7 +329,7 @@ fn json_patches() {
 }
 
 #[test]
-fn yaml_becomes_json_only_where_it_changes() {
+fn yaml_becomes_json_only_if_it_changes() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
@@ -346,28 +350,28 @@ fn yaml_becomes_json_only_where_it_changes() {
     assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
-/// Each level repeats the level before it nine times: 2.8 × 10¹¹ values in 670 bytes.
+/// Creates YAML in which each level repeats the level before it nine times: 2.8 × 10¹¹ values in 670 bytes.
 fn aliases_of_aliases() -> String {
     let nine = |of: &str| [of; 9].join(",");
     let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
     format!("kind: ConfigMap\na0: &a0 [{}]\n{levels}", nine("x"))
 }
 
-/// Writes YAML that merges one map of `keys` keys into `merged` other maps.
+/// Creates YAML that merges one map of `keys` keys into `merged` other maps.
 fn merges(keys: usize, merged: usize) -> String {
     let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Writes YAML that repeats one text of `bytes` bytes by `times` aliases.
+/// Creates YAML that repeats one text of `bytes` bytes by `times` aliases.
 fn repeated(bytes: usize, times: usize) -> String {
     let data: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
     format!("binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(bytes), data.join(","))
 }
 
 #[test]
-fn yaml_whose_aliases_add_too_much_is_refused() {
+fn yaml_with_expanding_aliases_is_refused() {
     let in_anchors = |levels: usize, values: usize| {
         let open: String = (0..levels).map(|at| format!("&n{at} [")).collect();
         format!("x: {open}{}{}\n", "a,".repeat(values), "]".repeat(levels))
@@ -395,7 +399,7 @@ fn yaml_whose_aliases_add_too_much_is_refused() {
 #[test]
 fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
-    // The map around it is a level, too.
+    // The map around the lists is a level too.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
     assert!(yaml::convert(nested(64).as_bytes()).is_ok());
     let refused = [(many, "document has more than 250000 values"), (nested(65), "document has more than 64 levels")];
@@ -425,9 +429,9 @@ fn yaml_is_converted_once() {
     }
 }
 
-/// Whether a key may come twice is the member's to say (`fieldValidation=Strict`): it gets the text as it came.
+/// The member decides about repeated keys (`fieldValidation=Strict`), so the text stays unchanged.
 #[test]
-fn a_key_that_comes_twice_is_passed_on() {
+fn repeated_yaml_key_is_forwarded() {
     let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
     for format in [Format::Yaml, Format::ApplyYaml] {
         let same = apply(format, BodyKind::Object, given.as_bytes(), true).unwrap();
@@ -436,12 +440,12 @@ fn a_key_that_comes_twice_is_passed_on() {
     let versioned = given.replace("name: a", "resourceVersion: x\n  name: b\n  name: a");
     let changed = apply(Format::ApplyYaml, BodyKind::Object, versioned.as_bytes(), true).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&changed.body).unwrap();
-    assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}), "the last one counts");
+    assert_eq!(value["metadata"], serde_json::json!({"name": "a", "resourceVersion": "42"}), "the last key counts");
     assert_eq!(value["spec"]["foo"], "foo2");
 }
 
 #[test]
-fn queries() {
+fn versions_in_queries_are_translated() {
     for (given, expected) in [
         ("", ""),
         ("a=b&c", "a=b&c"),
@@ -459,7 +463,7 @@ fn queries() {
 }
 
 #[test]
-fn formats_and_shapes() {
+fn content_type_and_request_determine_format_and_kind() {
     for (content_type, format) in [
         ("", Some(Format::Json)),
         ("application/json; charset=utf-8", Some(Format::Json)),
@@ -530,7 +534,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn objects() {
+    fn protobuf_object_gets_native_version_and_loses_the_annotation() {
         let long = "x".repeat(300);
         let metadata = |version: &str, annotations: Vec<u8>| {
             let owner = [field(5, b"v1"), field(4, b"o1")].concat();
@@ -554,7 +558,7 @@ mod protobuf_bodies {
         let annotations = [entry("a", &long), entry("tributary.dev/cluster", "c1")].concat();
         let given = body("Pod", &object(&metadata(&long, annotations)));
         let expected = body("Pod", &object(&metadata("42", entry("a", &long))));
-        assert_eq!(rewritten(BodyKind::Object, &given), expected, "lengths are those of the new contents");
+        assert_eq!(rewritten(BodyKind::Object, &given), expected, "length prefixes fit the new contents");
         let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
         assert_eq!((facts.api_version.as_deref(), facts.kind.as_deref()), (Some("v1"), Some("Pod")));
         assert_eq!((facts.name.as_deref(), facts.generate_name.as_deref()), (Some("p"), Some("g")));
@@ -566,7 +570,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn what_decides_where_an_object_belongs() {
+    fn facts_about_the_owner_are_read_from_protobuf() {
         let label =
             |key: &str, value: &str| field(11, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat());
         let metadata = [
@@ -589,7 +593,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn other_shapes() {
+    fn protobuf_bodies_of_other_kinds_get_native_versions() {
         let reference = |version: &str| [field(4, b"u"), field(6, version.as_bytes()), field(7, b"path")].concat();
         for (shape, at) in [(BodyKind::CoreEvent, 2), (BodyKind::Event, 8)] {
             let event =
@@ -620,16 +624,16 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn what_needs_no_change_is_the_same_bytes() {
+    fn unchanged_protobuf_body_keeps_its_bytes() {
         // Length prefixes that are longer than need be stay as they are.
         let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
         let given = Bytes::from_static(odd);
         let same = rewrite(Format::Protobuf, BodyKind::Object, &given, true, &mut native).unwrap();
-        assert_eq!(same.body.as_ptr(), given.as_ptr(), "not even copied");
+        assert_eq!(same.body.as_ptr(), given.as_ptr(), "the bytes are not copied");
     }
 
     #[test]
-    fn repeated_messages_merge() {
+    fn repeated_protobuf_messages_merge() {
         let raw =
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
         let given = body("Pod", &raw.concat());
@@ -657,7 +661,7 @@ mod protobuf_bodies {
         }
 
         #[test]
-        fn a_config_map() {
+        fn config_map_of_a_real_server_is_rewritten() {
             let given = decoded(CONFIG_MAP);
             let facts = read(Format::Protobuf, BodyKind::Object, &given).unwrap();
             assert_eq!((facts.kind.as_deref(), facts.name.as_deref()), (Some("ConfigMap"), Some("owned")));
@@ -681,7 +685,7 @@ mod protobuf_bodies {
         }
 
         #[test]
-        fn events_of_both_groups() {
+        fn events_of_a_real_server_are_rewritten() {
             for (shape, text) in [(BodyKind::CoreEvent, CORE_EVENT), (BodyKind::Event, EVENT)] {
                 let given = decoded(text);
                 let facts = read(Format::Protobuf, shape, &given).unwrap();
@@ -726,7 +730,7 @@ mod properties {
         })
     }
 
-    /// Names that matter, and others.
+    /// Generates names with and without a meaning.
     fn name() -> impl Strategy<Value = String> {
         prop_oneof![
             Just("metadata".to_owned()),
@@ -756,7 +760,7 @@ mod properties {
             })
     }
 
-    /// What rewriting does, on a tree.
+    /// Rewrites a tree of values as the expected result.
     fn expected(mut value: Value) -> Value {
         let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return value };
         if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
@@ -773,11 +777,11 @@ mod properties {
 
     proptest! {
         #[test]
-        fn splicing_is_what_a_tree_would_give(value in object(), pretty in any::<bool>()) {
+        fn spliced_json_equals_an_edited_tree(value in object(), pretty in any::<bool>()) {
             let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
             let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
-            // Once more changes nothing, and what needed no change is the same text.
+            // A second rewrite changes nothing, and an unchanged text is the same allocation.
             let again = apply(Format::Json, BodyKind::Object, &rewritten.body, true).unwrap();
             prop_assert_eq!(&again.body, &rewritten.body);
             if expected(value.clone()) == value {
@@ -786,7 +790,7 @@ mod properties {
         }
 
         #[test]
-        fn a_json_patch_of_the_whole_object_is_edited_alike(value in object(), whole in any::<bool>()) {
+        fn json_patch_of_the_whole_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
             let (path, inner, outer) = if whole {
                 ("", value.clone(), expected(value.clone()))
             } else {
@@ -798,7 +802,7 @@ mod properties {
         }
 
         #[test]
-        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
+        fn arbitrary_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
             if magic {
                 bytes.splice(0..0, *b"k8s\0");
             }
@@ -812,9 +816,9 @@ mod properties {
     }
 }
 
-/// A body that says the same thing a million times is read in memory that does not grow with it.
+/// A body that repeats the same item a million times is read in bounded memory.
 #[test]
-fn a_body_that_lists_more_owners_than_any_object_has_is_refused() {
+fn body_with_too_many_owners_is_refused() {
     let owners = |count: usize| vec!["{}"; count].join(",");
     let json = |count| format!(r#"{{"metadata":{{"name":"x","ownerReferences":[{}]}}}}"#, owners(count));
     let protobuf = |count: usize| {

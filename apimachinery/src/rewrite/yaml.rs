@@ -1,5 +1,4 @@
-//! YAML bodies, read as kube-apiserver reads them (YAML 1.1 by sigs.k8s.io/yaml) and passed on as JSON
-//! where they change.
+//! Reads YAML bodies like kube-apiserver (YAML 1.1 by sigs.k8s.io/yaml), and converts them to JSON if they change.
 
 use std::borrow::Cow;
 
@@ -25,12 +24,12 @@ const ADDED_BYTES_MIN: usize = 16 << 10;
 /// The limit of text that aliases and merge keys may add, in lengths of the body.
 const ADDED_LENGTHS: usize = 4;
 
-/// Whether a body is JSON, which is YAML, too.
+/// Returns whether a body is JSON, which is also YAML.
 pub(super) fn is_json(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok()
 }
 
-/// The body as JSON; the same bytes where it is JSON already.
+/// Returns the body as JSON; the same bytes if it is JSON already.
 pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert(body).map(Cow::Owned) }
 }
@@ -130,12 +129,12 @@ fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
     }
 }
 
-/// Whether letters of a text may stand in the body in another way than as themselves: behind an escape, in base64, or
-/// in another encoding. What holds a text neither as itself nor in one of these ways does not hold it for any parser.
+/// Returns whether the body may contain a letter in a different spelling: as an escape, in base64, or in a different
+/// encoding. If not, a text without a literal occurrence is absent for each parser.
 pub(super) fn may_hide_text(body: &[u8]) -> bool {
-    /// What follows a backslash where a letter is written by its number, or a line is joined to the next.
+    /// The characters behind a backslash that escape a letter by its number, or join a line to the next.
     const ESCAPES: &[u8] = b"xuU\r\n";
-    /// How the tag of base64 (`!!binary`) begins: by its handle, verbatim, or after a directive that renames the
+    /// The prefixes of the base64 tag (`!!binary`): its handle, a verbatim tag, and a directive that renames the
     /// handle.
     const TAGS: [&[u8]; 3] = [b"!!", b"!<", b"%TAG"];
     let has = |part: &dyn Fn(&[u8]) -> bool, length: usize| body.windows(length).any(part);
@@ -144,16 +143,16 @@ pub(super) fn may_hide_text(body: &[u8]) -> bool {
         || std::str::from_utf8(body).is_err()
 }
 
-/// Writes `1.0` and `1e3` as Go does, `1` and `1000`: a member decodes integers from nothing else.
+/// Writes `1.0` and `1e3` as `1` and `1000`, like Go: a member decodes integers only in this form.
 fn integral_floats_to_integers(value: &mut Value) {
-    /// Above this, two floats lie further than 1 apart (2⁵³).
+    /// The largest float up to which neighbouring floats differ by at most 1 (2⁵³).
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Array(values) => values.iter_mut().for_each(integral_floats_to_integers),
         Value::Object(members) => members.values_mut().for_each(integral_floats_to_integers),
         Value::Number(number) if number.is_f64() => {
             if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX) {
-                // Whole and within 2⁵³: nothing is cut off.
+                // The float is whole and within 2⁵³, so the cast is exact.
                 let integer = float as i64;
                 *number = integer.into();
             }

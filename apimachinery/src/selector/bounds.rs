@@ -1,20 +1,20 @@
-//! How much of a client's selector is looked at.
+//! Limits on the size of a client's selector.
 
-/// The most that a selector may have. The numbers are the caller's: a kube-apiserver has none but the
-/// length of a request.
+/// The maximum size of a selector. The caller chooses the numbers; a kube-apiserver limits only the length of a
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectorBounds {
-    /// Requirements.
+    /// The maximum number of requirements.
     pub requirements: usize,
-    /// Values, those of all requirements together.
+    /// The maximum number of values of all requirements together.
     pub values: usize,
 }
 
 impl SelectorBounds {
-    /// For selectors that are no client's.
+    /// No limits, for selectors that do not come from clients.
     pub const NONE: Self = Self { requirements: usize::MAX, values: usize::MAX };
 
-    /// Whether a selector may have so many.
+    /// Checks the size of a selector.
     pub(super) fn admit(self, requirements: usize, values: usize) -> Result<(), TooMany> {
         if requirements > self.requirements {
             return Err(TooMany { what: "requirements", most: self.requirements });
@@ -26,7 +26,7 @@ impl SelectorBounds {
     }
 }
 
-/// A selector has more than is looked at.
+/// The selector exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many {what}: a selector may have {most} at most")]
 pub struct TooMany {

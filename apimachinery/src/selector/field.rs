@@ -1,54 +1,53 @@
 //! Field selectors: `metadata.name=x,spec.nodeName!=y` (apimachinery's `fields`).
 //!
-//! In a value, `\`, `,` and `=` stand for themselves behind a backslash; nothing else may.
+//! In a value, a backslash must precede `\`, `,` and `=`, and no other character.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::bounds::{SelectorBounds, TooMany};
 
-/// A conjunction of field requirements. Which fields exist is not known here; see
-/// [`Filter::compile`](crate::Filter::compile).
+/// A conjunction of field requirements. [`Filter::compile`](crate::Filter::compile) checks that the fields exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
 }
 
-/// One requirement.
+/// A requirement on a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
-    /// The field: `metadata.name`.
+    /// The name of the field, for example `metadata.name`.
     pub field: String,
-    /// Whether the value has to be equal (`=`, `==`) or has to differ (`!=`).
+    /// Whether the value must be equal (`=`, `==`) or must differ (`!=`).
     pub equals: bool,
-    /// The value, escapes resolved.
+    /// The value without escapes.
     pub value: String,
 }
 
-/// Why a text is no field selector; worded as apimachinery words it.
+/// The reason why a text is not a field selector, in apimachinery's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
-    /// A term without an operator.
+    /// A term has no operator.
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Term {
         /// The whole selector.
         selector: String,
-        /// The term.
+        /// The malformed term.
         term: String,
     },
-    /// A backslash before a character that needs none, or at the end.
+    /// A backslash precedes a character that needs none, or the end.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    /// A `,` or `=` in a value without its backslash; as a code point, which is how apimachinery prints it.
+    /// A `,` or `=` in a value lacks its backslash; printed as a code point, like apimachinery does.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
-    /// More than is looked at.
+    /// The selector exceeds a limit.
     #[error(transparent)]
     TooMany(#[from] TooMany),
 }
 
 impl FieldSelector {
-    /// Parses a selector that is no client's. The empty text selects everything.
+    /// Parses a selector that does not come from a client. The empty text selects everything.
     ///
     /// # Errors
     /// [`FieldSelectorError`], whose text is the message of kube-apiserver's 400.
@@ -56,10 +55,10 @@ impl FieldSelector {
         Self::parse_within(selector, SelectorBounds::NONE)
     }
 
-    /// Parses a client's selector, of which no more is looked at than the bounds allow. Each requirement has one value.
+    /// Parses a client's selector within limits. Each requirement has one value.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), and [`TooMany`].
+    /// The errors of [`parse`](Self::parse), and [`TooMany`].
     pub fn parse_within(selector: &str, bounds: SelectorBounds) -> Result<Self, FieldSelectorError> {
         let mut terms = split_terms(selector);
         terms.retain(|term| !term.is_empty());
@@ -76,17 +75,17 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// Whether everything is selected.
+    /// Returns whether everything is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The requirements; all of them have to hold. Sorted by their text.
+    /// Returns the requirements, all of which must hold, sorted by their text.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
     }
 
-    /// The value that the selector asks the field to be equal to.
+    /// Returns the value that the selector requires of a field.
     pub fn requires_exact_match(&self, field: &str) -> Option<&str> {
         self.requirements
             .iter()
@@ -94,7 +93,7 @@ impl FieldSelector {
             .map(|requirement| requirement.value.as_str())
     }
 
-    /// Whether all requirements hold for the fields that `get` gives; a field that does not exist is the empty text.
+    /// Returns whether all requirements hold for the fields from `get`; an absent field is the empty text.
     pub fn matches<'a>(&self, mut get: impl FnMut(&str) -> &'a str) -> bool {
         self.requirements.iter().all(|requirement| (get(&requirement.field) == requirement.value) == requirement.equals)
     }
@@ -112,7 +111,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Puts a backslash before each `\`, `,` and `=`.
+/// Inserts a backslash before each `\`, `,` and `=`.
 pub fn escape(value: &str) -> Cow<'_, str> {
     if !value.contains(['\\', ',', '=']) {
         return Cow::Borrowed(value);
@@ -151,7 +150,7 @@ pub fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
     Ok(Cow::Owned(out))
 }
 
-/// Splits at the commas that have no backslash before them.
+/// Splits at the commas without a backslash before them.
 fn split_terms(selector: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let mut start = 0;
@@ -171,7 +170,7 @@ fn split_terms(selector: &str) -> Vec<&str> {
     terms
 }
 
-/// Splits at the first operator. A field's name knows no escapes.
+/// Splits at the first operator. A field's name has no escapes.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     // `!` belongs to the operator only directly before the first `=`.
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_terms_at_bare_commas() {
+    fn field_selector_splits_at_unescaped_commas() {
         for (selector, expected) in [
             ("a", vec!["a"]),
             (",a", vec!["", "a"]),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_a_term_at_its_first_operator() {
+    fn field_term_splits_at_its_first_operator() {
         for (term, expected) in [
             ("simple=value", Some(("simple", true, "value"))),
             ("simple==value", Some(("simple", true, "value"))),
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_resolved_or_refused() {
+    fn field_value_escapes_are_resolved_or_refused() {
         for (escaped, plain) in [
             ("", ""),
             ("value", "value"),
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_and_prints() {
+    fn field_selector_parses_and_prints() {
         for (text, printed) in [
             ("", ""),
             (",", ""),
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_with_absent_as_empty() {
+    fn absent_field_matches_as_empty_text() {
         let get = |field: &str| match field {
             "x" => "foo",
             "baz" => "blah",

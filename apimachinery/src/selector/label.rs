@@ -9,35 +9,35 @@ use super::label_syntax::{key_errors, value_errors};
 use crate::Object;
 use crate::status::FieldError;
 
-/// How a requirement's key and values are related.
+/// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
-    /// `=`: the value is this one.
+    /// `=`: the value equals the given one.
     Equals,
-    /// `==`: the same.
+    /// `==`: like `=`.
     DoubleEquals,
-    /// `!=`: there is no such label, or its value is another.
+    /// `!=`: the label is absent, or its value differs.
     NotEquals,
-    /// `in`: the value is one of these.
+    /// `in`: the value is in the list.
     In,
-    /// `notin`: there is no such label, or its value is none of these.
+    /// `notin`: the label is absent, or its value is not in the list.
     NotIn,
-    /// The bare key: there is such a label.
+    /// The bare key: the label exists.
     Exists,
-    /// `!key`: there is no such label.
+    /// `!key`: the label is absent.
     DoesNotExist,
-    /// `>`: the value is an integer above this one.
+    /// `>`: the value is an integer above the given one.
     GreaterThan,
-    /// `<`: the value is an integer below this one.
+    /// `<`: the value is an integer below the given one.
     LessThan,
 }
 
-/// One requirement on a label.
+/// A requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     key: String,
     operator: LabelOperator,
-    /// Sorted, without repetitions.
+    /// The values, sorted and without repetitions.
     values: Vec<String>,
     /// The integer of `>` and `<`.
     number: i64,
@@ -49,25 +49,25 @@ pub struct LabelSelector {
     requirements: Vec<LabelRequirement>,
 }
 
-/// Why a text is no label selector; worded as apimachinery words it.
+/// The reason why a text is not a label selector, in apimachinery's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelSelectorError {
-    /// A requirement that is not well-formed, or whose key or values may not be.
+    /// A requirement is malformed, or has an invalid key or value.
     #[error("unable to parse requirement: {0}")]
     Requirement(String),
-    /// Something else than a requirement, or something after one.
+    /// The text has something else in the place of a requirement, or behind it.
     #[error("{0}")]
     Unexpected(String),
-    /// More than is looked at.
+    /// The selector exceeds a limit.
     #[error(transparent)]
     TooMany(#[from] TooMany),
 }
 
 impl LabelRequirement {
-    /// Checks and makes a requirement.
+    /// Creates a requirement after validation.
     ///
     /// # Errors
-    /// What is wrong with key or values, in apimachinery's words.
+    /// An invalid key or value, in apimachinery's words.
     pub fn new(key: &str, operator: LabelOperator, values: &[&str]) -> Result<Self, LabelSelectorError> {
         let mut errors = Vec::new();
         let wrong_key = key_errors(key);
@@ -103,22 +103,23 @@ impl LabelRequirement {
         }
     }
 
-    /// The label's key.
+    /// Returns the label's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The operator.
+    /// Returns the operator of the requirement.
     pub fn operator(&self) -> LabelOperator {
         self.operator
     }
 
-    /// The values, sorted; exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two of existence.
+    /// Returns the values, sorted; exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two operators of
+    /// existence.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Whether a label of this value (`None`: no such label) meets the requirement. Allocates nothing.
+    /// Returns whether a label with this value (`None`: absent) meets the requirement. Allocates nothing.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let has = |value: &str| self.values.binary_search_by(|wanted| wanted.as_str().cmp(value)).is_ok();
         match self.operator {
@@ -132,13 +133,13 @@ impl LabelRequirement {
     }
 }
 
-/// An integer as Go's `ParseInt` reads it: a sign is allowed, leading zeros too.
+/// Parses an integer like Go's `ParseInt`: a sign and leading zeros are allowed.
 fn parse_integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
 impl LabelSelector {
-    /// Parses a selector that is no client's. The empty text selects everything.
+    /// Parses a selector that does not come from a client. The empty text selects everything.
     ///
     /// # Errors
     /// [`LabelSelectorError`], whose text is the message of kube-apiserver's 400.
@@ -146,43 +147,43 @@ impl LabelSelector {
         Self::parse_within(selector, SelectorBounds::NONE)
     }
 
-    /// Parses a client's selector, of which no more is looked at than the bounds allow.
+    /// Parses a client's selector within limits.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), and [`TooMany`].
+    /// The errors of [`parse`](Self::parse), and [`TooMany`].
     pub fn parse_within(selector: &str, bounds: SelectorBounds) -> Result<Self, LabelSelectorError> {
         LabelSelectorParser::new(selector).parse(bounds)
     }
 
-    /// A selector of these requirements.
+    /// Creates a selector from requirements.
     pub fn new(mut requirements: Vec<LabelRequirement>) -> Self {
-        // Go sorts by key alone and not stably; keeping the order of equal keys is as good.
+        // Go sorts by key alone and not stably, so keeping the order of equal keys is allowed.
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements }
     }
 
-    /// Whether everything is selected.
+    /// Returns whether everything is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The requirements, sorted by key; all of them have to hold.
+    /// Returns the requirements, all of which must hold, sorted by key.
     pub fn requirements(&self) -> &[LabelRequirement] {
         &self.requirements
     }
 
-    /// Whether the object's labels meet all requirements.
+    /// Returns whether the object's labels meet all requirements.
     ///
-    /// Cost: one walk over the labels' text for each of one or two requirements. For more of them it is walked once,
-    /// and each costs a search; allocates where there are more than 16 labels.
+    /// Cost: one walk over the labels' text for each requirement up to two. For more requirements there is a single
+    /// walk, and a search for each; allocates for more than 16 labels.
     pub fn matches(&self, object: &Object) -> bool {
-        /// Up to so many requirements a walk for each is cheaper than to put the labels in order.
+        /// The number of requirements up to which a walk for each is cheaper than sorting the labels.
         const FEW: usize = 2;
         if self.requirements.len() <= FEW {
             return self.matches_labels(|key| object.label(key));
         }
         let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
-        // Stable: of a key that is there twice the first counts, as in a walk.
+        // The sort is stable, so the first of a repeated key counts, like in a walk.
         labels.sort_by_key(|(key, _)| *key);
         self.matches_labels(|key| {
             let at = labels.partition_point(|(own, _)| *own < key);
@@ -190,12 +191,12 @@ impl LabelSelector {
         })
     }
 
-    /// Whether the labels that `get` gives meet all requirements.
+    /// Returns whether the labels from `get` meet all requirements.
     pub fn matches_labels<'a>(&self, mut get: impl FnMut(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(get(&requirement.key)))
     }
 
-    /// Takes out the requirements on one key.
+    /// Splits off the requirements on a key.
     pub(crate) fn split_off(&self, key: &str) -> (Self, Vec<LabelRequirement>) {
         let (taken, kept) = self.requirements.iter().cloned().partition(|requirement| requirement.key == key);
         (Self { requirements: kept }, taken)
@@ -230,7 +231,7 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// What the text is made of.
+/// The tokens of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorToken {
     End,
@@ -261,7 +262,7 @@ const SPECIAL: [(&str, SelectorToken); 9] = [
     ("(", SelectorToken::OpenPar),
 ];
 
-/// Cuts the text into tokens. A token is looked at with `in` and `notin` as operators or as plain words, by place.
+/// Splits the text into tokens. `in` and `notin` are operators or words, depending on the position.
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -272,7 +273,7 @@ impl<'a> Lexer<'a> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
         self.at += rest.len() - trimmed.len();
-        // Go's lexer takes a zero byte for the end.
+        // Go's lexer reads a zero byte as the end.
         match trimmed.chars().next() {
             None | Some('\0') => (SelectorToken::End, String::new()),
             Some(character) if is_special(character) => self.special(trimmed),
@@ -280,7 +281,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Go's lexer swallows a zero byte that ends a token.
+    /// Skips a zero byte that ends a token, like Go's lexer.
     fn skip_zero(&mut self) {
         if self.text[self.at..].starts_with('\0') {
             self.at += 1;
@@ -301,7 +302,7 @@ impl<'a> Lexer<'a> {
         (token, word.to_owned())
     }
 
-    /// The longest known run of special characters; every run begins with one that is known by itself.
+    /// Reads the longest known run of special characters; each prefix of a run is known too.
     fn special(&mut self, trimmed: &'a str) -> (SelectorToken, String) {
         let found = SPECIAL.iter().filter(|(text, _)| trimmed.starts_with(text)).max_by_key(|(text, _)| text.len());
         match found {
@@ -319,7 +320,7 @@ fn is_special(character: char) -> bool {
     matches!(character, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
-/// A recursive descent parser with the states, and so the messages, of apimachinery's.
+/// A recursive descent parser with the states, and therefore the messages, of apimachinery's parser.
 struct LabelSelectorParser {
     tokens: Vec<(SelectorToken, String)>,
     at: usize,
@@ -340,7 +341,7 @@ impl LabelSelectorParser {
         Self { tokens, at: 0 }
     }
 
-    /// The token here, `in` and `notin` as words.
+    /// Returns the current token, with `in` and `notin` as words.
     fn peek(&self) -> (SelectorToken, &str) {
         match &self.tokens[self.at.min(self.tokens.len() - 1)] {
             (SelectorToken::In | SelectorToken::NotIn, text) => (SelectorToken::Identifier, text),
@@ -422,7 +423,7 @@ impl LabelSelectorParser {
         }
     }
 
-    /// `(a,b,)`; between two commas, or a comma and a parenthesis, stands the empty value.
+    /// Parses `(a,b,)`; an empty value stands between two commas, or between a comma and a parenthesis.
     fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
         let (token, text) = self.next_token();
         if token != SelectorToken::OpenPar {

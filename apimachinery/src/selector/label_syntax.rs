@@ -1,4 +1,4 @@
-//! What a label's key and value may be (apimachinery's `IsLabelKey` and `IsLabelValue`), without regular expressions.
+//! The syntax of a label's key and value (apimachinery's `IsLabelKey` and `IsLabelValue`), without regular expressions.
 
 use crate::dns_name::dns_subdomain_errors;
 
@@ -8,7 +8,7 @@ const NAME_MAX: usize = 63;
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What is wrong with a key; empty if nothing is.
+/// Returns the errors of a key.
 pub(super) fn key_errors(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
@@ -38,7 +38,7 @@ pub(super) fn key_errors(key: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a value; empty if nothing is.
+/// Returns the errors of a value.
 pub(super) fn value_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > NAME_MAX {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys() {
+    fn label_keys_are_validated() {
         for good in [
             "simple",
             "now-with-dashes",
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn label_values_are_validated() {
         for good in
             ["", "simple", "now-with-dashes", "1-starts-with-num", "end-with-num-1", "1234", "UpperCase", "a.b_c"]
         {

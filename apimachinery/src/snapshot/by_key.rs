@@ -1,4 +1,4 @@
-//! An object where objects are ordered by their keys.
+//! An object that is ordered by its key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Object;
 
-/// An object ordered by its key.
+/// An object that is ordered by its key.
 #[derive(Clone)]
 pub(super) struct ByKey(pub(super) Arc<Object>);
 

@@ -1,4 +1,4 @@
-//! The objects of a snapshot by the value of one field.
+//! An index of a snapshot's objects by the value of a field.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,20 +12,20 @@ use imbl::OrdSet;
 use super::by_key::ByKey;
 use crate::{Object, json};
 
-/// A persistent set of the same objects, ordered by the hash of one field's value and then by key: those of one value
-/// stand together in key order. Values of the same hash stand together as well, so what is found is to be filtered.
+/// A persistent set of the snapshot's objects, ordered by the hash of a field's value and then by key: objects with
+/// equal values are adjacent, in key order. Values with equal hashes are adjacent too, so the caller must filter the
+/// result.
 ///
-/// Ordering by a hash leaves one look at an object's text per insertion, where ordering by values takes one for each
-/// comparison.
+/// Ordering by hash reads one object's text for each insertion; ordering by value would read one for each comparison.
 #[derive(Clone)]
 pub(super) struct FieldIndex {
-    /// The field's place in the decoder's list, and what holds where an object has none.
+    /// The field's index in the decoder's list, and the default value.
     place: usize,
     default: Arc<str>,
     objects: OrdSet<FieldIndexEntry>,
 }
 
-/// An object in its place.
+/// An entry of the index.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FieldIndexEntry {
     value: u64,
@@ -33,13 +33,12 @@ pub(super) struct FieldIndexEntry {
 }
 
 impl FieldIndexEntry {
-    /// The object.
     pub(super) fn object(&self) -> &Arc<Object> {
         &self.object.0
     }
 }
 
-/// A place in the index: the hash of a value, and a key.
+/// A search key of the index: the hash of a value, and an object's key.
 struct FieldIndexKey<'a>(u64, &'a str);
 
 impl Equivalent<FieldIndexEntry> for FieldIndexKey<'_> {
@@ -55,17 +54,17 @@ impl Comparable<FieldIndexEntry> for FieldIndexKey<'_> {
 }
 
 impl FieldIndex {
-    /// An empty index of the field at this place of the decoder's list.
+    /// Creates an empty index of the field with this index in the decoder's list.
     pub(super) fn new(place: usize, default: Arc<str>) -> Self {
         Self { place, default, objects: OrdSet::new() }
     }
 
-    /// The field's place in the decoder's list.
+    /// Returns the field's index in the decoder's list.
     pub(super) fn place(&self) -> usize {
         self.place
     }
 
-    /// Puts an object in, in place of the one that it replaced.
+    /// Inserts an object in place of the replaced one.
     pub(super) fn insert(&mut self, object: Arc<Object>, replaced: Option<&Object>) {
         let value = self.value_of(&object);
         if let Some(replaced) = replaced {
@@ -77,12 +76,11 @@ impl FieldIndex {
         self.objects.insert(FieldIndexEntry { value, object: ByKey(object) });
     }
 
-    /// Takes an object out.
     pub(super) fn remove(&mut self, object: &Object) {
         self.objects.remove(&FieldIndexKey(self.value_of(object), object.key().as_str()));
     }
 
-    /// The objects that may have this value, between two keys and in key order.
+    /// Iterates in key order over the objects between two keys that may have this value.
     pub(super) fn range(
         &self,
         value: &str,
@@ -109,7 +107,8 @@ impl FieldIndex {
     }
 }
 
-/// The same in each process. Whoever makes values of one hash makes lists of these values slower, and nothing else.
+/// Returns a hash that is equal in each process. Clients that create values with equal hashes slow down only lists of
+/// these values.
 fn hash(value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

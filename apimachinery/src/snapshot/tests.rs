@@ -26,7 +26,7 @@ fn keys<'a>(objects: impl IntoIterator<Item = &'a Arc<Object>>) -> Vec<String> {
     objects.into_iter().map(|object| object.key().as_str().to_owned()).collect()
 }
 
-/// A snapshot of objects that are each `key version uid`.
+/// Creates a snapshot of objects from `key version uid`.
 fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
     let object = |text: &&str| {
         let parts: Vec<_> = text.split(' ').collect();
@@ -42,7 +42,7 @@ fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
 }
 
 #[test]
-fn what_undoes_an_earlier_state_is_told_from_what_goes_on() {
+fn undoes_detects_revisions_that_went_back() {
     let before = snapshot_at(10, &["b 5 u", "d 7 v"]);
     for (version, objects, undoes) in [
         (10, &["b 5 u", "d 7 v"][..], false),
@@ -63,7 +63,7 @@ fn what_undoes_an_earlier_state_is_told_from_what_goes_on() {
 }
 
 #[test]
-fn ranges_keep_etcd_order_and_namespaces_apart() {
+fn range_follows_etcd_order_within_a_namespace() {
     let snapshot: Snapshot = ["a/x", "a-b/x", "a/y", "ab/x", "a0/z"].into_iter().map(|key| pod(key, "")).collect();
     let keys = |namespace, after| keys(snapshot.range(&Scope { namespace, ..Scope::default() }, after));
     assert_eq!(keys(None, None), ["a-b/x", "a/x", "a/y", "a0/z", "ab/x"]);
@@ -76,7 +76,7 @@ fn ranges_keep_etcd_order_and_namespaces_apart() {
 }
 
 #[test]
-fn a_clone_keeps_its_state() {
+fn clone_of_a_snapshot_keeps_its_state() {
     let mut snapshot = Snapshot::indexed(decoder().fields());
     snapshot.insert(pod("a/x", "n"));
     let before = snapshot.clone();
@@ -88,14 +88,14 @@ fn a_clone_keeps_its_state() {
     assert_eq!((before.len(), snapshot.len(), on(&snapshot, "m")), (1, 0, 0));
 }
 
-/// The scope of a selector `spec.nodeName=node`.
+/// Returns the scope of a selector `spec.nodeName=node`.
 fn on_node(node: &str) -> Scope<'_> {
     let place = decoder().fields().iter().position(|field| field.indexed);
     Scope { field: place.map(|place| (place, node)), ..Scope::default() }
 }
 
 #[test]
-fn an_index_finds_what_is_asked_for_and_no_more() {
+fn index_finds_exactly_the_matching_objects() {
     let mut snapshot = Snapshot::indexed(decoder().fields());
     for (key, node) in [("b/x", "n"), ("a/x", "n"), ("a/y", "m"), ("a/z", ""), ("c/x", r"\u006e"), ("a/w", "n")] {
         snapshot.insert(pod(key, node));
@@ -109,7 +109,7 @@ fn an_index_finds_what_is_asked_for_and_no_more() {
 }
 
 #[test]
-fn a_name_is_leapt_to() {
+fn walk_jumps_to_a_name() {
     let mut every: Vec<_> = (0..50).flat_map(|at| [format!("a/{at:02}"), format!("b/{at:02}x")]).collect();
     every.extend(["c/40".to_owned(), "d/x".to_owned()]);
     let snapshot: Snapshot = every.iter().map(|key| pod(key, "")).collect();
@@ -126,11 +126,11 @@ fn a_name_is_leapt_to() {
     }
 }
 
-/// Names whose order and the order of whose keys differ.
+/// Namespaces whose order differs from the order of their objects' keys.
 const NAMESPACES: [&str; 6] = ["a", "a-b", "a0", "ab", "b", "z"];
 const NODES: [&str; 4] = ["", "n1", "n2", "n\\u0031"];
 
-/// Puts in, with a node, or takes out.
+/// Generates an insertion with a node, or a removal.
 fn change() -> impl Strategy<Value = (String, Option<&'static str>)> {
     let key = (prop::sample::select(&NAMESPACES[..]), 0..40_u8)
         .prop_map(|(namespace, name)| format!("{namespace}/{name:02}"));
@@ -148,10 +148,10 @@ fn selector() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever happened before, a walk over a scope finds what a scan of everything finds, in the same order; and so
-    /// it is in the states that were kept.
+    /// A walk over a scope finds the same objects as a scan, in the same order, after any changes and in earlier
+    /// clones.
     #[test]
-    fn a_scope_finds_what_a_scan_finds(
+    fn walk_over_a_scope_equals_a_scan(
         changes in prop::collection::vec(change(), 0..300),
         kept_at in prop::collection::vec(0..300_usize, 0..4),
         namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),

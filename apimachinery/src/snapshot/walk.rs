@@ -13,21 +13,21 @@ use super::field_index::{FieldIndex, FieldIndexEntry};
 use super::scope::Scope;
 use crate::{Object, ObjectKey};
 
-/// How many objects of other names are looked at before a leap. A leap costs about as much as a look at so many, so
-/// that namespaces of a few objects are walked and those of many leapt over.
+/// The number of objects with other names before a jump. A jump costs about as much as this many visits, so small
+/// namespaces are walked and large ones are skipped.
 const LEAP_AFTER: usize = 16;
 
-/// A walk over some objects of a snapshot, in key order.
+/// A walk over objects of a snapshot, in key order.
 pub struct Walk<'a>(WalkRange<'a>);
 
 enum WalkRange<'a> {
-    /// At most one.
+    /// At most one object.
     One(Option<&'a Arc<Object>>),
-    /// All between two keys.
+    /// All objects between two keys.
     Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),
-    /// All of one value of the indexed field, between two keys.
+    /// All objects with a value of the indexed field, between two keys.
     Indexed(RangedIter<'a, FieldIndexEntry, DefaultSharedPtr>),
-    /// All of one name, in whatever namespace.
+    /// All objects with a name, in any namespace.
     Named(Named<'a>),
 }
 
@@ -68,14 +68,14 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// The keys of a namespace, or all, behind one of them.
+/// The keys of a namespace, or of all namespaces, behind a given key.
 struct Keys<'k> {
     start: Bound<Cow<'k, str>>,
     end: Bound<String>,
 }
 
 impl<'k> Keys<'k> {
-    /// `None` if there can be none.
+    /// Creates the range; `None` if it is empty.
     fn new(namespace: Option<&str>, after: Option<&'k str>) -> Option<Self> {
         let after = after.map(|after| Bound::Excluded(Cow::Borrowed(after)));
         let Some(namespace) = namespace else {
@@ -83,7 +83,7 @@ impl<'k> Keys<'k> {
         };
         let (first, end) = (format!("{namespace}/"), behind(namespace));
         let start = match after {
-            // A range whose start lies past its end would panic in an ordered set.
+            // An ordered set panics for a range whose start is behind its end.
             Some(Bound::Excluded(after)) if *after >= *end => return None,
             Some(Bound::Excluded(after)) if *after >= *first => Bound::Excluded(after),
             _ => Bound::Included(Cow::Owned(first)),
@@ -104,18 +104,18 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// What every key of a namespace lies before: they begin with `namespace/`, and '0' follows '/'.
+/// Returns the end of a namespace's keys: they begin with `namespace/`, and '0' follows '/'.
 fn behind(namespace: &str) -> String {
     format!("{namespace}0")
 }
 
-/// The objects of one name in all namespaces: leaps to the name's place in a namespace of many objects, and behind that
-/// to the next namespace. The objects of a resource all have a namespace, or none has.
+/// The objects with a name in all namespaces: jumps to the position of the name in a large namespace, and from there to
+/// the next namespace. Either all objects of a resource have a namespace, or none has.
 struct Named<'a> {
     objects: &'a OrdSet<ByKey>,
     name: Box<str>,
     walk: RangedIter<'a, ByKey, DefaultSharedPtr>,
-    /// Objects of other names since the last leap.
+    /// The number of objects with other names since the last jump.
     misses: usize,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Where the next object of the name can stand; `None` if nowhere.
+    /// Jumps to the next possible position of the name; `None` if there is none.
     fn leap(&self, from: &Object) -> Option<RangedIter<'a, ByKey, DefaultSharedPtr>> {
         let start = if from.name() < &*self.name {
             ObjectKey::new(from.namespace(), &self.name).as_str().to_owned()

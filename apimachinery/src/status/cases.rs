@@ -1,9 +1,9 @@
-//! Kubernetes' own errors, worded as kube-apiserver words them (apimachinery's api/errors and apiserver's storage).
+//! Kubernetes' own errors with kube-apiserver's messages (apimachinery's api/errors and apiserver's storage).
 
 use super::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason, field_error::go_quote};
 use crate::GroupVersionResource;
 
-/// How much of a member's text that is no Status is told, in bytes (client-go's limit).
+/// The maximum length of a member's text that is not a Status, in bytes (client-go's limit).
 const UNEXPECTED_TEXT_MAX: usize = 2048;
 
 impl Status {
@@ -12,18 +12,18 @@ impl Status {
         Self::new(400, StatusReason::BadRequest, message)
     }
 
-    /// 401: nobody known.
+    /// 401: the user is unknown.
     pub fn unauthorized() -> Self {
         Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
-    /// 403, for a reason that kube-apiserver does not have: the message is all that is said.
+    /// 403 for a reason that kube-apiserver does not have: the message stands alone.
     pub fn denied(message: impl Into<String>) -> Self {
         Self::new(403, StatusReason::Forbidden, message)
     }
 
-    /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path.
-    /// `cause` says who may not do what.
+    /// 403 for a resource, a named object (`name` not empty) or, without a resource, a path. `cause` names the user and
+    /// the denied action.
     pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
         match resource {
             None => Self::denied(format!("forbidden: {cause}"))
@@ -40,32 +40,32 @@ impl Status {
         }
     }
 
-    /// 404: no object of this name.
+    /// 404: no object has this name.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         Self::new(404, StatusReason::NotFound, format!("{} {} not found", resource.group_resource(), go_quote(name)))
             .with_details(StatusDetails::for_object(resource, name))
     }
 
-    /// 404: no such path or resource.
+    /// 404: the path or resource does not exist.
     pub fn path_not_found() -> Self {
         Self::new(404, StatusReason::NotFound, "the server could not find the requested resource")
             .with_details(StatusDetails::default())
     }
 
-    /// 404: no cluster of this name.
+    /// 404: no cluster has this name.
     pub fn cluster_not_found(name: &str) -> Self {
         Self::new(404, StatusReason::NotFound, format!("clusters {} not found", go_quote(name))).with_details(
             StatusDetails { name: name.to_owned(), kind: "clusters".to_owned(), ..StatusDetails::default() },
         )
     }
 
-    /// 405: the resource does not know the verb.
+    /// 405: the resource does not support the verb.
     pub fn method_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {}", go_quote(&resource.group_resource()));
         Self::new(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::for_object(resource, ""))
     }
 
-    /// 405: the path does not know the method.
+    /// 405: the path does not support the method.
     pub fn method_not_allowed() -> Self {
         Self::new(
             405,
@@ -75,20 +75,20 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 406: the accepted media types are not among `available`, which are all that there is.
+    /// 406: none of the accepted media types is among the `available` ones.
     pub fn no_acceptable_representation(available: &[&str]) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         Self::new(406, StatusReason::NotAcceptable, message).with_details(StatusDetails::default())
     }
 
-    /// 406: the media type is known and what else it asks for is not, for example an unknown `as=`.
+    /// 406: the media type is supported, but not its parameters, for example an unknown `as=`.
     pub fn not_acceptable(available: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", available.join(", "));
         Self::new(406, StatusReason::NotAcceptable, message)
     }
 
-    /// 406: the metadata of a list is asked for where there is one object of this kind, or of one where there is a
-    /// list. `kind` is that of an object, as kube-apiserver names it in Go: `*core.Pod`.
+    /// 406: the client asks for the metadata of a list where there is a single object of this kind, or the other way
+    /// round. `kind` is the object's kind in kube-apiserver's spelling: `*core.Pod`.
     pub fn not_acceptable_shape(is_list_shape: bool, kind: &str) -> Self {
         let message = if is_list_shape {
             format!("you requested PartialObjectMetadataList, but the requested object is not a list ({kind})")
@@ -113,7 +113,7 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
-    /// 409: the name is taken.
+    /// 409: an object with this name exists.
     pub fn already_exists(resource: &GroupVersionResource, name: &str) -> Self {
         Self::new(
             409,
@@ -123,14 +123,14 @@ impl Status {
         .with_details(StatusDetails::for_object(resource, name))
     }
 
-    /// 409: the state does not allow it.
+    /// 409: the state does not allow the operation.
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
         Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails::for_object(resource, name))
     }
 
-    /// 409: the object has changed since the version that the client names.
+    /// 409: the object has changed since the client's version.
     pub fn stale(resource: &GroupVersionResource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -139,7 +139,7 @@ impl Status {
         )
     }
 
-    /// 409: a uid precondition names another object.
+    /// 409: a uid precondition names a different object.
     pub fn precondition_uid(resource: &GroupVersionResource, name: &str, wanted: &str, found: &str) -> Self {
         let cause = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
         Self::conflict(resource, name, &cause)
@@ -150,25 +150,24 @@ impl Status {
         Self::new(410, StatusReason::Gone, message)
     }
 
-    /// 410, reason Expired: the client starts over with a fresh list.
+    /// 410, reason Expired: the client starts over with a new list.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, StatusReason::Expired, message)
     }
 
-    /// 410: a watch from a version of which events are no longer held. `oldest` is the oldest version that still
-    /// serves. Send it as an event in a stream of status 200: as a response it sends kube-rs and
-    /// RetryWatcher into a loop.
+    /// 410: a watch from a version whose events are no longer kept. `oldest` is the oldest usable version. Send it as
+    /// an event in a stream with status 200: as a response it makes kube-rs and RetryWatcher loop.
     pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
         Self::expired(format!("too old resource version: {given} ({oldest})"))
     }
 
-    /// 410: a list at exactly a version that is no longer held.
+    /// 410: a list at an exact version that is no longer kept.
     pub fn list_expired() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
-    /// 410: the snapshot of a continue token is no longer held. With `fresh`, the client may go on where it stopped, at
-    /// a newer version; without, it has to start over.
+    /// 410: the snapshot of a continue token is no longer kept. With `fresh`, the client may continue at the same
+    /// position in a newer version; without, it must start over.
     pub fn continue_expired(fresh: Option<String>) -> Self {
         let Some(continue_token) = fresh else {
             return Self::expired(
@@ -188,7 +187,7 @@ impl Status {
         Self::new(413, StatusReason::RequestEntityTooLarge, message)
     }
 
-    /// 422: fields of an object of `kind` in `group` are not allowed.
+    /// 422: fields of an object of `kind` in `group` are invalid.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut message = format!("{qualified} {} is invalid", go_quote(name));
@@ -218,12 +217,12 @@ impl Status {
         Self::invalid("meta.k8s.io", "ListOptions", "", errors)
     }
 
-    /// 429: come again after `retry_after` seconds.
+    /// 429: the client may retry after `retry_after` seconds.
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
         Self::new(429, StatusReason::TooManyRequests, message).with_retry_after(retry_after)
     }
 
-    /// 500: a fault of our own.
+    /// 500: an internal error of Tributary.
     pub fn internal_error(cause: impl std::fmt::Display) -> Self {
         let cause = cause.to_string();
         Self::new(500, StatusReason::InternalError, format!("Internal error occurred: {cause}")).with_details(
@@ -234,23 +233,23 @@ impl Status {
         )
     }
 
-    /// 503: it does not answer now.
+    /// 503: the server does not answer at present.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(503, StatusReason::ServiceUnavailable, message)
     }
 
-    /// 504: it took too long; the operation may still complete.
+    /// 504: the request took too long; the operation may still complete.
     pub fn timeout(message: &str, retry_after: u32) -> Self {
         Self::new(504, StatusReason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
-    /// 504: a request that took longer than it may. `limit` says how long that is, and whose limit it is. Never with
-    /// the advice to come again: what was asked may have been carried out.
+    /// 504: the request exceeded its time limit. `limit` has the time and its origin. Without Retry-After, because the
+    /// request may have been processed.
     pub fn request_timed_out(limit: impl std::fmt::Display) -> Self {
         Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }
 
-    /// 504: a list or get of a version newer than any that is known here after waiting.
+    /// 504: a list or get of a version that is newer than all known ones, after waiting.
     pub fn too_large_resource_version(given: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
         let mut status = Self::timeout(&format!("Too large resource version: {given}, current: {current}"), 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {
@@ -261,7 +260,7 @@ impl Status {
         status
     }
 
-    /// 400: the text is no resourceVersion. `detail` says what is expected.
+    /// 400: the text is not a resourceVersion. `detail` describes the expected form.
     pub fn invalid_resource_version(given: &str, detail: &str) -> Self {
         Self::bad_request(format!(
             "invalid resource version: {}",
@@ -269,12 +268,12 @@ impl Status {
         ))
     }
 
-    /// 400: the text is no continue token.
+    /// 400: the text is not a continue token.
     pub fn invalid_continue_token(cause: impl std::fmt::Display) -> Self {
         Self::bad_request(format!("invalid continue token: {cause}"))
     }
 
-    /// What a client would make of an answer that is no Status.
+    /// Returns the Status that a client would make of a response without a Status.
     pub(super) fn generic(code: u16, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&body[..body.len().min(UNEXPECTED_TEXT_MAX)]);
         let told = text.trim();
@@ -317,7 +316,7 @@ impl Status {
     }
 }
 
-/// Several faults in one text: one stands for itself, more stand in brackets, repeated ones once (`ToAggregate`).
+/// Joins several errors: a single one stands alone, several stand in brackets without repetitions (`ToAggregate`).
 pub(crate) fn aggregate(errors: &[FieldError]) -> Option<String> {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {

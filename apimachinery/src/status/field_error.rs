@@ -1,22 +1,22 @@
-//! What is wrong with one field, and how Kubernetes words it (apimachinery's util/validation/field).
+//! The error of a field, in Kubernetes' words (apimachinery's util/validation/field).
 
 use std::fmt;
 
-/// The kind of fault.
+/// The kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorType {
     /// The value is malformed.
     Invalid,
-    /// The value would be allowed in other circumstances.
+    /// The value is not allowed in this context.
     Forbidden,
-    /// The value is not one of those that are known.
+    /// The value is not one of the supported values.
     NotSupported,
     /// The value is missing.
     Required,
 }
 
 impl FieldErrorType {
-    /// The cause's reason on the wire.
+    /// Returns the cause's reason on the wire.
     pub fn cause(self) -> &'static str {
         match self {
             Self::Invalid => "FieldValueInvalid",
@@ -27,21 +27,21 @@ impl FieldErrorType {
     }
 }
 
-/// One field's fault.
+/// An error of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The kind of fault.
+    /// The kind of the error.
     pub error_type: FieldErrorType,
     /// The path of the field: `metadata.annotations[x]`.
     pub field: String,
-    /// The value, where the wording names it.
+    /// The value, if the message contains it.
     pub value: Option<String>,
-    /// What is expected.
+    /// The expected form of the value.
     pub detail: String,
 }
 
 impl FieldError {
-    /// A malformed value.
+    /// Creates the error of a malformed value.
     pub fn invalid(field: impl Into<String>, value: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             error_type: FieldErrorType::Invalid,
@@ -51,12 +51,12 @@ impl FieldError {
         }
     }
 
-    /// A value that is not allowed here.
+    /// Creates the error of a value that is not allowed in this context.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { error_type: FieldErrorType::Forbidden, field: field.into(), value: None, detail: detail.into() }
     }
 
-    /// A value outside the known ones.
+    /// Creates the error of a value outside the supported ones.
     pub fn not_supported(field: impl Into<String>, value: impl Into<String>, known: &[&str]) -> Self {
         let quoted: Vec<_> = known.iter().map(|value| go_quote(value)).collect();
         Self {
@@ -67,7 +67,7 @@ impl FieldError {
         }
     }
 
-    /// The wording without the field's name.
+    /// Returns the message without the field's name.
     pub fn body(&self) -> String {
         let mut body = match self.error_type {
             FieldErrorType::Invalid => "Invalid value".to_owned(),
@@ -94,7 +94,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Quotes as Go's `%q` does: printable characters stand as they are.
+/// Quotes a text like Go's `%q`: printable characters stay unchanged.
 pub fn go_quote(text: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(text.len() + 2);

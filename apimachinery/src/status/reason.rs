@@ -1,59 +1,59 @@
-//! Why a request failed, as a machine reads it.
+//! The machine-readable reason of a failed request.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The `reason` of a [`Status`](crate::Status): a word that clients decide by (`metav1.StatusReason`).
+/// The `reason` of a [`Status`](crate::Status), on which clients base decisions (`metav1.StatusReason`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum StatusReason {
     /// No reason was given.
     #[default]
     Unknown,
-    /// 401: the client has to authenticate.
+    /// 401: the client must authenticate.
     Unauthorized,
-    /// 403: the client may not do this.
+    /// 403: the user may not perform the action.
     Forbidden,
-    /// 404: there is no such object, resource or path.
+    /// 404: the object, resource or path does not exist.
     NotFound,
-    /// 409: the name is taken.
+    /// 409: an object with this name exists.
     AlreadyExists,
-    /// 409: the state does not allow it, for example because of a stale resourceVersion.
+    /// 409: the state does not allow the operation, for example because of a stale resourceVersion.
     Conflict,
-    /// 410: gone, with no other place known.
+    /// 410: the resource is gone, without a new address.
     Gone,
-    /// 422: the request is well-formed and its content is not allowed.
+    /// 422: the request is well-formed, but its content is invalid.
     Invalid,
-    /// 500 or 504: try again.
+    /// 500 or 504: the client should retry.
     ServerTimeout,
-    /// 500: an object in etcd cannot be read.
+    /// 500: an object in etcd is unreadable.
     StoreReadError,
     /// 504: the request took too long.
     Timeout,
-    /// 429: too many requests; Retry-After says when to come again.
+    /// 429: too many requests; Retry-After has the delay.
     TooManyRequests,
     /// 400: the request is malformed.
     BadRequest,
-    /// 405: the resource does not know this verb.
+    /// 405: the resource does not support this verb.
     MethodNotAllowed,
-    /// 406: none of the accepted media types can be given.
+    /// 406: none of the accepted media types is available.
     NotAcceptable,
     /// 413: the body is too large.
     RequestEntityTooLarge,
-    /// 415: the body's media type is not known.
+    /// 415: the body's media type is not supported.
     UnsupportedMediaType,
-    /// 500: a fault of the server's own.
+    /// 500: an internal error of the server.
     InternalError,
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 503: the server, or the cluster behind it, does not answer now.
+    /// 503: the server, or the cluster behind it, does not answer at present.
     ServiceUnavailable,
-    /// A reason that a member gave and that is not known here.
+    /// A reason from a member that has no variant here.
     Other(Box<str>),
 }
 
-/// Every reason with a name of its own, and that name.
+/// Each reason with a name, and the name.
 const NAMES: [(StatusReason, &str); 19] = [
     (StatusReason::Unauthorized, "Unauthorized"),
     (StatusReason::Forbidden, "Forbidden"),
@@ -77,7 +77,7 @@ const NAMES: [(StatusReason, &str); 19] = [
 ];
 
 impl StatusReason {
-    /// The word on the wire; empty where no reason was given.
+    /// Returns the reason on the wire; empty if there is none.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(text) => text,

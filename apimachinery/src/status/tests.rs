@@ -1,4 +1,4 @@
-//! Tests of Status: the wire form, the wording, and what is read from members.
+//! Tests of Status: the wire format, the messages, and the parsing of members' responses.
 
 use super::*;
 use crate::GroupVersionResource;
@@ -16,7 +16,7 @@ fn json(status: &Status) -> String {
 }
 
 #[test]
-fn wire_form_is_that_of_a_kube_apiserver() {
+fn status_json_equals_that_of_a_kube_apiserver() {
     assert_eq!(
         json(&Status::not_found(&pods(), "x")),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"x\" not found","reason":"NotFound","details":{"name":"x","kind":"pods"},"code":404}"#
@@ -38,7 +38,7 @@ fn wire_form_is_that_of_a_kube_apiserver() {
 }
 
 #[test]
-fn wording() {
+fn status_messages_equal_those_of_kubernetes() {
     for (status, code, reason, message) in [
         (Status::not_found(&deployments(), "d"), 404, "NotFound", r#"deployments.apps "d" not found"#),
         (Status::already_exists(&pods(), "p"), 409, "AlreadyExists", r#"pods "p" already exists"#),
@@ -93,7 +93,7 @@ fn wording() {
 }
 
 #[test]
-fn invalid_fields_are_causes() {
+fn invalid_fields_become_causes() {
     let one = Status::invalid_list_options(&[FieldError::forbidden("sendInitialEvents", "no")]);
     assert_eq!(one.message, r#"ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: no"#);
     assert_eq!(one.reason, StatusReason::Invalid);
@@ -116,14 +116,14 @@ fn invalid_fields_are_causes() {
 }
 
 #[test]
-fn the_advice_to_come_again_can_be_taken_back() {
+fn retry_after_can_be_removed() {
     let status = Status::service_unavailable("x").with_retry_after(3);
     assert_eq!(status.retry_after_seconds(), Some(3));
     assert_eq!(status.without_retry_after().retry_after_seconds(), None);
 }
 
 #[test]
-fn members_answers_are_read() {
+fn status_is_read_from_a_members_response() {
     let deleted = Status::from_response(
         200,
         br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"x","kind":"pods","uid":"u-1"}}"#,
@@ -148,10 +148,10 @@ fn members_answers_are_read() {
         assert!(!json(&status).is_empty());
     }
     let long = Status::from_response(500, &vec![b'x'; 10_000]);
-    assert!(long.message.len() < 2200, "told texts are cut");
+    assert!(long.message.len() < 2200, "the member's text is cut");
 }
 
 #[test]
-fn a_result_stays_small() {
+fn status_has_at_most_80_bytes() {
     assert!(size_of::<Status>() <= 80, "{}", size_of::<Status>());
 }

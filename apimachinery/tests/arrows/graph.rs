@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::source::code;
 use crate::uses::{Use, uses};
 
-/// A module's path from the crate's root, which is empty.
+/// The path of a module from the crate's root, which has the empty path.
 type Module = Vec<String>;
 
 /// The arrows of a crate.
@@ -31,7 +31,7 @@ pub(crate) struct Arrow {
     pub(crate) path: String,
 }
 
-/// One file.
+/// A source file of a crate.
 struct File {
     path: String,
     uses: Vec<Use>,
@@ -62,7 +62,7 @@ impl Crate {
                 if let Some((from, to)) = files.modules(from, &absolute) {
                     read.modules.add(arrow(from, to));
                 }
-                // A parent shows what its children have.
+                // A parent re-exports its children.
                 let shows_child = named.exported && absolute.starts_with(from);
                 let Some(to) = files.definition(&absolute, 0).filter(|to| to != from && !shows_child) else { continue };
                 read.files.add(arrow(&file.path, &files.0[&to].path));
@@ -101,7 +101,7 @@ impl Graph {
         found
     }
 
-    /// The shortest way from a file or module to itself.
+    /// Returns the shortest path from a file or module to itself.
     fn way_back(&self, home: &str) -> Option<Vec<Arrow>> {
         let mut came_by: BTreeMap<&str, &Arrow> = BTreeMap::new();
         let mut next = VecDeque::from([home]);
@@ -131,7 +131,7 @@ fn module(path: &str) -> Module {
 }
 
 impl Files {
-    /// Where a path leads that stands in this module; `None` where it leads to another crate.
+    /// Resolves a path in a module; `None` for a path into a different crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Vec<String>> {
         let up = path.iter().take_while(|part| *part == "super").count();
         match path.first()?.as_str() {
@@ -165,7 +165,7 @@ impl Files {
         (from != to).then_some((from, to))
     }
 
-    /// The module whose file defines what a path leads to, through re-exports.
+    /// Returns the module whose file defines the target of a path, through re-exports.
     fn definition(&self, absolute: &[String], depth: usize) -> Option<Module> {
         let length = (0..=absolute.len()).rev().find(|length| self.0.contains_key(&absolute[..*length]))?;
         let (module, rest) = (absolute[..length].to_vec(), &absolute[length..]);
@@ -183,7 +183,7 @@ impl Files {
 }
 
 #[test]
-fn a_cycle_of_files_is_found_through_re_exports() {
+fn cycle_of_files_is_found_through_re_exports() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::A;"),
@@ -197,7 +197,7 @@ fn a_cycle_of_files_is_found_through_re_exports() {
 }
 
 #[test]
-fn a_cycle_of_modules_is_found_where_no_two_files_form_one() {
+fn cycle_of_modules_is_found_without_a_cycle_of_files() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::C;"),

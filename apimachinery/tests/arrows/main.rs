@@ -18,7 +18,7 @@ use std::path::Path;
 
 use graph::{Arrow, Crate};
 
-/// All Rust files below a folder, by their paths in it, with `/`.
+/// Collects all Rust files below a folder, by their paths in it, with `/`.
 fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -32,7 +32,7 @@ fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The workspace's crates by their folders. A crate may have crates of its own below it.
+/// Returns the workspace's crates by their folders. A crate may contain further crates.
 fn crates() -> BTreeMap<String, Crate> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut crates = BTreeMap::new();
@@ -70,11 +70,11 @@ fn assert_no_cycles(of: &str, but: &[&str], cycles: fn(&Crate) -> Vec<Vec<Arrow>
 }
 
 #[test]
-fn no_files_of_a_crate_form_a_cycle() {
+fn files_of_each_crate_form_no_cycle() {
     assert_no_cycles("files", &[], Crate::file_cycles);
 }
 
 #[test]
-fn no_top_level_modules_of_a_crate_form_a_cycle() {
+fn top_level_modules_of_each_crate_form_no_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
 }

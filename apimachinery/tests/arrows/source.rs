@@ -1,4 +1,4 @@
-//! A file's code without what only looks like code, and without its tests.
+//! Returns a file's code without comments, strings and tests.
 
 /// The text with comments, the contents of strings and test modules replaced by spaces. Lines stay where they are.
 pub(crate) fn code(text: &str) -> String {
@@ -24,7 +24,7 @@ fn without_comments(mut text: Vec<u8>) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Where a comment or literal that begins here ends.
+/// Returns the end of a comment or literal that starts here.
 fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at..];
     let is_in_name = at > 0 && (text[at - 1].is_ascii_alphanumeric() || text[at - 1] == b'_');
@@ -38,7 +38,7 @@ fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
         [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => {
             let from = rest.iter().position(|byte| matches!(byte, b'"' | b'#'))?;
             let hashes = rest[from..].iter().take_while(|byte| **byte == b'#').count();
-            // `r#type` is a name.
+            // The text `r#type` is a name.
             (rest.get(from + hashes) == Some(&b'"')).then_some(())?;
             let end = [&b"\""[..], &b"#".repeat(hashes)].concat();
             end_of(from + hashes + 1, &end)
@@ -50,7 +50,7 @@ fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
             }
             Some(at + (end + 1).min(rest.len()))
         }
-        // A lifetime is no literal.
+        // A lifetime is not a literal.
         [b'\'', b'\\', _, ..] => end_of(3, b"'"),
         [b'\'', ..] => {
             let width =
@@ -77,7 +77,7 @@ fn without_tests(text: String) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Where the item ends whose attributes begin here.
+/// Returns the end of the item whose attributes start here.
 fn end_of_item(text: &[u8], begin: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in text.iter().enumerate().skip(begin) {
@@ -94,7 +94,7 @@ fn end_of_item(text: &[u8], begin: usize) -> usize {
 }
 
 #[test]
-fn what_only_looks_like_code_is_left_out() {
+fn comments_strings_and_tests_are_not_code() {
     let text = "use a; // use b;
 let x = \"use c; \\\" use d;\"; /* use e;
  */ let y: &'static str = r#\"use f;\"#;

@@ -1,18 +1,18 @@
 //! The paths that a file names.
 
-/// A path that is named.
+/// A path that a file names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) path: Vec<String>,
-    /// The name by which the file knows what it leads to.
+    /// The name of the path's target in the file.
     pub(crate) name: String,
-    /// Counted from one.
+    /// The line, counted from one.
     pub(crate) line: usize,
-    /// Whether others may name it by this file.
+    /// Whether other files may use the name through this file.
     pub(crate) exported: bool,
 }
 
-/// Names and marks, with their lines. `::` is one mark.
+/// Splits the code into names and symbols, with their lines. `::` is one symbol.
 fn tokens(code: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     for (line, text) in code.lines().enumerate() {
@@ -33,7 +33,7 @@ fn tokens(code: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// All `use` lines, and all other paths that begin with `crate`, `super` or `self`.
+/// Returns all `use` lines, and all other paths that begin with `crate`, `super` or `self`.
 pub(crate) fn uses(code: &str) -> Vec<Use> {
     let tokens = tokens(code);
     let text = |at: usize| tokens.get(at).map_or("", |(text, _)| *text);
@@ -43,7 +43,8 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         let line = tokens[at].1;
         let before = at.checked_sub(1).map_or("", text);
         if text(at) == "use" {
-            // Of `pub use` and `pub(crate) use`; a closing parenthesis stands before no other `use`.
+            // The symbol before `use` is `pub`, or the parenthesis of `pub(crate)`; no other `use` follows a
+            // parenthesis.
             let exported = matches!(before, "pub" | ")");
             at += 1;
             tree(&tokens, &mut at, &[], &mut |path, name| {
@@ -64,7 +65,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
     found
 }
 
-/// Takes one tree of a `use` line apart: `a::{b, c as d}` are `a::b` and `a::c`.
+/// Splits the tree of a `use` line: `a::{b, c as d}` becomes `a::b` and `a::c`.
 fn tree(tokens: &[(&str, usize)], at: &mut usize, before: &[String], found: &mut impl FnMut(Vec<String>, String)) {
     let text = |at: usize| tokens.get(at).map_or(";", |(text, _)| *text);
     let mut path = before.to_vec();
@@ -100,7 +101,7 @@ fn tree(tokens: &[(&str, usize)], at: &mut usize, before: &[String], found: &mut
 }
 
 #[test]
-fn trees_are_taken_apart() {
+fn use_trees_are_split_into_paths() {
     let code =
         "use crate::a::{self, B, c::{D as E, F}};\npub(crate) use g::*;\nfn h() { super::i::J::k(); x.crate_::y }";
     let found: Vec<String> = uses(code)

@@ -6,7 +6,7 @@
 
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
-use tributary_apimachinery::text::is_obeyed;
+use tributary_apimachinery::text::is_terminal_control;
 
 /// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings
 /// have to fit in a client's header list (16 KiB by default in many).
@@ -15,7 +15,7 @@ const WARNING_LENGTH_MAX: usize = 1024;
 /// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, in UTF-8, without characters that
 /// a terminal would obey: it may quote a member.
 pub fn warning_header(text: &str) -> Option<HeaderValue> {
-    let clean: String = text.chars().filter(|c| !is_obeyed(*c)).take(WARNING_LENGTH_MAX).collect();
+    let clean: String = text.chars().filter(|c| !is_terminal_control(*c)).take(WARNING_LENGTH_MAX).collect();
     let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
     HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }

@@ -29,7 +29,7 @@ impl NamedHost {
         if headers.next().is_some() {
             return Err(HostRefusal::Contradicting);
         }
-        let read = |text: &str| Host::of_authority(text).map_or(Self::Unreadable, Self::Host);
+        let read = |text: &str| Host::from_authority(text).map_or(Self::Unreadable, Self::Host);
         match (authority.map(read), header.map(read)) {
             (Some(one), Some(other)) if one != other => Err(HostRefusal::Contradicting),
             (Some(named), _) | (None, Some(named)) => Ok(named),

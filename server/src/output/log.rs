@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
-use tributary_apimachinery::text::is_obeyed;
+use tributary_apimachinery::text::is_terminal_control;
 
 /// The spelling of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,7 +105,7 @@ impl<W> OneLine<W> {
                 codes.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
             })
         };
-        text.starts_with(is_obeyed) && !(self.colours && is_colour())
+        text.starts_with(is_terminal_control) && !(self.colours && is_colour())
     }
 }
 
@@ -113,7 +113,7 @@ impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (line, end) = bytes.strip_suffix(b"\n").map_or((bytes, &b""[..]), |line| (line, b"\n"));
         let text = String::from_utf8_lossy(line);
-        if !text.contains(is_obeyed) {
+        if !text.contains(is_terminal_control) {
             self.writer.write_all(bytes)?;
             return Ok(bytes.len());
         }
@@ -191,7 +191,10 @@ mod tests {
             let line = written.strip_suffix('\n').unwrap();
             assert!(line.contains("WARN") && line.contains("it is said") && line.contains('ä'), "{line:?}");
             let is_ours = |c: char| colours && c == '\u{1b}';
-            assert!(!line.contains(|c| is_obeyed(c) && !is_ours(c)) && !line.contains("\u{1b}[2J"), "{line:?}");
+            assert!(
+                !line.contains(|c| is_terminal_control(c) && !is_ours(c)) && !line.contains("\u{1b}[2J"),
+                "{line:?}"
+            );
             assert!(line.contains(r"get\n2026-01-01T00:00:00Z  INFO all is well\r"), "{line:?}");
         }
     }

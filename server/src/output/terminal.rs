@@ -1,6 +1,6 @@
 //! Text for a terminal, where it may come from members: names and reasons are theirs, and a terminal obeys characters.
 
-use tributary_apimachinery::text::is_obeyed;
+use tributary_apimachinery::text::is_terminal_control;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Text without characters that a terminal interprets, or that change the direction of text: control characters and
@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         c if is_separator(c) => Some(' '),
-        c => (!is_obeyed(c)).then_some(c),
+        c => (!is_terminal_control(c)).then_some(c),
     };
     text.chars().filter_map(shown).collect()
 }
@@ -46,7 +46,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
 pub(crate) fn plain_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c != '\n' && is_obeyed(c) {
+        if c != '\n' && is_terminal_control(c) {
             let mut units = [0; 2];
             c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
         } else {

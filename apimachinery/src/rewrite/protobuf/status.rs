@@ -1,4 +1,4 @@
-//! A Status in protobuf: kube-apiserver answers a client that prefers protobuf so, whatever went wrong.
+//! A Status in protobuf, as kube-apiserver sends it to a client that prefers protobuf.
 
 use super::{all, fields, last, last_string, malformed, number, unknown};
 use crate::wire;
@@ -23,8 +23,7 @@ mod field {
     pub(super) const CAUSE_FIELD: u64 = 3;
 }
 
-/// The Status that a body is; `None` where it is another object, or none that can be read. Of a list's metadata nothing
-/// is kept.
+/// Parses a body that is a Status; `None` for a different or unreadable object. The metadata of a list is ignored.
 pub(in crate::rewrite) fn status(body: &[u8]) -> Option<Status> {
     let unknown = unknown(body).ok()?;
     let kind = last_string(last(unknown, number::TYPE_META).ok()??, number::KIND).ok()??;
@@ -64,12 +63,12 @@ fn read_cause(cause: &[u8]) -> Result<StatusCause, Status> {
     })
 }
 
-/// The last string of this number; empty where there is none.
+/// Returns the last string with this number; empty if there is none.
 fn string(message: &[u8], number: u64) -> Result<String, Status> {
     last_string(message, number).map(Option::unwrap_or_default)
 }
 
-/// The last integer of this number; 0 where there is none, or one that is too large.
+/// Returns the last integer with this number; 0 if there is none, or it is too large.
 fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, Status> {
     let mut value = 0;
     for field in fields(message) {
@@ -81,9 +80,9 @@ fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, 
     Ok(I::try_from(value).unwrap_or_default())
 }
 
-/// A message of a kind, as it is sent, for tests.
+/// Encodes a message of a kind for tests.
 #[cfg(test)]
-pub(in crate::rewrite) fn of_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
+pub(in crate::rewrite) fn encode_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
     let (mut meta, mut unknown) = (Vec::new(), Vec::new());
     wire::put_field(&mut meta, 1, b"v1");
     wire::put_field(&mut meta, 2, kind.as_bytes());
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read_whole() {
+    fn protobuf_status_is_decoded_completely() {
         let (mut cause, mut details, mut raw) = (Vec::new(), Vec::new(), Vec::new());
         put_field(&mut cause, 1, b"FieldValueRequired");
         put_field(&mut cause, 2, b"Required value");
@@ -134,9 +133,9 @@ mod tests {
             retry_after_seconds: 7,
         };
         let expected = Status::new(422, StatusReason::Invalid, "it is invalid").with_details(details);
-        assert_eq!(status(&of_kind("Status", &raw)), Some(expected));
-        assert_eq!(status(&of_kind("Pod", &raw)), None);
-        assert_eq!(status(&of_kind("Status", b"\x32")), None, "cut off within a field");
+        assert_eq!(status(&encode_kind("Status", &raw)), Some(expected));
+        assert_eq!(status(&encode_kind("Pod", &raw)), None);
+        assert_eq!(status(&encode_kind("Status", b"\x32")), None, "cut off within a field");
         assert_eq!(status(b"{}"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of apimachinery's `labels/selector_test.go`, and what else the grammar allows.
+//! The tables of apimachinery's `labels/selector_test.go`, and further cases of the grammar.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn good_and_bad_selectors() {
+fn label_selectors_are_accepted_or_refused_like_apimachinery() {
     for good in [
         "x=a,y=b,z=c",
         "",
@@ -68,7 +68,7 @@ fn good_and_bad_selectors() {
 }
 
 #[test]
-fn prints_what_parses_to_the_same() {
+fn label_selector_prints_an_equal_selector() {
     for (text, printed) in [
         ("x in (foo,bar)", "x in (bar,foo)"),
         ("x notin (a,a)", "x notin (a)"),
@@ -87,7 +87,7 @@ fn prints_what_parses_to_the_same() {
 }
 
 #[test]
-fn matching() {
+fn label_selector_matches_labels() {
     for (selector, labels, expected) in [
         ("", &[("x", "y")][..], true),
         ("x=y", &[("x", "y")], true),
@@ -124,7 +124,7 @@ fn matching() {
 }
 
 #[test]
-fn messages_are_apimachinerys() {
+fn label_selector_errors_have_the_messages_of_apimachinery() {
     for (selector, message) in [
         ("x y", "unable to parse requirement: found 'y', expected: in, notin, =, ==, !=, gt, lt"),
         ("x=a b", "found 'b', expected: ',' or 'end of string'"),
@@ -154,7 +154,7 @@ fn messages_are_apimachinerys() {
 }
 
 #[test]
-fn objects_are_asked_without_a_copy() {
+fn label_selector_matches_an_object() {
     let object = crate::ObjectDecoder::new("v1", "Pod", [].into())
         .decode(br#"{"metadata":{"name":"p","resourceVersion":"1","labels":{"app":"web","tier":"3"}}}"#)
         .unwrap();
@@ -172,14 +172,14 @@ mod properties {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_fails_and_prints_to_itself(text in "[a-z!=<>(), \\t\\x00-]{0,24}") {
+        fn arbitrary_selector_text_parses_to_an_equal_print(text in "[a-z!=<>(), \\t\\x00-]{0,24}") {
             if let Ok(selector) = LabelSelector::parse(&text) {
                 prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
             }
         }
 
         #[test]
-        fn any_unicode_is_survived(text in ".{0,24}") {
+        fn arbitrary_unicode_does_not_panic(text in ".{0,24}") {
             let _ = LabelSelector::parse(&text);
             let _ = crate::FieldSelector::parse(&text);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
-use tributary_apimachinery::built_in::usually_served;
+use tributary_apimachinery::built_in::served_by_default;
 use tributary_authorization::RbacKind;
 
 /// Verbs that only read.
@@ -52,7 +52,7 @@ impl KnownResources {
     /// Kinds of every cluster, for manifests that are written without one.
     pub fn usual() -> Self {
         let mut known = Self::default();
-        for (group, verbs, resource) in usually_served() {
+        for (group, verbs, resource) in served_by_default() {
             known.add(group, resource, verbs.split(' '));
         }
         known

@@ -1,14 +1,14 @@
-//! Kubernetes' own resources that kube-apiservers serve by default, with subresources and verbs.
+//! The built-in resources that kube-apiservers serve by default, with subresources and verbs.
 
-/// The verbs of objects, and of most of their subresources.
+/// The verbs of objects, and those of most subresources.
 const OBJECTS: &str = "create delete deletecollection get list patch update watch";
 const BELOW: &str = "get patch update";
 
-/// The groups, verbs and resources of Kubernetes itself that every kube-apiserver serves, and the metrics that most
-/// clusters have. A case runs against a real one (`e2e/tests/e2e/shared_mode/join.rs`).
+/// The groups, verbs and resources of Kubernetes that each kube-apiserver serves, and the metrics of most clusters. A
+/// test compares them with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
 ///
-/// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are on by default.
-const USUAL: &[(&str, &str, &str)] = &[
+/// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are enabled by default.
+const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
     (
         "",
         OBJECTS,
@@ -82,10 +82,10 @@ const USUAL: &[(&str, &str, &str)] = &[
     ("storage.k8s.io", BELOW, "volumeattachments/status"),
 ];
 
-/// Group, verbs (separated by spaces) and name of each resource, and of each `resource/subresource`, that every
-/// kube-apiserver serves, and of the metrics that most clusters have.
-pub fn usually_served() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    USUAL.iter().flat_map(|(group, verbs, resources)| {
+/// Iterates over group, verbs (separated by spaces) and name of each default resource and `resource/subresource`, and
+/// of the metrics of most clusters.
+pub fn served_by_default() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    SERVED_BY_DEFAULT.iter().flat_map(|(group, verbs, resources)| {
         resources.split_whitespace().map(move |resource| (*group, *verbs, resource))
     })
 }

@@ -1,25 +1,25 @@
-//! What a refusal says, in whichever encoding a kube-apiserver writes it. None writes an alias of YAML.
+//! Reads a refusal in any encoding of a kube-apiserver, which never writes a YAML alias.
 
 use serde::Deserialize;
 
 use super::{protobuf, yaml};
 use crate::Status;
 
-/// The message of the Status that a body is, in JSON, YAML or protobuf; `None` where it is none.
+/// Returns the message of a body that is a Status in JSON, YAML or protobuf; `None` for any other body.
 pub fn status_message(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Said {
+    struct StatusText {
         kind: String,
         message: String,
     }
     if protobuf::is_protobuf(body) {
         return protobuf::status(body).map(|status| status.message).filter(|message| !message.is_empty());
     }
-    let said: Said = serde_json::from_slice(&yaml::without_aliases_to_json(body).ok()?).ok()?;
+    let said: StatusText = serde_json::from_slice(&yaml::without_aliases_to_json(body).ok()?).ok()?;
     (said.kind == "Status").then_some(said.message)
 }
 
-/// The Status that a body is, in JSON, YAML or protobuf; `None` where it is none.
+/// Parses a body that is a Status in JSON, YAML or protobuf; `None` for any other body.
 pub fn read_status(body: &[u8]) -> Option<Status> {
     match protobuf::is_protobuf(body) {
         true => protobuf::status(body),
@@ -27,7 +27,7 @@ pub fn read_status(body: &[u8]) -> Option<Status> {
     }
 }
 
-/// The Status that a body in protobuf is; `None` where it is none.
+/// Parses a body that is a Status in protobuf; `None` for any other body.
 pub fn status_of_protobuf(body: &[u8]) -> Option<Status> {
     protobuf::status(body)
 }
@@ -38,7 +38,7 @@ mod tests {
     use crate::wire::put_field;
 
     #[test]
-    fn the_message_is_found_in_each_encoding() {
+    fn status_message_is_read_in_each_encoding() {
         let message = "pods \"x\" is forbidden";
         let json =
             serde_json::json!({"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": "y"}});
@@ -46,7 +46,7 @@ mod tests {
         let mut status = Vec::new();
         put_field(&mut status, 3, message.as_bytes());
         put_field(&mut status, 5, b"\x0a\x01y");
-        let protobuf = protobuf::of_kind("Status", &status);
+        let protobuf = protobuf::encode_kind("Status", &status);
         for body in [json.to_string().as_bytes(), yaml.as_bytes(), &protobuf] {
             assert_eq!(status_message(body).as_deref(), Some(message), "{}", String::from_utf8_lossy(body));
         }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_aliases_is_no_status() {
+    fn yaml_with_aliases_is_not_a_status() {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
         // Each level repeats the level before it eight times: 512 values, and eight times as many for each further
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read_in_each_encoding() {
+    fn status_is_read_in_each_encoding() {
         let status = Status::unauthorized();
         let pretty = serde_json::to_string_pretty(&status).unwrap();
         let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \
@@ -83,7 +83,7 @@ mod tests {
         put_field(&mut raw, 4, b"Unauthorized");
         // `code`, a number of two bytes.
         raw.extend([6 << 3, 0x91, 0x03]);
-        let protobuf = protobuf::of_kind("Status", &raw);
+        let protobuf = protobuf::encode_kind("Status", &raw);
         for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {
             assert_eq!(read_status(body).as_ref(), Some(&status), "{}", String::from_utf8_lossy(body));
         }

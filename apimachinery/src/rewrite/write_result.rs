@@ -1,28 +1,28 @@
-//! What a member's answer to a write tells of the object: what later reads are to wait for.
+//! Reads a member's response to a write, for later reads that must wait for the write.
 
 use super::{BodyKind, Format, json_body, protobuf};
 use crate::ResourceVersion;
 
-/// What was written, as the member's answer tells it.
+/// The result of a write, according to the member's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The object is at this version; a deletion may be under way.
+    /// The object has this version; it may be in the course of a deletion.
     At {
-        /// The version.
+        /// The version after the write.
         version: ResourceVersion,
-        /// The object's name, if the answer says it.
+        /// The object's name, if the response contains it.
         name: Option<String>,
     },
-    /// The object of this uid is gone: a deletion was answered by a Status.
+    /// The object with this uid is deleted: the response to the delete was a Status.
     Gone {
-        /// The uid.
+        /// The uid of the deleted object.
         uid: String,
     },
 }
 
 impl WriteResult {
-    /// Reads an answer in JSON or protobuf. `None` for what tells nothing: another media type, a Status without a uid,
-    /// an object without a version, or of a kind that `is_written` says was not written.
+    /// Parses a response in JSON or protobuf. `None` if it says nothing about the write: a different media type, a
+    /// Status without a uid, an object without a version, or an object whose kind `is_written` rejects.
     pub fn read(content_type: &str, body: &[u8], is_written: impl FnOnce(&str) -> bool) -> Option<Self> {
         let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {
@@ -45,12 +45,12 @@ impl WriteResult {
     }
 }
 
-/// The uid of the object that a member's answer in JSON shows, where that says that the object is gone.
+/// Returns the uid of the object in a member's JSON response if the change completed its deletion.
 ///
-/// A change of an object that is to be deleted and that nothing holds up any more (the last finalizer goes with the
-/// change, say) deletes it, and is answered with what the object would have become, in the version that it had:
-/// `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's `pkg/registry/generic/registry/store.go`. A
-/// namespace is held up by its `spec.finalizers` as well (`ShouldDeleteNamespaceDuringUpdate`).
+/// A change that removes the last finalizer of an object in deletion deletes it. The response then shows the object as
+/// the change would have made it, at its previous version: `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in
+/// apiserver's `pkg/registry/generic/registry/store.go`. For a namespace, `spec.finalizers` count as well
+/// (`ShouldDeleteNamespaceDuringUpdate`).
 pub fn deleted_by_change(body: &[u8]) -> Option<String> {
     let last = |path: &[&str]| json_body::values_at(body, 0, path).pop().and_then(|range| body.get(range));
     let is_nothing = |value: Option<&[u8]>| matches!(value, None | Some(b"null"));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_that_takes_away_what_held_up_a_deletion_completes_it() {
+    fn removal_of_the_last_finalizer_completes_the_deletion() {
         let of = |metadata: &str, rest: &str| {
             deleted_by_change(
                 format!(r#"{{"metadata":{{"uid":"u","resourceVersion":"7"{metadata}}}{rest}}}"#).as_bytes(),
@@ -95,15 +95,15 @@ mod tests {
         }
         assert_eq!(of(TIME, r#","spec":{"finalizers":["kubernetes"]}"#), None);
         assert_eq!(of(TIME, r#","spec":{"finalizers":[]}"#), Some("u".to_owned()));
-        assert_eq!(of("", ""), None, "nobody deletes it");
-        assert_eq!(of(r#","deletionTimestamp":null"#, ""), None, "nobody deletes it");
+        assert_eq!(of("", ""), None, "the object is not in deletion");
+        assert_eq!(of(r#","deletionTimestamp":null"#, ""), None, "the object is not in deletion");
         for nothing in ["", "{", "[1]", r#"{"metadata":{"deletionTimestamp":"t"}}"#, r#"{"metadata":7}"#] {
             assert_eq!(deleted_by_change(nothing.as_bytes()), None, "{nothing}");
         }
     }
 
     #[test]
-    fn answers_in_json() {
+    fn write_result_is_read_from_json() {
         let read = |body: &str| WriteResult::read("application/json", body.as_bytes(), |kind| kind != "Other");
         assert_eq!(
             read(r#"{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"}}"#),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_protobuf() {
+    fn write_result_is_read_from_protobuf() {
         let field = |number: u8, contents: &[u8]| [&[number << 3 | 2, contents.len() as u8], contents].concat();
         let answer = |kind: &str, object: &[u8]| {
             [b"k8s\0".as_slice(), &field(1, &field(2, kind.as_bytes())), &field(2, object)].concat()
