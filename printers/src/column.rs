@@ -10,18 +10,18 @@ pub(crate) const NAME_DESCRIPTION: &str = "Name must be unique within a namespac
 /// `metadata.creationTimestamp`'s description in the API.
 pub(crate) const CREATION_TIMESTAMP_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// One column of a Table: a `metav1.TableColumnDefinition`.
+/// A column of a Table: a `metav1.TableColumnDefinition`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// The heading as kube-apiserver writes it; kubectl shows it in upper case.
+    /// The heading in kube-apiserver's spelling; kubectl shows it in upper case.
     pub name: Cow<'static, str>,
     /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: Cow<'static, str>,
     /// A refinement of the type; `name` marks the column that names the object. Empty for most.
     pub format: Cow<'static, str>,
-    /// What the column shows.
+    /// A description of the column's content.
     pub description: Cow<'static, str>,
-    /// 0 is always shown, greater only with `-o wide`.
+    /// 0 for columns that are always shown; greater for columns of `-o wide`.
     pub priority: i32,
 }
 
@@ -55,12 +55,12 @@ impl Column {
         }
     }
 
-    /// The column `Name` that most Tables begin with.
+    /// Creates the column `Name`, the first of most Tables.
     pub(crate) const fn name() -> Self {
         Self::named("Name", 0, NAME_DESCRIPTION)
     }
 
-    /// A string column with the format `name`.
+    /// Creates a string column with the format `name`.
     pub(crate) const fn named(name: &'static str, priority: i32, description: &'static str) -> Self {
         Self {
             name: Cow::Borrowed(name),
@@ -71,12 +71,12 @@ impl Column {
         }
     }
 
-    /// The column `Age` that most Tables have.
+    /// Creates the column `Age` of most Tables.
     pub(crate) const fn age() -> Self {
         Self::new("Age", "string", 0, CREATION_TIMESTAMP_DESCRIPTION)
     }
 
-    /// Appends the column as a JSON object, its members in kube-apiserver's order.
+    /// Appends the column as a JSON object, with the fields in kube-apiserver's order.
     pub fn write(&self, out: &mut Vec<u8>) {
         for (key, value) in [
             (&b"{\"name\":"[..], &self.name),
@@ -91,7 +91,7 @@ impl Column {
     }
 }
 
-/// Appends a Table's `columnDefinitions` as a JSON array. With `cluster`, [`Column::cluster`] is the second one.
+/// Appends a Table's `columnDefinitions` as a JSON array. With `cluster`, [`Column::cluster`] is the second column.
 pub fn write_columns(columns: &[Column], cluster: bool, out: &mut Vec<u8>) {
     out.push(b'[');
     for (index, column) in columns.iter().enumerate() {

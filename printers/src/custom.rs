@@ -12,21 +12,21 @@ use crate::jsonpath::{Budget, JsonPath, JsonPathError};
 use crate::time::Time;
 use crate::{Column, Row};
 
-/// One of a CustomResourceDefinition's `additionalPrinterColumns`.
+/// An entry of a CustomResourceDefinition's `additionalPrinterColumns`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ColumnDefinition {
     /// The heading.
     pub name: String,
-    /// `string`, `integer`, `number`, `boolean` or `date`.
+    /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: String,
     /// A refinement of the type.
     #[serde(default, deserialize_with = "null_is_default")]
     pub format: String,
-    /// What the column shows.
+    /// A description of the column's content.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// 0 is always shown, greater only with `-o wide`.
+    /// 0 for columns that are always shown; greater for columns of `-o wide`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
     /// The path of the value in the object: `.spec.replicas`. Empty in a Table's column.
@@ -34,7 +34,7 @@ pub struct ColumnDefinition {
     pub json_path: String,
 }
 
-/// The begin of the description that kube-apiserver writes for a column without a description. The JSONPath follows.
+/// The prefix of kube-apiserver's description for a column without its own. The JSONPath follows.
 const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
 
 impl ColumnDefinition {
@@ -51,37 +51,37 @@ impl ColumnDefinition {
     }
 }
 
-/// The path of the age in each object.
+/// The path of the creation time in each object.
 const AGE_PATH: &str = ".metadata.creationTimestamp";
 
-/// How many columns of a definition are shown. The author of a CustomResourceDefinition is not to decide what a Table
-/// costs; the largest of well-known ones has a dozen.
+/// The maximum number of columns from a definition, so that its author does not determine the cost of a Table. The
+/// largest of well-known definitions have a dozen.
 const COLUMNS_MAX: usize = 64;
 
-/// The largest object of which a tree is built, in bytes: kube-apiserver takes none above 3 MiB
-/// (`MaxRequestBodyBytes`), and a tree takes ten times as much. Of a larger one the name is shown.
+/// The size of the largest object that is parsed into a tree, in bytes: kube-apiserver accepts objects up to 3 MiB
+/// (`MaxRequestBodyBytes`), and a tree takes ten times as much. For larger objects only the name is shown.
 const TREE_BYTES_MAX: usize = 4 << 20;
 
 /// The longest text of a cell, in bytes: more than any terminal shows. The rest is cut off.
 const CELL_BYTES_MAX: usize = 32 << 10;
 
-/// A column whose JSONPath cannot be used.
+/// A column with an unusable JSONPath.
 #[derive(Debug, thiserror::Error)]
 #[error("additionalPrinterColumns: jsonPath {json_path:?} of column {name:?} cannot be parsed")]
 pub struct InvalidColumn {
     /// The column's name.
     pub name: String,
-    /// Its JSONPath.
+    /// The JSONPath of the column.
     pub json_path: String,
     #[source]
     source: JsonPathError,
 }
 
-/// The columns of one version of a custom resource.
+/// The columns of a version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct CustomPrinter {
     columns: Vec<Column>,
-    /// One for each column but the first.
+    /// The paths of all columns except the first.
     paths: Vec<JsonPath>,
 }
 
@@ -117,13 +117,13 @@ impl CustomPrinter {
             return Err(serde::de::Error::custom(format_args!("it is larger than {TREE_BYTES_MAX} bytes")));
         }
         let mut budget = Budget::of_object(object.len());
-        // Custom resources may hold anything and their columns may point anywhere, so this one does build a tree.
+        // Custom resources may contain anything, and their columns may point anywhere, so this printer builds a tree.
         let object: Value = serde_json::from_slice(object)?;
         row.text(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
         for (column, path) in self.columns[1..].iter().zip(&self.paths) {
             match path.first(&object, &mut budget) {
                 Ok(Some(value)) => cell(&column.r#type, &value, now, row),
-                // An error is a path that does not fit this object; kube-apiserver shows nothing for it as well.
+                // An error means that the path does not fit this object; kube-apiserver shows an empty cell, too.
                 Ok(None) | Err(_) => row.null(),
             }
         }
@@ -131,7 +131,7 @@ impl CustomPrinter {
     }
 }
 
-/// What is shown where a CustomResourceDefinition names no columns.
+/// Returns the only column of a CustomResourceDefinition without columns.
 fn age_definition() -> ColumnDefinition {
     ColumnDefinition {
         name: "Age".to_owned(),
@@ -157,11 +157,11 @@ fn column(definition: &ColumnDefinition) -> Column {
     }
 }
 
-/// Writes a value as its column's type; a value of another type is `null`.
+/// Writes a value according to its column's type; a value of a different type is `null`.
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
         ("string", Value::String(text)) => row.text(cut(text)),
-        // The words of Go's text/template, which prints what is no string.
+        // Values that are not strings have the form of Go's text/template.
         ("string", Value::Null) => row.text("<no value>"),
         ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
         ("string", Value::Bool(value)) => row.format(format_args!("{value}")),
@@ -186,8 +186,9 @@ fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     }
 }
 
-/// A number as Go writes it: integers plainly, floats in the shortest form, with an exponent of at least
-/// `exponent_digits` digits below `least` and from 1e21 on. (`fmt.Print` and `json.Marshal` differ in the two.)
+/// Formats a number like Go: integers plainly; floats in the shortest form, with an exponent of at least
+/// `exponent_digits` digits below `least` and from 1e21 on. (`fmt.Print` and `json.Marshal` differ in these two
+/// values.)
 fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) -> String {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return number.to_string();
@@ -203,13 +204,13 @@ fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) ->
     format!("{mantissa}e{sign}{digits:0>exponent_digits$}")
 }
 
-/// The beginning of a text that a cell shows.
+/// Cuts a text to the length of a cell.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(CELL_BYTES_MAX)]
 }
 
-/// Appends a value as Go's `json.Marshal` writes it: keys in order, and `<`, `>` and `&` escaped. Of a longer one than
-/// a cell shows no more than the beginning is certain.
+/// Appends a value like Go's `json.Marshal`: keys in order, and `<`, `>` and `&` escaped. A value longer than a cell
+/// may be incomplete behind that length.
 fn go_json(value: &Value, out: &mut String) {
     match value {
         _ if out.len() > CELL_BYTES_MAX => {}
@@ -374,7 +375,11 @@ mod tests {
         let paths: Vec<_> = known.iter().map(|column| &*column.json_path).collect();
         assert_eq!(paths, [".spec.s", ".spec.i", ".metadata.creationTimestamp"]);
         let (again, _) = CustomPrinter::new(&known);
-        assert_eq!(again.columns()[1..], [1, 3, 4].map(|at| shown.columns()[at].clone()), "as they were shown");
+        assert_eq!(
+            again.columns()[1..],
+            [1, 3, 4].map(|at| shown.columns()[at].clone()),
+            "the columns equal the original ones"
+        );
         assert_eq!(Printer::default_columns().columns().iter().filter_map(read).count(), 0);
     }
 
@@ -385,7 +390,11 @@ mod tests {
         for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {
             let bad = definition("string", bad);
             assert_eq!(print(&[first.clone(), bad.clone(), last.clone()], &object), serde_json::json!(["a", "text"]));
-            assert_eq!(print(&[bad.clone(), last.clone()], &object), serde_json::json!(["a"]), "no age either");
+            assert_eq!(
+                print(&[bad.clone(), last.clone()], &object),
+                serde_json::json!(["a"]),
+                "the age is not shown either"
+            );
             let (_, invalid) = CustomPrinter::new(&[first.clone(), bad.clone(), last.clone()]);
             let message = invalid.unwrap().to_string();
             assert!(message.contains(&format!("{:?}", bad.json_path)), "{message}");

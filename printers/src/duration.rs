@@ -1,4 +1,4 @@
-//! Durations as people read them, after `k8s.io/apimachinery/pkg/util/duration`.
+//! Durations for people, after `k8s.io/apimachinery/pkg/util/duration`.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 /// The time between two instants in two or three significant figures: `5s`, `3m20s`, `4h7m`, `2d4h`, `3y40d`.
 ///
-/// A negative duration prints as `0s` while it is shorter than two seconds, which clocks that differ explain, else as
-/// `<invalid>`.
+/// A negative duration prints as `0s` if it is shorter than two seconds, which differing clocks explain, and as
+/// `<invalid>` otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HumanDuration {
     /// Whole seconds, rounded towards zero.
@@ -16,13 +16,13 @@ pub struct HumanDuration {
 }
 
 impl HumanDuration {
-    /// The time from `start` to `end`.
+    /// Computes the time from `start` to `end`.
     pub fn between(start: Timestamp, end: Timestamp) -> Self {
         let duration = end.duration_since(start);
         Self { seconds: duration.as_secs(), negative: duration.is_negative() }
     }
 
-    /// A duration of whole seconds.
+    /// Creates a duration of whole seconds.
     pub fn from_seconds(seconds: i64) -> Self {
         Self { seconds, negative: seconds < 0 }
     }
@@ -48,7 +48,7 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// The larger unit, and the smaller one unless it is zero.
+/// Writes the larger unit, and the smaller one unless it is zero.
 fn pair(f: &mut fmt::Formatter<'_>, larger: (i64, char), smaller: (i64, char)) -> fmt::Result {
     write!(f, "{}{}", larger.0, larger.1)?;
     if smaller.0 == 0 { Ok(()) } else { write!(f, "{}{}", smaller.0, smaller.1) }

@@ -1,8 +1,8 @@
-//! The JSONPath that columns of custom resources use, after `k8s.io/client-go/util/jsonpath`.
+//! The JSONPath of custom resources' columns, after `k8s.io/client-go/util/jsonpath`.
 //!
-//! It is a dialect: `['a.b']` means `.a.b` (a dot in a key is written `\.`), and a step that finds nothing is no error
-//! while one that does not fit (an index into a map, for example) is. Maps are walked in the order of their keys, where
-//! Go's order is random.
+//! It is a dialect: `['a.b']` means `.a.b` (a dot in a key is written `\.`). A step without a result is not an error,
+//! but a step that does not fit (for example an index into a map) is. Maps are walked in the order of their keys; Go's
+//! order is random.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,53 +13,53 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath(Vec<JsonPathNode>);
 
-/// Why a text is not a path.
+/// The reason why a text is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPathError {
-    /// A bracket, filter or quote that does not end.
+    /// A bracket, filter or quote has no end.
     #[error("unterminated {0}")]
     Unterminated(&'static str),
-    /// A character that begins no step.
+    /// A character cannot begin a step.
     #[error("unrecognized character {0:?}")]
     Character(char),
-    /// What stands in brackets is no index, slice or quoted key.
+    /// The text in brackets is not an index, slice or quoted key.
     #[error("invalid array index {0:?}")]
     Index(String),
-    /// A number that cannot be read.
+    /// The number is malformed.
     #[error("cannot parse number {0:?}")]
     Number(String),
-    /// `....`
+    /// The path contains `....`.
     #[error("invalid multiple recursive descent")]
     Recursion,
 }
 
-/// Why a path cannot be followed in an object.
+/// The reason why a path cannot be evaluated for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// A step does not fit what it is applied to.
+    /// A step does not fit its value.
     #[error("the path does not fit the object")]
     Step,
-    /// It leads through more values than it may.
+    /// The path visits more values than the budget allows.
     #[error("the path leads through too many values")]
     Costly,
 }
 
-/// How many values paths may still lead through. Each `..` multiplies: whoever writes a CustomResourceDefinition would
-/// decide what a Table costs everybody.
+/// The number of values that paths may still visit. Each `..` multiplies the visits, so the author of a
+/// CustomResourceDefinition could make Tables expensive for all users.
 #[derive(Debug)]
 pub struct Budget(usize);
 
 impl Budget {
-    /// For all cells of an object of so many bytes: each of its values once or twice, and some thousand more for small
-    /// ones. The columns of a usual definition lead through some hundred.
+    /// Creates the budget for all cells of an object with this size: each of its values once or twice, and some
+    /// thousand more for small objects. The columns of a usual definition visit some hundred.
     pub fn of_object(bytes: usize) -> Self {
         const SMALL: usize = 2_000;
         Self(bytes.saturating_add(SMALL))
     }
 
-    /// Notes that a step leads to so many values.
+    /// Charges the visit of `values` values.
     fn spend(&mut self, values: usize) -> Result<(), Unfit> {
-        // Once it is overdrawn nothing is left: what is tried next is not followed either.
+        // An overdrawn budget becomes zero, so later steps fail too.
         let left = self.0.checked_sub(values);
         self.0 = left.unwrap_or(0);
         left.map(drop).ok_or(Unfit::Costly)
@@ -78,11 +78,11 @@ enum JsonPathNode {
         comparison: Option<(Operator, Vec<JsonPathNode>)>,
     },
     Literal(Value),
-    /// A word such as `range`, which templates know and columns do not.
+    /// A word such as `range`, which is valid in templates but not in columns.
     Identifier,
 }
 
-/// `[start:end:step]`; `[i]` has `single`.
+/// `[start:end:step]`, or `[i]` with `single` set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slice {
     start: Option<i64>,
@@ -99,7 +99,7 @@ enum Operator {
     NotEqual,
     LessOrEqual,
     GreaterOrEqual,
-    /// Parsed, but never satisfied without an error.
+    /// An unknown operator, which parses but fails in each comparison.
     Unknown,
 }
 
@@ -107,12 +107,12 @@ impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
     ///
     /// # Errors
-    /// [`JsonPathError`] where kube-apiserver would not take the path.
+    /// [`JsonPathError`] for paths that kube-apiserver refuses.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         JsonPathParser { rest: text }.nodes().map(Self)
     }
 
-    /// The first value that the path finds. Cost: a walk over what the path touches, which comes off the budget.
+    /// Returns the first value at the path. Cost: a walk over the visited values, charged to the budget.
     ///
     /// # Errors
     /// [`Unfit`].
@@ -159,14 +159,14 @@ impl<'a> JsonPathParser<'a> {
         Ok(nodes)
     }
 
-    /// Takes `length` bytes off the text.
+    /// Removes `length` bytes from the front and returns them.
     fn take_bytes(&mut self, length: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(length);
         self.rest = rest;
         taken
     }
 
-    /// The characters up to the next one that ends a name; a backslash takes the next one into the name.
+    /// Parses a name up to the next character that ends it; a backslash escapes such a character.
     fn field(&mut self) -> JsonPathNode {
         let mut name = String::new();
         let mut length = self.rest.len();
@@ -242,7 +242,7 @@ impl<'a> JsonPathParser<'a> {
         }
         let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(key) = key.filter(|key| !key.contains('\'')) {
-            // The key is parsed as a field once more: this is where `['a.b']` becomes `.a.b`.
+            // The key is parsed as a field again, which turns `['a.b']` into `.a.b`.
             nodes.extend(JsonPathParser { rest: &format!(".{key}") }.nodes()?);
             return Ok(());
         }
@@ -250,7 +250,7 @@ impl<'a> JsonPathParser<'a> {
         Ok(())
     }
 
-    /// The filter whose `[?(` has been taken.
+    /// Parses the filter behind `[?(`.
     fn filter(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let unterminated = JsonPathError::Unterminated("filter");
         let text = self.take_bytes(filter_end(self.rest).ok_or(unterminated.clone())?);
@@ -278,7 +278,7 @@ impl<'a> JsonPathParser<'a> {
     }
 }
 
-/// Where the `)` stands that ends a filter: the first one outside the one pair of quotes that a filter may have.
+/// Returns the index of the `)` that ends a filter: the first outside the single pair of quotes that a filter may have.
 fn filter_end(text: &str) -> Option<usize> {
     let (mut quote, mut closed, mut previous) = (None, false, ' ');
     for (at, character) in text.char_indices() {
@@ -296,7 +296,7 @@ fn filter_end(text: &str) -> Option<usize> {
     None
 }
 
-/// `*`, `i`, `start:end` or `start:end:step`, each number optional.
+/// Parses `*`, `i`, `start:end` or `start:end:step`, where each number is optional.
 fn slice(text: &str) -> Option<Slice> {
     let text = if text == "*" { ":" } else { text };
     let mut parts = text.split(':');
@@ -365,7 +365,7 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut 
     Ok(values)
 }
 
-/// Replaces each value by those that `step` finds in it.
+/// Replaces each value by the results of `step` for it.
 fn flat<'a>(
     values: Values<'a>,
     mut step: impl for<'b> FnMut(&'b Value) -> Result<Vec<&'b Value>, Unfit>,
@@ -394,7 +394,7 @@ fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>,
     }
 }
 
-/// The value and all below it that have something below them.
+/// Collects the value and all nested values that have children.
 fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget) -> Result<(), Unfit> {
     let below = children(value, budget)?;
     if !below.is_empty() {
@@ -464,7 +464,7 @@ fn at_most_one(values: Values<'_>) -> Result<Option<Cow<'_, Value>>, Unfit> {
     if values.len() > 1 { Err(Unfit::Step) } else { Ok(values.into_iter().next()) }
 }
 
-/// Compares values of one basic type; values of different types do not compare.
+/// Compares two values of the same basic type; values of different types are an error.
 fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfit> {
     let order = match (left, right) {
         (Value::String(left), Value::String(right)) => left.cmp(right),
@@ -551,7 +551,7 @@ mod tests {
         }
     }
 
-    /// Without a bound each of these is some billion steps.
+    /// Without a budget, each of these paths visits billions of values.
     #[test]
     fn a_path_leads_through_so_many_values_and_no_more() {
         let mut object = serde_json::json!({"a": 1});

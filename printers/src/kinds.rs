@@ -1,14 +1,14 @@
-//! The kinds that kube-apiserver prints in a way of their own, after
+//! The kinds with a printer of their own in kube-apiserver, after
 //! `k8s.io/kubernetes/pkg/printers/internalversion/printers.go`.
 //!
-//! kube-apiserver prints the internal form of an object, so all versions of a kind have one printer; here it reads what
-//! the versions have in common, and what differs where something does.
+//! kube-apiserver prints the internal form of an object, so all versions of a kind share a printer. These printers read
+//! the fields that the versions have in common, and the fields of each version where they differ.
 
 mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
-// One line a column: a table to be looked up, not read.
+// One line per column: a table for lookup.
 #[rustfmt::skip]
 mod columns;
 mod control_plane;
@@ -28,10 +28,10 @@ use serde::Deserialize;
 
 use crate::{Column, Row};
 
-/// How objects of one kind become cells.
+/// A function that prints an object of a kind as cells.
 pub(crate) type Print = fn(&[u8], Timestamp, &mut Row) -> Result<(), serde_json::Error>;
 
-/// A resource's columns and how its objects are printed.
+/// A resource's columns and print function.
 #[derive(Debug)]
 pub(crate) struct BuiltInPrinter {
     pub(crate) group: &'static str,
@@ -40,22 +40,22 @@ pub(crate) struct BuiltInPrinter {
     pub(crate) print: Print,
 }
 
-/// `autoscaling/v1` Scale, which is a subresource and so not found by its resource.
+/// The printer of `autoscaling/v1` Scale, which is a subresource and therefore not in the table of resources.
 pub(crate) static SCALE: BuiltInPrinter = kind("autoscaling", "scale", columns::SCALE, workloads::scale);
 
-/// What kinds without a printer are shown as.
+/// The printer of kinds without their own.
 pub(crate) static DEFAULT: BuiltInPrinter = kind("", "", columns::DEFAULT, core::name_and_created_at);
 
-/// The kind of a resource, whatever its version.
+/// Returns the printer of a resource, for any version.
 pub(crate) fn find(group: &str, resource: &str) -> Option<&'static BuiltInPrinter> {
     KINDS.iter().find(|kind| kind.resource == resource && kind.group == group)
 }
 
-/// Decodes an object. One check of the whole text for UTF-8 is cheaper than one for each string in it.
+/// Decodes an object. Validating the whole text as UTF-8 once is cheaper than validating each string in it.
 fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(object) {
         Ok(text) => serde_json::from_str(text),
-        // Not UTF-8: this one says where.
+        // The text is not UTF-8: this error contains the position.
         Err(_) => serde_json::from_slice(object),
     }
 }
@@ -74,7 +74,8 @@ const RESOURCE: &str = "resource.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
-/// Kinds of kube-apiserver that have no printer stand here with the default one: the answer is known, not guessed.
+/// Kinds without a printer in kube-apiserver are listed with the default one, so that their columns are known and not
+/// guessed.
 static KINDS: &[BuiltInPrinter] = &[
     kind("", "pods", columns::PODS, pods::print),
     kind("", "componentstatuses", columns::COMPONENTSTATUSES, core::component_status),

@@ -1,10 +1,10 @@
-//! Prints objects as Table rows, cell by cell as kube-apiserver prints them.
+//! Prints objects as Table rows, cell by cell like kube-apiserver.
 //!
-//! A [`Printer`] knows the columns of one kind and turns an object's JSON text into the cells of one row. Cells are
-//! written as JSON at once, because a Table is only ever sent: there is no tree of values in between. Time-dependent
-//! cells (ages) come from the `now` that is passed in.
+//! A [`Printer`] has the columns of a kind and turns an object's JSON text into the cells of a row. Cells are written
+//! directly as JSON, without a tree of values, because a Table is only ever sent. Time-dependent cells (ages) use the
+//! `now` argument.
 //!
-//! Invariant: no clock, no I/O, no state. What is printed follows Kubernetes 1.36.
+//! Invariant: no clock, no I/O, no state. The output follows Kubernetes 1.36.
 
 pub mod column;
 pub mod custom;

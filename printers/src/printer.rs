@@ -1,4 +1,4 @@
-//! The printer of one kind.
+//! The printer of a kind.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::custom::{ColumnDefinition, CustomPrinter, InvalidColumn};
 use crate::kinds::{self, BuiltInPrinter};
 use crate::{Column, Row};
 
-/// Knows the columns of one kind and prints its objects. Cheap to clone.
+/// Has the columns of a kind and prints its objects. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Printer(PrinterSource);
 
@@ -19,7 +19,7 @@ enum PrinterSource {
     Custom(Arc<CustomPrinter>),
 }
 
-/// Why an object could not be printed. The object's text is no part of the message.
+/// The reason why an object could not be printed. The message does not contain the object's text.
 #[derive(Debug, thiserror::Error)]
 pub enum PrintError {
     /// The text is not an object of the printer's kind.
@@ -28,35 +28,36 @@ pub enum PrintError {
 }
 
 impl Printer {
-    /// The printer that kube-apiserver has for a built-in resource, or `None` for a resource that it does not print
-    /// in a way of its own; [`Printer::default_columns`] or [`Printer::custom`] are for those.
+    /// Returns kube-apiserver's printer for a built-in resource, or `None` for a resource without one;
+    /// [`Printer::default_columns`] and [`Printer::custom`] are for those.
     ///
-    /// Cost: a search in a table of about eighty entries; keep the answer with the resource.
+    /// Cost: a search in a table of about eighty entries; keep the result with the resource.
     pub fn for_resource(resource: &GroupVersionResource) -> Option<Self> {
         kinds::find(&resource.group, &resource.resource).map(|kind| Self(PrinterSource::BuiltIn(kind)))
     }
 
-    /// The printer of `autoscaling/v1` `Scale`, what `/scale` subresources answer with.
+    /// Returns the printer of `autoscaling/v1` `Scale`, the response of `/scale` subresources.
     pub fn scale() -> Self {
         Self(PrinterSource::BuiltIn(&kinds::SCALE))
     }
 
-    /// The printer for kinds without one: `Name` and `Created At`, as kube-apiserver's default table convertor.
+    /// Returns the printer for kinds without their own: `Name` and `Created At`, like kube-apiserver's default table
+    /// convertor.
     pub fn default_columns() -> Self {
         Self(PrinterSource::BuiltIn(&kinds::DEFAULT))
     }
 
-    /// Makes the printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age`
+    /// Creates the printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age`
     /// without any.
     ///
-    /// kube-apiserver stores a definition with a JSONPath that it cannot parse, and shows the columns before that one.
-    /// So does this printer; it returns the first such column.
+    /// kube-apiserver stores a definition with an unparsable JSONPath, and shows the columns before it. So does this
+    /// printer; it returns the first such column.
     pub fn custom(columns: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
         let (printer, invalid) = CustomPrinter::new(columns);
         (Self(PrinterSource::Custom(Arc::new(printer))), invalid)
     }
 
-    /// The columns in order. `Name` is the first for all kinds but events.
+    /// Returns the columns in order. `Name` is the first for all kinds except events.
     pub fn columns(&self) -> &[Column] {
         match &self.0 {
             PrinterSource::BuiltIn(kind) => kind.columns,
@@ -64,7 +65,7 @@ impl Printer {
         }
     }
 
-    /// Fills `row`, which is cleared first, with the cells of one object's JSON text. `now` is the time of the answer.
+    /// Replaces the content of `row` by the cells of an object's JSON text. `now` is the time of the response.
     ///
     /// Cost: one pass over the text; 4.4 µs for a pod of 6 KB.
     ///

@@ -1,25 +1,25 @@
-//! The cells of one row, as JSON text.
+//! The cells of a row, as JSON text.
 
 use std::fmt;
 
-/// The cells of one row. Meant to be reused: [`Row::clear`] keeps the memory.
+/// The cells of a row. Meant for reuse: [`Row::clear`] keeps the memory.
 #[derive(Debug, Default, Clone)]
 pub struct Row {
     /// The cells with commas between them.
     cells: Vec<u8>,
-    /// Where the first cell ends.
+    /// The end of the first cell.
     first_end: usize,
     count: usize,
     conditions: Option<&'static str>,
 }
 
 impl Row {
-    /// An empty row.
+    /// Creates an empty row.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the cells and the conditions.
+    /// Removes the cells and the conditions.
     pub fn clear(&mut self) {
         self.cells.clear();
         self.first_end = 0;
@@ -27,17 +27,17 @@ impl Row {
         self.conditions = None;
     }
 
-    /// How many cells there are.
+    /// Returns the number of cells.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are no cells.
+    /// Returns whether there are no cells.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The row's `conditions` as a JSON array, for pods that have run to their end; `None` for all others.
+    /// Returns the row's `conditions` as a JSON array for completed pods; `None` for all other rows.
     pub fn conditions(&self) -> Option<&'static str> {
         self.conditions
     }
@@ -62,37 +62,35 @@ impl Row {
         self.conditions = Some(conditions);
     }
 
-    /// A string cell.
     pub(crate) fn text(&mut self, text: &str) {
         self.cell(|out| write_json_string(text, out));
     }
 
-    /// A string cell, or `otherwise` where the text is empty.
+    /// Appends a string cell, or `otherwise` if the text is empty.
     pub(crate) fn text_or(&mut self, text: &str, otherwise: &str) {
         self.text(if text.is_empty() { otherwise } else { text });
     }
 
-    /// A string cell from format arguments.
+    /// Appends a string cell from format arguments.
     pub(crate) fn format(&mut self, arguments: fmt::Arguments<'_>) {
         self.cell(|out| write_json_format(arguments, out));
     }
 
-    /// A number cell.
     pub(crate) fn number(&mut self, number: i64) {
         self.cell(|out| write_ascii(format_args!("{number}"), out));
     }
 
-    /// A cell that is already JSON.
+    /// Appends a cell that is already JSON.
     pub(crate) fn json(&mut self, json: &[u8]) {
         self.cell(|out| out.extend_from_slice(json));
     }
 
-    /// A cell of `true` or `false`.
+    /// Appends a cell with `true` or `false`.
     pub(crate) fn boolean(&mut self, value: bool) {
         self.json(if value { b"true" } else { b"false" });
     }
 
-    /// A cell of `null`.
+    /// Appends a cell with `null`.
     pub(crate) fn null(&mut self) {
         self.json(b"null");
     }
@@ -116,7 +114,7 @@ pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends what `arguments` print as a JSON string.
+/// Appends the output of `arguments` as a JSON string.
 fn write_json_format(arguments: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     struct Escaping<'a>(&'a mut Vec<u8>);
     impl fmt::Write for Escaping<'_> {
@@ -126,12 +124,12 @@ fn write_json_format(arguments: fmt::Arguments<'_>, out: &mut Vec<u8>) {
         }
     }
     out.push(b'"');
-    // Writing to memory cannot fail, and the arguments' own Display implementations here never do.
+    // Writing to memory cannot fail, and the Display implementations of the arguments never do.
     let _ = fmt::Write::write_fmt(&mut Escaping(out), arguments);
     out.push(b'"');
 }
 
-/// Appends what `arguments` print, which must need no escapes.
+/// Appends the output of `arguments`, which must need no escapes.
 fn write_ascii(arguments: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     use std::io::Write;
     // Writing to memory cannot fail.

@@ -15,7 +15,7 @@ pub(crate) struct StructuredLabelSelector<'a> {
     pub(crate) match_expressions: ListValue<Requirement<'a>>,
 }
 
-/// One of a selector's `matchExpressions`.
+/// An entry of a selector's `matchExpressions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Requirement<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Requirement<'a> {
     pub(crate) values: ListValue<TextValue<'a>>,
 }
 
-/// Labels as `a=b,c=d`, or `<none>`.
+/// Formats labels as `a=b,c=d`, or `<none>`.
 pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
     if labels.len() == 0 {
         return "<none>".to_owned();
@@ -39,10 +39,10 @@ pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
     text
 }
 
-/// A selector as `a=b,c in (d,e),!f`: requirements in the order of their keys. `None` for an operator that does not
-/// exist or that has the wrong number of values.
+/// Formats a selector as `a=b,c in (d,e),!f`, with the requirements in the order of their keys. `None` for an unknown
+/// operator, or a wrong number of values.
 ///
-/// A missing selector selects nothing and is the empty text, as an empty one is, which selects everything.
+/// A missing selector selects nothing, but has the same empty text as an empty selector, which selects everything.
 pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> Option<String> {
     let Some(selector) = selector else {
         return Some(String::new());
@@ -69,7 +69,7 @@ pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> O
     Some(JoinedTexts(",", parts.iter().map(|(_, text)| text)).to_string())
 }
 
-/// A selector as `metav1.FormatLabelSelector` writes it: `<none>` for an empty one, `<error>` for an invalid one.
+/// Formats a selector like `metav1.FormatLabelSelector`: `<none>` for an empty selector, `<error>` for an invalid one.
 pub(crate) fn format_label_selector(selector: Option<&StructuredLabelSelector<'_>>) -> String {
     match selector_text(selector) {
         None => "<error>".to_owned(),

@@ -1,4 +1,4 @@
-//! Times in objects, and how long ago they were.
+//! Times in objects, and their ages.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl Time {
         Ok(Self((timestamp.as_second() != GO_ZERO_SECONDS).then_some(timestamp)))
     }
 
-    /// How long ago this was; prints as `<unknown>` where the time is.
+    /// Returns the age at `now`; it prints as `<unknown>` if the time is unknown.
     pub(crate) fn since(self, now: Timestamp) -> Since {
         Since(self.0.map(|time| HumanDuration::between(time, now)))
     }
@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// What [`Time::since`] gives.
+/// The result of [`Time::since`].
 pub(crate) struct Since(Option<HumanDuration>);
 
 impl fmt::Display for Since {

@@ -1,6 +1,6 @@
-//! The values that objects are made of, borrowed from their text.
+//! The types of objects' values, borrowed from the text.
 //!
-//! Kubernetes writes `null` for some empty lists and times, so each type here takes `null` as its empty value.
+//! Kubernetes writes `null` for some empty lists and times, so each type accepts `null` as its empty value.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A string, borrowed where it has no escapes. `null` is the empty string.
+/// A string, borrowed if it has no escapes. `null` is the empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TextValue<'a>(pub(crate) Cow<'a, str>);
 
@@ -56,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextValue<'a> {
     }
 }
 
-/// A string or a whole number, as ports, percentages and quantities may be; printed as the text that it is.
+/// A string or a whole number, as in ports, percentages and quantities; printed as its original text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TextOrNumber<'a>(TextValue<'a>);
 
@@ -100,9 +100,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextOrNumber<'a> {
     }
 }
 
-/// A resource quantity. A kube-apiserver writes the canonical form, which is also what it prints.
+/// A resource quantity in the canonical form, in which kube-apiserver writes and prints it.
 ///
-/// `None` where the quantity is missing; prints as `0`, as the zero quantity does.
+/// `None` for a missing quantity, which prints as `0`, like the zero quantity.
 pub(crate) struct Quantity<'a>(pub(crate) Option<&'a TextOrNumber<'a>>);
 
 impl fmt::Display for Quantity<'_> {
@@ -152,17 +152,17 @@ impl<V> Default for Map<'_, V> {
 }
 
 impl<V> Map<'_, V> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&V> {
         self.0.iter().find(|(name, _)| &***name == key).map(|(_, value)| value)
     }
 
-    /// Keys and values in the order of the keys.
+    /// Iterates over keys and values in the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -174,7 +174,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// Declares parts of objects: structs whose fields are named as in JSON and default to their empty value.
+/// Declares parts of objects: structs whose fields have their JSON names and default to their empty value.
 macro_rules! parts {
     ($($(#[$meta:meta])* struct $name:ident<$life:lifetime> {
         $(#[$first_meta:meta])* $first:ident: $first_type:ty $(, $(#[$field_meta:meta])* $field:ident: $type:ty)* $(,)?
@@ -200,7 +200,7 @@ macro_rules! parts {
 }
 pub(crate) use parts;
 
-/// Texts or other things with a separator between them.
+/// Displays values with a separator between them.
 pub(crate) struct JoinedTexts<'a, I>(pub(crate) &'a str, pub(crate) I);
 
 impl<I> fmt::Display for JoinedTexts<'_, I>
@@ -219,7 +219,7 @@ where
     }
 }
 
-/// The first items of a list with commas between them, then how many more there are.
+/// Formats the first items of a list with a separator, then the number of remaining items.
 pub(crate) fn first_and_more<T: fmt::Display>(items: &[T], limit: usize, separator: &str, empty: &str) -> String {
     let shown = JoinedTexts(separator, items.iter().take(limit)).to_string();
     if items.len() > limit {

@@ -1,9 +1,9 @@
-//! Rows that a real kube-apiserver 1.36 answered, printed again from the objects that it printed them from.
+//! Compares printed rows with those of a real kube-apiserver 1.36, for the same objects.
 //!
-//! `testdata/samples` holds the objects as they were created, `testdata/golden` the objects as the server returned
-//! them, with the time of the answer, the columns and the cells.
+//! `testdata/samples` has the objects as they were created; `testdata/golden` has the objects as the server returned
+//! them, with the time of the response, the columns and the cells.
 
-// Helpers of tests may panic as tests do.
+// A helper of a test may panic like a test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use tributary_printers::{ColumnDefinition, Printer, Row};
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Golden {
-    /// By group, version and resource.
+    /// The column definitions by group, version and resource.
     column_definitions: BTreeMap<String, Value>,
     rows: Vec<GoldenRow>,
 }
@@ -56,7 +56,7 @@ fn goldens() -> Vec<(String, Golden)> {
     goldens
 }
 
-/// The printers of the sample's custom resources, from their CustomResourceDefinitions.
+/// Returns the printers of the sample's custom resources, from their CustomResourceDefinitions.
 fn custom_printers(goldens: &[(String, Golden)]) -> BTreeMap<String, Printer> {
     let definitions = goldens.iter().flat_map(|(_, golden)| &golden.rows);
     definitions
@@ -131,7 +131,7 @@ fn columns_are_those_of_kube_apiserver() {
     assert!(kinds > 60, "only {kinds} kinds");
 }
 
-/// A status that is not there yet keeps no row from being printed.
+/// An object whose status is not set yet must still print.
 #[test]
 fn objects_without_status_print() {
     let goldens = goldens();
@@ -152,7 +152,7 @@ fn objects_without_status_print() {
 
 #[test]
 fn broken_objects_are_errors_and_leave_no_cells() {
-    /// Bytes between two places where an object is cut: enough of them, in little time.
+    /// The bytes between two positions at which an object is cut: many cuts, in little time.
     const STEP: usize = 211;
     let goldens = goldens();
     let custom = custom_printers(&goldens);

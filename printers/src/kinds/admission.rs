@@ -58,7 +58,7 @@ pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row
     Ok(())
 }
 
-/// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy: each has one of the two lists.
+/// Prints a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, each of which has one of the two lists.
 pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let policy: AdmissionPolicy<'_> = decode(object)?;
     let rules = policy.spec.validations.len() + policy.spec.mutations.len();
@@ -72,7 +72,7 @@ pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(),
     Ok(())
 }
 
-/// A ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
+/// Prints a ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
 pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let binding: PolicyBinding<'_> = decode(object)?;
     row.text(&binding.metadata.name);
@@ -89,7 +89,7 @@ pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Re
     Ok(())
 }
 
-/// The selector as Go's generated `String` method writes it, which is what kube-apiserver shows here.
+/// Formats the selector like Go's generated `String` method, which kube-apiserver uses here.
 fn go_text(selector: &StructuredLabelSelector<'_>) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (key, value) in selector.match_labels.iter() {

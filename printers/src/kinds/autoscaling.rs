@@ -1,7 +1,7 @@
 //! HorizontalPodAutoscalers of autoscaling/v2 and v1.
 //!
-//! kube-apiserver prints the internal form. The v1 form holds all metrics but the processor's in an annotation, so that
-//! is where they are read from; what the order of the metrics was before is not in it.
+//! kube-apiserver prints the internal form. The v1 form stores all metrics except CPU in an annotation, so this printer
+//! reads them there; the annotation does not keep the original order of the metrics.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use super::metadata::{FullMetadata, KindAndName};
 use crate::Row;
 use crate::value::{JoinedTexts, ListValue, TextOrNumber, TextValue, parts};
 
-/// Where v1 keeps the metrics that it has no field for.
+/// The annotation in which v1 stores the metrics without a field.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-/// Where v1 keeps the metrics' present values.
+/// The annotation in which v1 stores the present values of these metrics.
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-/// How many metrics a cell shows before it says how many more there are.
+/// The number of metrics in a cell before the count of the remaining ones.
 const SHOWN: usize = 2;
-/// What v1 aims at where no metric is given, in percent.
+/// The target of v1 without any metric, in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
 
 parts! {
@@ -45,7 +45,7 @@ parts! {
         current_cpu: Option<i64>,
     }
 
-    /// A metric to aim at, or its present value: both have these members.
+    /// A metric's target, or its present value: both have these fields.
     struct Metric<'a> {
         r#type: TextValue<'a>,
         resource: Option<Source<'a>>,
@@ -89,7 +89,7 @@ impl<'a> Source<'a> {
         self.target.average_utilization.or(self.current.average_utilization).or(self.target_average_utilization)
     }
 
-    /// A metric of the processor's use, in percent.
+    /// Creates a metric of CPU utilization, in percent.
     fn cpu(utilization: i64) -> Self {
         Self { name: TextValue("cpu".into()), target_average_utilization: Some(utilization), ..Self::default() }
     }
@@ -101,7 +101,7 @@ impl Metric<'_> {
     }
 }
 
-/// A quantity, or the word that Go prints where the pointer to it is nil.
+/// A quantity, or Go's text for a nil pointer.
 struct OrNil<'a>(Option<&'a TextOrNumber<'a>>);
 
 impl fmt::Display for OrNil<'_> {
@@ -134,11 +134,11 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
     Ok(())
 }
 
-/// The metrics and present values of the v1 form, from annotations and fields.
+/// Returns the metrics and present values of the v1 form, from annotations and fields.
 fn v1_metrics<'a>(autoscaler: &'a HorizontalPodAutoscaler<'_>) -> (Vec<Metric<'a>>, Vec<Metric<'a>>) {
     let annotation = |key: &str| -> Option<Vec<Metric<'a>>> {
         let text: &'a str = autoscaler.metadata.annotations.get(key)?;
-        // An annotation that is not what it should be is passed over, as kube-apiserver does.
+        // Like kube-apiserver, this ignores a malformed annotation.
         serde_json::from_str(text).ok()
     };
     let mut metrics = annotation(METRICS).unwrap_or_default();
@@ -164,7 +164,7 @@ fn targets(metrics: &[Metric<'_>], current: &[Metric<'_>]) -> String {
     }
 }
 
-/// One metric: present value / aim.
+/// Formats a metric: present value / target.
 fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
     match &*metric.r#type {
         "External" => plain(metric.external.as_ref(), current.and_then(|current| current.external.as_ref())),
@@ -183,7 +183,7 @@ fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
     }
 }
 
-/// A metric that is aimed at by value, or by average value.
+/// Formats a metric with a target value or average value.
 fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     let average = aim.and_then(Source::average_value);
     if average.is_some() {
@@ -194,7 +194,7 @@ fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     format!("{now}/{}", OrNil(aim.and_then(Source::value)))
 }
 
-/// A resource's metric, aimed at by average value or by use in percent.
+/// Formats a resource's metric with a target average value, or a target utilization in percent.
 fn resource(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     let name = aim.map_or("", |aim| &aim.name);
     let average = aim.and_then(Source::average_value);

@@ -78,7 +78,7 @@ pub(super) fn job(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), se
     Ok(())
 }
 
-/// The first of these that holds, the final ones before the passing ones.
+/// Returns the first of these conditions that holds; final conditions precede transient ones.
 fn job_status(job: &Job<'_>) -> &'static str {
     let holds =
         |r#type: &str| job.status.conditions.iter().find(|c| &*c.r#type == r#type).is_some_and(Condition::is_true);

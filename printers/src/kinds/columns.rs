@@ -1,4 +1,4 @@
-//! The columns of each kind, as kube-apiserver 1.36 heads them. The descriptions are those of the API.
+//! The columns of each kind, as in kube-apiserver 1.36. The descriptions come from the API.
 
 use crate::Column;
 use crate::column::{CREATION_TIMESTAMP_DESCRIPTION, NAME_DESCRIPTION};
@@ -561,7 +561,7 @@ pub(super) const STORAGEVERSIONMIGRATIONS: &[Column] = &[
     Column::new("Status", "string", 0, "Status of the migration"),
 ];
 
-/// Columns of kinds that show nothing but their age.
+/// Columns of kinds with only a name and an age.
 pub(super) const NAME_AND_AGE: &[Column] = &[Column::name(), Column::age()];
 
 /// Columns of kinds without a printer.

@@ -1,4 +1,4 @@
-//! Kinds by which a cluster governs itself: flow control, leases, classes of pods, API services, storage versions.
+//! Kinds of a cluster's own control: flow control, leases, pod classes, API services, storage versions.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::value::{ListValue, TextValue, first_and_more, parts};
 
-/// How many storage versions a cell shows before it says how many more there are.
+/// The number of storage versions in a cell before the count of the remaining ones.
 const SHOWN: usize = 3;
 
 parts! {
@@ -212,7 +212,7 @@ pub(super) fn runtime_class(object: &[u8], now: Timestamp, row: &mut Row) -> Res
     Ok(())
 }
 
-/// After `k8s.io/kube-aggregator/pkg/registry/apiservice/etcd/etcd.go`.
+/// Prints an APIService, after `k8s.io/kube-aggregator/pkg/registry/apiservice/etcd/etcd.go`.
 pub(super) fn api_service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let service: ApiService<'_> = decode(object)?;
     row.text(&service.metadata.name);

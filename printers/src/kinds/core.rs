@@ -1,4 +1,4 @@
-//! Kinds of the core group that are neither pods nor services nor volumes.
+//! Kinds of the core group other than pods, services and volumes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -125,7 +125,7 @@ fn node_status(node: &Node<'_>) -> Vec<&'static str> {
     status
 }
 
-/// The roles that labels give the node, sorted, each once.
+/// Returns the node's roles from its labels, sorted and without repetitions.
 fn roles(node: &Node<'_>) -> String {
     let mut roles = BTreeSet::new();
     for (key, value) in node.metadata.labels.iter() {
@@ -201,7 +201,7 @@ pub(super) fn resource_quota(object: &[u8], now: Timestamp, row: &mut Row) -> Re
     Ok(())
 }
 
-/// Kinds that show nothing but their age.
+/// Prints a kind with only a name and an age.
 pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let object: MetadataOnly<'_> = decode(object)?;
     row.text(&object.metadata.name);
@@ -209,7 +209,7 @@ pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
     Ok(())
 }
 
-/// Kinds without a printer, after `k8s.io/apiserver/pkg/registry/rest/table.go`.
+/// Prints a kind without a printer of its own, after `k8s.io/apiserver/pkg/registry/rest/table.go`.
 pub(super) fn name_and_created_at(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let object: MetadataOnly<'_> = decode(object)?;
     let created = match object.metadata.creation_timestamp.0 {

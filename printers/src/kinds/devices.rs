@@ -174,7 +174,7 @@ pub(super) fn pool_status_request(object: &[u8], now: Timestamp, row: &mut Row) 
     Ok(())
 }
 
-/// Five sums over the pools, or dashes where nothing is known.
+/// Writes five sums over the pools, or dashes if the sums are unknown.
 fn pool_sums(status: &ResourcePoolStatusRequestStatus<'_>, unknown: bool, row: &mut Row) {
     let sums: [fn(&PoolStatus) -> i64; 5] = [
         |pool| pool.total_devices,

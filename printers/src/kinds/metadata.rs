@@ -22,12 +22,12 @@ parts! {
         annotations: Labels<'a>,
     }
 
-    /// An object of which only the metadata is shown.
+    /// An object whose row needs only the metadata.
     struct MetadataOnly<'a> {
         metadata: Metadata<'a>,
     }
 
-    /// The parts of a pod template that its owner's row shows.
+    /// The parts of a pod template in the row of its owner.
     struct PodTemplateSpec<'a> {
         metadata: TemplateMetadata<'a>,
         spec: TemplatePodSpec<'a>,
@@ -44,7 +44,7 @@ parts! {
         node_selector: Labels<'a>,
     }
 
-    /// A container by name and image.
+    /// The name and image of a container.
     struct Container<'a> {
         name: TextValue<'a>,
         image: TextValue<'a>,
@@ -66,19 +66,19 @@ parts! {
 }
 
 impl PodTemplateSpec<'_> {
-    /// The containers' names.
+    /// Returns the containers' names.
     pub(super) fn names(&self) -> String {
         JoinedTexts(",", self.spec.containers.iter().map(|container| &container.name)).to_string()
     }
 
-    /// The containers' images.
+    /// Returns the containers' images.
     pub(super) fn images(&self) -> String {
         JoinedTexts(",", self.spec.containers.iter().map(|container| &container.image)).to_string()
     }
 }
 
 impl Condition<'_> {
-    /// Whether the status is `True`.
+    /// Returns whether the status is `True`.
     pub(super) fn is_true(&self) -> bool {
         &*self.status == "True"
     }

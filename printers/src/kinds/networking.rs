@@ -10,7 +10,7 @@ use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
-/// How many hosts a cell shows before it says how many more rules there are.
+/// The number of hosts in a cell before the count of the remaining rules.
 const SHOWN: usize = 3;
 
 parts! {
@@ -96,7 +96,7 @@ pub(super) fn ingress(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
     Ok(())
 }
 
-/// The first hosts; what is left is counted in rules, with or without a host.
+/// Formats the first hosts; the remaining rules are counted, with or without a host.
 fn hosts(rules: &[IngressRule<'_>]) -> String {
     let mut shown: Vec<&str> = Vec::with_capacity(SHOWN);
     let mut more = false;
@@ -146,7 +146,7 @@ pub(super) fn service_cidr(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
     Ok(())
 }
 
-/// Three cells for two columns: kube-apiserver gives the age and no column for it.
+/// Prints three cells for two columns, like kube-apiserver: the age has no column.
 pub(super) fn ip_address(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let address: IpAddress<'_> = decode(object)?;
     row.text(&address.metadata.name);

@@ -1,4 +1,4 @@
-//! Pods.
+//! The printer of pods.
 
 use std::borrow::Cow;
 
@@ -91,16 +91,16 @@ parts! {
 }
 
 impl ContainerStatus<'_> {
-    /// When the run before this one ended.
+    /// Returns the end of the previous run.
     fn last_finished(&self) -> Time {
         self.last_state.terminated.as_ref().map(|terminated| terminated.finished_at).unwrap_or_default()
     }
 }
 
 impl PodSpec<'_> {
-    /// Whether the init container of this name is a sidecar: it keeps running beside the others.
+    /// Returns whether the init container with this name is a sidecar, which keeps running beside the containers.
     fn is_sidecar(&self, name: &str) -> bool {
-        // The last one of a name counts, as in a map that is filled in order.
+        // The last container with a name counts, as in a map that is filled in order.
         self.init_containers.iter().rfind(|container| &*container.name == name).is_some_and(InitContainer::is_sidecar)
     }
 }
@@ -111,7 +111,7 @@ impl InitContainer<'_> {
     }
 }
 
-/// How often containers restarted, and when last.
+/// The number of container restarts, and the time of the last one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -125,7 +125,7 @@ impl Restarts {
     }
 }
 
-/// What a pod's containers come to.
+/// The summary of a pod's containers.
 struct Summary<'a> {
     reason: Cow<'a, str>,
     ready: usize,
@@ -159,7 +159,7 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
     Ok(())
 }
 
-/// The words and figures of the columns Ready, Status and Restarts.
+/// Computes the texts and numbers of the columns Ready, Status and Restarts.
 fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
     let (spec, status) = (&pod.spec, &pod.status);
     let mut summary = Summary { reason: Cow::Borrowed(&status.phase), ready: 0, restarts: Restarts::default() };
@@ -186,7 +186,7 @@ fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
     summary
 }
 
-/// Goes through the init containers up to the first that is not done; says whether there is one.
+/// Visits the init containers up to the first that is not done, and returns whether there is one.
 fn init_containers<'a>(
     spec: &PodSpec<'a>,
     status: &'a PodStatus<'a>,
@@ -217,7 +217,7 @@ fn init_containers<'a>(
     false
 }
 
-/// Goes through the containers from the last to the first, so that the first one's state is what is shown.
+/// Visits the containers from the last to the first, so that the state of the first is shown.
 fn containers<'a>(status: &'a PodStatus<'a>, summary: &mut Summary<'a>) {
     let mut running = false;
     let mut error = None;
@@ -249,7 +249,7 @@ fn containers<'a>(status: &'a PodStatus<'a>, summary: &mut Summary<'a>) {
     }
 }
 
-/// Why a container ended.
+/// Returns the reason for which a container ended.
 fn termination<'a>(terminated: &'a Terminated<'a>) -> Cow<'a, str> {
     if !terminated.reason.is_empty() {
         Cow::Borrowed(&terminated.reason)
@@ -260,7 +260,7 @@ fn termination<'a>(terminated: &'a Terminated<'a>) -> Cow<'a, str> {
     }
 }
 
-/// The pod's first address. `podIP` wins where the two fields differ, as kubelets of old set it alone.
+/// Returns the pod's first address. `podIP` wins if the two fields differ, because old kubelets set only that field.
 fn pod_ip<'a>(status: &'a PodStatus<'a>) -> &'a str {
     if status.pod_ip.is_empty() { status.pod_ips.first().map_or("", |first| &first.ip) } else { &status.pod_ip }
 }

@@ -11,7 +11,7 @@ use crate::Row;
 use crate::selector::format_labels;
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue, first_and_more, parts};
 
-/// How many addresses or ports a cell shows before it says how many more there are.
+/// The number of addresses or ports in a cell before the count of the remaining ones.
 const SHOWN: usize = 3;
 
 parts! {
@@ -44,7 +44,7 @@ parts! {
         load_balancer: LoadBalancerStatus<'a>,
     }
 
-    /// The addresses of a Service's or an Ingress' load balancer.
+    /// The addresses of a Service's or an Ingress's load balancer.
     struct LoadBalancerStatus<'a> {
         ingress: ListValue<LoadBalancerIngress<'a>>,
     }
@@ -86,7 +86,7 @@ parts! {
 }
 
 impl LoadBalancerStatus<'_> {
-    /// The addresses, sorted, each once.
+    /// Returns the addresses, sorted and without repetitions.
     pub(super) fn addresses(&self) -> String {
         let addresses: BTreeSet<&str> = self
             .ingress
@@ -152,14 +152,14 @@ pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<
     if endpoints.subsets.is_empty() {
         row.text("<none>");
     } else {
-        // Not "<none>": subsets without an address are shown as nothing.
+        // Subsets without an address are shown as an empty text and not as "<none>".
         row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN, ",", ""));
     }
     row.format(format_args!("{}", endpoints.metadata.creation_timestamp.since(now)));
     Ok(())
 }
 
-/// Every address with every port of its subset; without ports, as headless Services have, the address alone.
+/// Returns each address with each port of its subset; without ports, as in headless Services, the address alone.
 fn addresses(subsets: &[EndpointSubset<'_>]) -> Vec<String> {
     let mut list = Vec::new();
     for subset in subsets {
@@ -173,7 +173,7 @@ fn addresses(subsets: &[EndpointSubset<'_>]) -> Vec<String> {
     list
 }
 
-/// A host and a port; IPv6 addresses stand in brackets.
+/// Formats a host and a port; IPv6 addresses have brackets.
 fn host_port(host: &str, port: i64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -8,7 +8,7 @@ use super::metadata::{FullMetadata, Metadata};
 use crate::Row;
 use crate::value::{JoinedTexts, Labels, ListValue, Map, Quantity, TextOrNumber, TextValue, parts};
 
-/// The annotation that named the class before the field existed, and still wins.
+/// The annotation for the class from before the field existed; it still takes precedence.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 parts! {
@@ -168,7 +168,7 @@ fn class<'a>(annotations: &'a Labels<'_>, field: &'a str) -> &'a str {
     annotations.get(BETA_CLASS).map_or(field, |class| class)
 }
 
-/// The modes' abbreviations, in this order, each once.
+/// Formats the modes' abbreviations in a fixed order, without repetitions.
 fn access_modes(modes: &[TextValue<'_>]) -> String {
     let known =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];

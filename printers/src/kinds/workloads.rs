@@ -1,4 +1,4 @@
-//! Kinds that own pods, and what belongs to them: apps, replication controllers, pod templates, disruption budgets.
+//! Kinds that own pods, and related kinds: apps, replication controllers, pod templates, disruption budgets.
 
 use jiff::Timestamp;
 
@@ -139,7 +139,7 @@ pub(super) fn deployment(object: &[u8], now: Timestamp, row: &mut Row) -> Printe
     row.format(format_args!("{}", deployment.metadata.creation_timestamp.since(now)));
     row.text(&deployment.spec.template.names());
     row.text(&deployment.spec.template.images());
-    // Unlike the others: an empty selector stays empty, and an invalid one has a word of its own.
+    // Unlike other kinds, an empty selector stays empty, and an invalid one has its own text.
     row.text(selector_text(deployment.spec.selector.as_ref()).as_deref().unwrap_or("<invalid>"));
     Ok(())
 }
