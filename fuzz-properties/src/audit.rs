@@ -1,10 +1,10 @@
-//! The policy file of the audit log.
+//! The property of the audit log's policy file.
 
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, PolicyRule, Stage};
 
-/// A policy's file, and, before its first NUL byte if there is one, the path of a request: what is taken for a policy
-/// decides the same of a request each time, as one of its rules does, and omits no less than the policy as a whole.
+/// Takes a policy file, optionally after the path of a request and a NUL byte. An accepted policy decides the same for
+/// a request each time, like one of its rules, and omits at least the stages that the whole policy omits.
 pub fn audit_policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));

@@ -1,5 +1,5 @@
-//! Credentials, and the file that says whose are good. What vouches for them here is fixed, and its private keys are
-//! nowhere: whatever is taken was signed when the corpus was made.
+//! The properties of credentials, and of the file that configures their verification. The authorities are fixed and
+//! their private keys do not exist, so each accepted credential was signed when the corpus was made.
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
@@ -9,36 +9,37 @@ use tributary_authentication::{
     AuthenticationConfiguration, BearerToken, ClaimMapping, ClientCertificates, JsonWebKeySet, JwtAuthenticator, Token,
 };
 
-/// What vouches for the corpus' certificates and tokens.
+/// The authorities behind the corpus's certificates and tokens.
 const AUTHORITY: &[u8] = include_bytes!("authentication/authority.pem");
 const KEYS: &[u8] = include_bytes!("authentication/keys.json");
 const VALID_CERTIFICATE: &[u8] = include_bytes!("../../fuzz/corpus/certificate/valid");
 const VALID_TOKEN: &str = include_str!("../../fuzz/corpus/token/valid");
 
-/// The time by which credentials are judged: within the year 2030.
+/// The time at which credentials are verified: within the year 2030.
 const NOW: Duration = Duration::from_secs(1_900_000_000);
 
 static CERTIFICATES: LazyLock<ClientCertificates> = LazyLock::new(|| ClientCertificates::new(AUTHORITY).unwrap());
 static KEY_SET: LazyLock<JsonWebKeySet> = LazyLock::new(|| JsonWebKeySet::parse(KEYS).unwrap());
 
-/// A certificate, as a client shows it, as an intermediate of one that is good, and as a bundle of authorities: only
-/// the corpus' own users are ever known.
+/// Takes a certificate as a client's, as an intermediate of a valid one, and as a bundle of authorities: only the users
+/// of the corpus are ever accepted.
 pub fn certificate(data: &[u8]) {
     let now = UnixTime::since_unix_epoch(NOW);
     let shown = CertificateDer::from(data);
     if let Ok((user, until)) = CERTIFICATES.user(std::slice::from_ref(&shown), now) {
         assert_eq!((&*user.username, user.groups), ("ann", vec!["dev".to_owned()]));
-        assert!(until >= now, "what has ended is not taken");
+        assert!(until >= now, "an expired certificate is not accepted");
     }
     let valid = CertificateDer::from(VALID_CERTIFICATE);
-    let (user, _) = CERTIFICATES.user(&[valid, shown], now).expect("what comes with a good one takes nothing from it");
+    let (user, _) =
+        CERTIFICATES.user(&[valid, shown], now).expect("an additional certificate does not invalidate a valid one");
     assert_eq!(user.username, "ann");
     if let Ok(authorities) = ClientCertificates::new(data) {
         assert!(!authorities.subjects().is_empty());
     }
 }
 
-/// A bearer token: what it says is never believed of one that was changed, and whoever reads it twice reads the same.
+/// Takes a bearer token: a modified token is never accepted, and parsing is deterministic.
 pub fn token(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(BearerToken::Jwt(token)) = BearerToken::parse(text) {
@@ -49,7 +50,7 @@ pub fn token(data: &[u8]) {
     let Ok(verified) = token.verify(&issuer(), &KEY_SET, SystemTime::UNIX_EPOCH + NOW) else { return };
     assert!(is_signed);
     let message = |text: &str| text.rsplit_once('.').unwrap().0.to_owned();
-    assert_eq!(message(text), message(VALID_TOKEN), "nobody signed anything else");
+    assert_eq!(message(text), message(VALID_TOKEN), "no other message was signed");
     assert_eq!((&*verified.user.username, verified.user.groups), ("oidc:ann", vec!["dev".to_owned()]));
 }
 
@@ -67,20 +68,21 @@ fn issuer() -> JwtAuthenticator {
     }
 }
 
-/// The file that names issuers: what is taken can be carried out, and is the same each time; what is not says why.
+/// Takes the file with the issuers: an accepted configuration is usable and deterministic, and a rejection has a
+/// reason.
 pub fn authentication_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let read = AuthenticationConfiguration::parse(text, &[]);
     match &read {
         Ok(configuration) => {
             for issuer in &configuration.jwt {
-                // A scheme is read in any case, as Go's net/url reads it.
+                // A scheme is accepted in any case, like in Go's net/url.
                 let is_https = |url: &str| url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
                 assert!(is_https(&issuer.issuer_url) && is_https(&issuer.discovery_url));
                 assert!(!issuer.audiences.is_empty() && !issuer.username.claim.is_empty());
                 let same = configuration.jwt.iter().filter(|other| other.issuer_url == issuer.issuer_url).count();
-                assert_eq!(same, 1, "one issuer, one rule");
-                // Whose tokens another verifies is refused.
+                assert_eq!(same, 1, "each issuer has a single rule");
+                // An issuer with a second verifier is refused.
                 assert!(AuthenticationConfiguration::parse(text, std::slice::from_ref(&issuer.issuer_url)).is_err());
             }
         }

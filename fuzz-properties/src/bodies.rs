@@ -1,4 +1,4 @@
-//! Bodies of requests as JSON, YAML and patches: rewritten as a text, against the same done to a tree.
+//! The properties of request bodies in JSON, YAML and patches: a rewritten text equals a rewritten tree.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) const SHAPES: [BodyKind; 7] = [
     BodyKind::DeleteOptions,
 ];
 
-/// What a version becomes: another text, the same, none, or a refusal.
+/// Translates a version into a different text, the same text, no text, or a refusal.
 pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
     match version {
         "refused" => Err(Status::gone(version)),
@@ -30,7 +30,7 @@ pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status>
     }
 }
 
-/// Where versions stand in a body of a shape.
+/// Returns the positions of versions in a body of a kind.
 fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     use VersionOf::{Object, Reference};
     match shape {
@@ -53,7 +53,7 @@ fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     }
 }
 
-/// What must come out, done to a tree; an error where a version is refused.
+/// Rewrites a tree as the expected result; an error if a version is refused.
 fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     for (of, place) in places(shape) {
         let found = place.iter().try_fold(&mut value, |value, key| value.as_object_mut()?.get_mut(*key));
@@ -74,7 +74,7 @@ fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Whether some object of a JSON text has a name twice.
+/// Returns whether an object in a JSON text has a repeated name.
 fn names_repeat(text: &[u8], start: usize) -> bool {
     let members: Vec<_> = json::members(text, start).collect();
     let keys: Vec<String> = members
@@ -85,7 +85,7 @@ fn names_repeat(text: &[u8], start: usize) -> bool {
         || members.iter().any(|member| names_repeat(text, member.value.start))
 }
 
-/// A JSON body, or a patch that looks like one.
+/// Takes a JSON body, or a patch with the same structure.
 pub fn json_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let formats = [Format::Json, Format::MergePatch, Format::StrategicMergePatch];
@@ -97,12 +97,12 @@ pub fn json_body(data: &[u8]) {
         return;
     }
     let Ok(value) = serde_json::from_slice::<Value>(text) else {
-        // Nested too deeply for a tree, but not for a member: then there is nothing to compare.
+        // The text is nested too deeply for a tree, but not for a member: there is no expected result.
         let is_json = json::validate(text).is_ok();
-        assert!(is_json || (rewritten.is_err() && facts.is_err()), "no JSON, but {rewritten:?}");
+        assert!(is_json || (rewritten.is_err() && facts.is_err()), "invalid JSON was rewritten to {rewritten:?}");
         return;
     };
-    let facts = facts.expect("JSON is read");
+    let facts = facts.expect("valid JSON has facts");
     if names_repeat(text, 0) {
         assert!(rewritten.is_err() || serde_json::from_slice::<Value>(&rewritten.unwrap().body).is_ok());
         return;
@@ -111,17 +111,18 @@ pub fn json_body(data: &[u8]) {
     assert_eq!(facts.name.as_deref(), name.filter(|_| value["metadata"].is_object()), "{value}");
     match (rewritten, expected(shape, value.clone())) {
         (Ok(rewritten), Ok(expected)) => {
-            let sent: Value = serde_json::from_slice(&rewritten.body).expect("it is JSON still");
+            let sent: Value = serde_json::from_slice(&rewritten.body).expect("the result is JSON");
             assert_eq!(sent, expected, "from {value}");
-            let again = rewrite(format, shape, &rewritten.body, false, &mut translated).expect("it was rewritten");
-            assert_eq!(again.body, rewritten.body, "rewriting twice is rewriting once");
+            let again = rewrite(format, shape, &rewritten.body, false, &mut translated)
+                .expect("a rewritten body can be rewritten");
+            assert_eq!(again.body, rewritten.body, "rewriting is idempotent");
         }
         (Err(_), Err(_)) => {}
         (rewritten, expected) => panic!("{value}: {rewritten:?} instead of {expected:?}"),
     }
 }
 
-/// A YAML body: what comes out is JSON where anything changed, and JSON is YAML.
+/// Takes a YAML body: a changed body becomes JSON, and JSON is YAML.
 pub fn yaml_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];
@@ -131,9 +132,10 @@ pub fn yaml_body(data: &[u8]) {
     if rewritten.body == body {
         return;
     }
-    let value: Value = serde_json::from_slice(&rewritten.body).expect("what changes becomes JSON");
+    let value: Value = serde_json::from_slice(&rewritten.body).expect("a changed body becomes JSON");
     assert!(rewritten.content_type.is_none_or(|given| given == "application/json"));
-    let again = rewrite(Format::Json, shape, &rewritten.body, false, &mut translated).expect("it is JSON");
+    let again =
+        rewrite(Format::Json, shape, &rewritten.body, false, &mut translated).expect("a rewritten body is JSON");
     assert_eq!(again.body, rewritten.body, "{value}");
     if let Ok(own) = rewrite(Format::Json, shape, &body, false, &mut translated)
         && !names_repeat(text, 0)
@@ -142,7 +144,7 @@ pub fn yaml_body(data: &[u8]) {
     }
 }
 
-/// A JSON patch: what comes out is one, and rewriting it again changes nothing.
+/// Takes a JSON patch: the result is a patch, and a second rewrite changes nothing.
 pub fn json_patch(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];
@@ -158,9 +160,10 @@ pub fn json_patch(data: &[u8]) {
         Ok(before) => before,
         Err(_) => return,
     };
-    let after: Value = serde_json::from_slice(&rewritten.body).expect("it is JSON still");
+    let after: Value = serde_json::from_slice(&rewritten.body).expect("the result is JSON");
     assert_eq!(before.is_array(), after.is_array(), "{before} became {after}");
-    let again = rewrite(Format::JsonPatch, shape, &rewritten.body, true, &mut translated).expect("it was rewritten");
-    let again: Value = serde_json::from_slice(&again.body).expect("it is JSON still");
+    let again = rewrite(Format::JsonPatch, shape, &rewritten.body, true, &mut translated)
+        .expect("a rewritten patch can be rewritten");
+    let again: Value = serde_json::from_slice(&again.body).expect("the result is JSON");
     assert_eq!(again, after, "from {before}");
 }

@@ -1,4 +1,4 @@
-//! Dispatch policies.
+//! The property of dispatch policies.
 
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
@@ -6,10 +6,10 @@ use tributary_policy::{
     Verdict, can_match, examine,
 };
 
-/// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
-/// separated by spaces (`''` is the empty one), an empty line begins a rule, `---` a policy, `audit` makes it one that
-/// is only told, and `deny` one that refuses, which takes a name by each of its spellings. What is found by the index
-/// is what asking each rule finds, and what is said to take no request takes none.
+/// Takes policies, optionally after the path of a request and a NUL byte. A line is a field with its entries, separated
+/// by spaces (`''` is the empty entry); an empty line begins a rule, and `---` a policy; `audit` makes it audit-only,
+/// and `deny` makes it a refusal that matches each spelling of a name. The index finds the same policies as evaluating
+/// each rule, and a rule that is reported as useless matches no request.
 pub fn dispatch_policies(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));
@@ -39,7 +39,7 @@ pub fn dispatch_policies(data: &[u8]) {
             let is_useless = findings
                 .iter()
                 .any(|finding| own.contains(&finding.path) && finding.message.starts_with("takes no request"));
-            assert!(!is_useless, "{place} takes a request");
+            assert!(!is_useless, "{place} is reported as useless, but matches a request");
         }
     }
     for rule in policies.iter().flat_map(|policy| &policy.rules) {

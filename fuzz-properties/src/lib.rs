@@ -1,9 +1,9 @@
-//! What must hold of whatever clients and members send: the bodies of the fuzz targets.
+//! The properties of data from clients and members, as bodies of the fuzz targets.
 //!
-//! Each function takes any bytes and panics where a property does not hold: a round trip, the agreement with a slow and
-//! simple reference, or that cutting the input elsewhere changes nothing. `fuzz/fuzz_targets` calls them under
-//! libFuzzer, and this crate's tests over the corpus in `fuzz/corpus` and random changes of it,
-//! with the ordinary compiler.
+//! Each function takes arbitrary bytes and panics if a property fails: a round trip, the agreement with a slow and
+//! simple reference, or the independence of the positions at which the input is cut. `fuzz/fuzz_targets` calls the
+//! functions under libFuzzer; this crate's tests call them for the corpus in `fuzz/corpus` and for random changes of
+//! it, with the ordinary compiler.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,10 +29,10 @@ pub use protobuf::protobuf_body;
 pub use requests::{accept, options, path, selectors};
 pub use versions::{continue_token, version};
 
-/// A property, and the name of its target and corpus.
+/// A property with the name of its target and corpus.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// The table of all targets.
 pub const TARGETS: [FuzzTarget; 17] = [
     ("path", path),
     ("options", options),
@@ -53,7 +53,7 @@ pub const TARGETS: [FuzzTarget; 17] = [
     ("token", token),
 ];
 
-/// Takes the first byte as a choice, and gives the rest.
+/// Splits off the first byte as a choice.
 fn choice(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
 }

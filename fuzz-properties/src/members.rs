@@ -1,4 +1,4 @@
-//! What a member sends: watches and lists, cut anywhere.
+//! The properties of watches and lists from members, cut at any position.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -7,18 +7,18 @@ use tributary_cacher::wire::{FrameSplitter, ListMeta, ListParser, MemberEvent};
 
 use crate::choice;
 
-/// Small, so that inputs of a fuzzer reach it.
+/// A small limit, so that a fuzzer's inputs reach it.
 const LIMIT: usize = 200;
 
-/// Cuts a text by the bits of a byte.
+/// Cuts a text at positions from the bits of a byte.
 fn chunks(cuts: u8, text: &[u8]) -> Vec<&[u8]> {
     let size = usize::from(cuts % 16) + 1;
     let (head, tail) = text.split_at(text.len().min(usize::from(cuts / 16)));
     std::iter::once(head).chain(tail.chunks(size)).collect()
 }
 
-/// The frames of a watch: the same however the bytes are cut, and those that a split at newlines gives; each is read as
-/// a JSON parser reads it.
+/// Takes the bytes of a watch: its frames do not depend on the cuts and equal the lines of the text, and each frame
+/// agrees with a JSON parser.
 pub fn frames(data: &[u8]) {
     let (cuts, text) = choice(data);
     let whole = split(&[text]);
@@ -30,7 +30,7 @@ pub fn frames(data: &[u8]) {
             expected.1 = false;
             break;
         }
-        // What has no newline behind it is not complete.
+        // A text without a newline behind it is incomplete.
         if lines.peek().is_some() && !line.trim_ascii().is_empty() {
             expected.0.push(line.to_vec());
         }
@@ -55,7 +55,7 @@ fn split(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     (frames, true)
 }
 
-/// One frame, against serde_json. A name that comes twice means the last one to both.
+/// Compares a frame with serde_json. Both use the last of a repeated name.
 fn event(frame: &[u8]) {
     let read = MemberEvent::parse(frame);
     let Ok(value) = serde_json::from_slice::<Value>(frame) else { return };
@@ -81,12 +81,13 @@ fn event(frame: &[u8]) {
     }
 }
 
-/// No kube-apiserver escapes a letter of a name or a type, so frames are compared as they stand.
+/// Returns whether a frame has escapes. kube-apiserver never escapes a letter of a name or a type, so frames are
+/// compared without decoding escapes.
 fn has_escapes(frame: &[u8]) -> bool {
     frame.contains(&b'\\')
 }
 
-/// A list, item by item: the same however the bytes are cut, and what a JSON parser finds.
+/// Takes the bytes of a list: its items do not depend on the cuts, and agree with a JSON parser.
 pub fn list(data: &[u8]) {
     let (cuts, text) = choice(data);
     let (items, meta) = parse(&[text]);
@@ -124,7 +125,7 @@ fn parse(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, Option<ListMeta>) {
     (items, parser.finish().ok())
 }
 
-/// Whether a name of the list or of its metadata comes twice.
+/// Returns whether a name of the list or of its metadata repeats.
 fn keys_repeat(text: &[u8]) -> bool {
     let repeats = |text: &[u8]| {
         let keys: Vec<_> = tributary_apimachinery::json::members(text, 0).map(|member| member.key.to_vec()).collect();

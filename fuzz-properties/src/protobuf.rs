@@ -1,4 +1,4 @@
-//! Protobuf bodies: rewritten in place, against decode, modify, encode.
+//! The property of protobuf bodies: rewriting in place equals decoding, modifying and encoding.
 
 use bytes::Bytes;
 use tributary_apimachinery::Status;
@@ -10,7 +10,7 @@ use crate::choice;
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A field of a message, decoded.
+/// A decoded field of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FieldValue {
     Varint(u64),
@@ -21,7 +21,7 @@ enum FieldValue {
 
 type Message = Vec<(u64, FieldValue)>;
 
-/// Decodes a message; `None` if it is none. Groups are not read: Kubernetes has none.
+/// Decodes a message; `None` if it is malformed. Groups are not supported, because Kubernetes has none.
 fn decode(mut bytes: &[u8]) -> Option<Message> {
     let mut message = Vec::new();
     while !bytes.is_empty() {
@@ -36,7 +36,7 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
             }
             _ => return None,
         };
-        // Decoders of Go cut larger numbers to 32 bits, and see another field (`fieldNum := int32(wire >> 3)`).
+        // Go decoders truncate larger numbers to 32 bits, and see a different field (`fieldNum := int32(wire >> 3)`).
         (1..1 << 29).contains(&(key >> 3)).then_some(())?;
         message.push((key >> 3, value));
     }
@@ -92,7 +92,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Why there is nothing to expect.
+/// The reason why there is no expected result.
 enum Refused {
     Malformed,
     Version(Status),
@@ -104,10 +104,10 @@ impl From<Status> for Refused {
     }
 }
 
-/// What becomes of a message or a text.
+/// Rewrites a message or a text.
 type MessageRewrite<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>, Refused>;
 
-/// Changes every message or text at a path of field numbers.
+/// Rewrites each message or text at a path of field numbers.
 fn at(bytes: &[u8], path: &[u64], change: MessageRewrite<'_>) -> Result<Vec<u8>, Refused> {
     let [number, rest @ ..] = path else { return change(bytes) };
     let mut message = decode(bytes).ok_or(Refused::Malformed)?;
@@ -121,7 +121,7 @@ fn at(bytes: &[u8], path: &[u64], change: MessageRewrite<'_>) -> Result<Vec<u8>,
     Ok(encode(&message))
 }
 
-/// An entry of a map of texts. Decoders of Go read the length of its key and value whatever wire type these say.
+/// Decodes an entry of a map of texts. Go decoders read key and value as texts, whatever their wire type.
 fn map_entry(bytes: &[u8]) -> Result<Message, Refused> {
     let entry = decode(bytes).ok_or(Refused::Malformed)?;
     let is_text =
@@ -137,7 +137,7 @@ fn last_text(message: &Message, number: u64) -> Result<String, Refused> {
     String::from_utf8(last.cloned().unwrap_or_default()).map_err(|_| Refused::Malformed)
 }
 
-/// What must come out.
+/// Returns the expected result.
 fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     use VersionOf::{Object, Reference};
     if !last_text(&decode(unknown).ok_or(Refused::Malformed)?, 3)?.is_empty() {
@@ -175,8 +175,8 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     })
 }
 
-/// A message written in the one way in which writers write it, as deep as versions stand: lengths may be spelled longer
-/// than they need be, and an untouched field keeps its spelling.
+/// Encodes a message in its canonical form, down to the depth of versions: lengths may have longer encodings, and an
+/// untouched field keeps its encoding.
 fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     let Some(mut message) = decode(bytes) else { return bytes.to_vec() };
     for (_, value) in &mut message {
@@ -187,14 +187,14 @@ fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     encode(&message)
 }
 
-/// How deep versions stand: the envelope, the object, DeleteOptions, preconditions.
+/// The depth of versions: the envelope, the object, DeleteOptions, preconditions.
 const DEPTH: usize = 4;
 
-/// A protobuf body.
+/// Takes a protobuf body.
 pub fn protobuf_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind) % 5];
-    // Half of the inputs begin as they must.
+    // Half of the inputs get the magic bytes.
     let body = if kind >= 128 { [MAGIC, text].concat() } else { text.to_vec() };
     let body = Bytes::from(body);
     let rewritten = rewrite(Format::Protobuf, shape, &body, false, &mut translated);
@@ -208,15 +208,15 @@ pub fn protobuf_body(data: &[u8]) {
     };
     match (rewritten, expected(shape, unknown)) {
         (Ok(rewritten), Ok(expected)) => {
-            let sent = rewritten.body.strip_prefix(MAGIC).expect("it begins as before");
+            let sent = rewritten.body.strip_prefix(MAGIC).expect("the result has the magic bytes");
             assert_eq!(canonical(sent, DEPTH), canonical(&expected, DEPTH));
-            let again =
-                rewrite(Format::Protobuf, shape, &rewritten.body, false, &mut translated).expect("it was rewritten");
-            assert_eq!(again.body, rewritten.body, "rewriting twice is rewriting once");
+            let again = rewrite(Format::Protobuf, shape, &rewritten.body, false, &mut translated)
+                .expect("a rewritten body can be rewritten");
+            assert_eq!(again.body, rewritten.body, "rewriting is idempotent");
         }
         (Err(_), Err(_)) => {}
-        (Ok(_), Err(Refused::Version(status))) => panic!("{} was to be refused", status.message),
-        (Ok(_), Err(Refused::Malformed)) => panic!("it is malformed, but was rewritten"),
-        (Err(status), Ok(_)) => panic!("it was to be rewritten, but: {}", status.message),
+        (Ok(_), Err(Refused::Version(status))) => panic!("{} should have been refused", status.message),
+        (Ok(_), Err(Refused::Malformed)) => panic!("a malformed body was rewritten"),
+        (Err(status), Ok(_)) => panic!("the body should have been rewritten: {}", status.message),
     }
 }

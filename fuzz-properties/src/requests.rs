@@ -1,4 +1,4 @@
-//! What a client asks: path, options, selectors, `Accept`.
+//! The properties of a client's request: path, options, selectors, `Accept`.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::choice;
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"];
 
-/// A path, which is read as kube-apiserver reads it: `<method><path>[?<query>]`.
+/// Takes a path: `<method><path>[?<query>]`. It parses like in kube-apiserver.
 ///
-/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes nothing but the cluster; escaping
-/// every byte of a segment changes nothing.
+/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes only the cluster; escaping each byte
+/// of a segment changes nothing.
 pub fn path(data: &[u8]) {
     let (method, rest) = choice(data);
     let method = METHODS[usize::from(method) % METHODS.len()];
@@ -33,27 +33,28 @@ pub fn path(data: &[u8]) {
     {
         for part in [&request.name, &request.namespace, &request.subresource].into_iter().flatten() {
             let is_segment = !part.contains('/') && !part.is_empty() && part != "." && part != "..";
-            assert!(is_segment, "{part:?} is a segment of {path:?}");
+            assert!(is_segment, "{part:?} cannot be a segment of {path:?}");
         }
-        assert!(!request.resource.resource.is_empty(), "{path:?} names a resource");
+        assert!(!request.resource.resource.is_empty(), "{path:?} has a resource with an empty name");
     }
-    // What cannot stand in a request line never comes so far.
+    // An HTTP parser rejects other paths earlier.
     let comes = path.parse::<http::uri::PathAndQuery>().is_ok_and(|parsed| parsed.path() == path);
     if path.starts_with("/clusters") || !path.starts_with('/') || !comes {
         return;
     }
     below_a_cluster(method, path, query, &parsed);
-    // A hop may read a backslash as a slash, so only an escaped backslash belongs to a name.
+    // A proxy may read a backslash as a slash, so only an escaped backslash belongs to a name.
     if !path.contains(['%', '\\']) {
         escaped(method, path, query, &parsed);
     }
 }
 
-/// The prefix of a cluster changes nothing but the cluster, and neither does a host of its own.
+/// Checks that the prefix of a cluster, and a host of the cluster, change only the cluster.
 fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
     if let Ok(below) = &below {
-        let mount = Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} is below no cluster")));
+        let mount =
+            Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} should be below a cluster")));
         assert_eq!(RequestInfo::parse_at(&mount, method, path, query).as_ref(), Ok(below), "{path:?}");
     }
     match (parsed, &below) {
@@ -66,7 +67,7 @@ fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Resul
     }
 }
 
-/// Escaping every byte of a segment changes nothing.
+/// Checks that escaping each byte of a segment changes nothing.
 fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let escape = |segment: &str| segment.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
     let escaped: Vec<_> = path.split('/').map(escape).collect();
@@ -88,10 +89,10 @@ fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<Reques
     }
 }
 
-/// A query string, as the options of a get, a list and a watch.
+/// Takes a query string, as the options of a get, a list and a watch.
 ///
-/// What was understood, written down anew, is understood as the same; a parameter that nobody knows changes nothing,
-/// unless it is one too many.
+/// Encoded again, parsed options parse to the same options; an unknown parameter changes nothing, unless it exceeds the
+/// maximum number.
 pub fn options(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.matches('&').count() + 1 >= PARAMETERS_MAX {
@@ -115,7 +116,7 @@ pub fn options(data: &[u8]) {
             .map(|mut list| (in_order(&mut list.field_selector), list));
         let (zero, mut list) = (list.timeout.is_some_and(|timeout| timeout.duration().is_zero()), list);
         let list = (in_order(&mut list.field_selector), list);
-        assert!(zero || again == Ok(list), "{text:?}, anew {anew:?}");
+        assert!(zero || again == Ok(list), "{text:?}, encoded again as {anew:?}");
     }
     if let Ok(watch) = WatchOptions::parse(Some(text), SelectorBounds::NONE) {
         assert_eq!(Ok(&watch), WatchOptions::parse(Some(&more(text)), SelectorBounds::NONE).as_ref(), "{text:?}");
@@ -132,12 +133,12 @@ pub fn options(data: &[u8]) {
             .map(|mut watch| (in_order(&mut watch.field_selector), watch));
         let (zero, mut watch) = (watch.timeout.is_some_and(|timeout| timeout.duration().is_zero()), watch);
         let watch = (in_order(&mut watch.field_selector), watch);
-        assert!(zero || again == Ok(watch), "{text:?}, anew {anew:?}");
+        assert!(zero || again == Ok(watch), "{text:?}, encoded again as {anew:?}");
     }
 }
 
-/// Takes the requirements of a field selector, which are sorted by their text as the client wrote it (as in Go): the
-/// same requirement may stand elsewhere when it is written anew.
+/// Returns the requirements of a field selector in a canonical order. They are sorted by the client's text (as in Go),
+/// so a requirement may be at a different position after encoding.
 fn in_order(selector: &mut FieldSelector) -> Vec<FieldRequirement> {
     let mut requirements = std::mem::take(selector).requirements().to_vec();
     requirements.sort_by(|a, b| (&a.field, a.equals, &a.value).cmp(&(&b.field, b.equals, &b.value)));
@@ -161,8 +162,8 @@ fn written(parameters: &[(&str, Option<String>)]) -> String {
     text
 }
 
-/// A label selector, or a field selector: parsed, written and parsed again it is the same,
-/// and it selects what a reference says.
+/// Takes a label selector or a field selector: printing and parsing yields the same selector, and it selects the same
+/// objects as a reference.
 pub fn selectors(data: &[u8]) {
     let (kind, rest) = choice(data);
     let Ok(text) = std::str::from_utf8(rest) else { return };
@@ -176,7 +177,7 @@ pub fn selectors(data: &[u8]) {
 fn labels(text: &str) {
     let Ok(selector) = LabelSelector::parse(text) else { return };
     assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector), "{text:?}");
-    // Labels that some of the requirements want, and some that none does.
+    // The sets have labels that some of the requirements match, and labels that none matches.
     let requirements = selector.requirements();
     let mut sets = vec![BTreeMap::new()];
     for requirement in requirements {
@@ -220,7 +221,7 @@ fn labels(text: &str) {
 fn fields(text: &str) {
     assert_eq!(field::unescape(&field::escape(text)).as_deref(), Ok(text), "{text:?}");
     let Ok(selector) = FieldSelector::parse(text) else { return };
-    // As sets: requirements are sorted by their text as it was given, `b==` behind `b=` and a zero byte.
+    // Compared as sets, because requirements are sorted by their original text, with `b==` behind `b=` and a zero byte.
     let sorted = |selector: &FieldSelector| {
         let mut requirements: Vec<_> =
             selector.requirements().iter().map(|r| (r.field.clone(), r.equals, r.value.clone())).collect();
@@ -237,7 +238,7 @@ fn fields(text: &str) {
     }
 }
 
-/// An `Accept` header: what is given is named by it, and of one clause the quality makes no difference.
+/// Takes an `Accept` header: it names the chosen form, and the quality of a single clause makes no difference.
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let services = GroupVersionResource::new("", "v1", "services");
@@ -255,7 +256,7 @@ pub fn accept(data: &[u8]) {
         let Some(given) = form(text) else { return };
         if let Some(given) = given {
             let (kind, subtype) = given.encoding.content_type().split_once('/').expect("a media type");
-            // A header without any media type says nothing.
+            // A header without any media type has no effect.
             let names = !text.contains('/') || text.contains('*') || text.contains(kind) && text.contains(subtype);
             assert!(names, "{text:?} is given {given:?}");
         }

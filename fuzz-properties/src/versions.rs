@@ -1,4 +1,4 @@
-//! What a client sends back of what it was given: resourceVersions and continue tokens.
+//! The properties of resourceVersions and continue tokens that clients send back.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use tributary_merge::{CompositeResourceVersion, ContinueToken, Epochs, IntegerRe
 
 use crate::choice;
 
-/// The clusters of the epochs: many, so that a vector of all is written in the compact form.
+/// The number of clusters in the epochs, so large that a vector of all has the compact form.
 const CLUSTERS: usize = 150;
 
 static NAMES: LazyLock<Vec<ClusterName>> = LazyLock::new(|| {
@@ -19,7 +19,7 @@ fn cluster(number: usize) -> ClusterName {
     NAMES[number].clone()
 }
 
-/// Two lists of clusters: the present one, and an earlier one in which a cluster was another.
+/// Creates two lists of clusters: an earlier one, and the present one in which a cluster was replaced.
 fn epochs() -> Epochs {
     let mut epochs = Epochs::default();
     epochs.update((0..CLUSTERS).map(|number| (cluster(number), format!("old-{number}"))));
@@ -32,8 +32,8 @@ thread_local! {
     static EPOCHS: Epochs = epochs();
 }
 
-/// A resourceVersion as a text, and as what the bytes say of each cluster: what decodes encodes to the same text, or to
-/// the other form of the same vector; what is encoded decodes to itself; joining is a least upper bound.
+/// Takes a resourceVersion as a text, and as bytes for each cluster: a decoded text encodes to the same text, or to the
+/// other form of the same vector; an encoded vector decodes to itself; joining is a least upper bound.
 pub fn version(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data) {
@@ -59,7 +59,7 @@ pub fn version(data: &[u8]) {
 fn text_of_a_version(text: &str, epochs: &Epochs) {
     if let Ok(vector) = CompositeResourceVersion::decode(text, epochs) {
         let anew = vector.encode(epochs);
-        assert!(anew == text || text.starts_with("c1."), "{text:?} becomes {anew:?}");
+        assert!(anew == text || text.starts_with("c1."), "{text:?} encodes to {anew:?}");
         assert_eq!(CompositeResourceVersion::decode(&anew, epochs), Ok(vector));
         assert!(IntegerResourceVersion::decode(text).is_err(), "{text:?} has two meanings");
     }
@@ -68,8 +68,8 @@ fn text_of_a_version(text: &str, epochs: &Epochs) {
     }
 }
 
-/// A vector from bytes: a cluster, then a length and so many bytes of a version, and so on. The first length of zero
-/// stands for all clusters from there on.
+/// Decodes a vector from bytes: a cluster, then a length and that many bytes of a version, repeated. The first length
+/// of zero fills all clusters from there on.
 fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     let (mut vector, mut is_long) = (CompositeResourceVersion::new(), false);
     while let [number, length, rest @ ..] = data {
@@ -88,7 +88,7 @@ fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     vector
 }
 
-/// A continue token, as a text and as what the bytes say.
+/// Takes a continue token, as a text and as bytes for its fields.
 pub fn continue_token(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data)

@@ -1,5 +1,5 @@
-//! Every target over its corpus, and over random changes of it: what a fuzzer has found stays found, and a first part
-//! of what it would find is looked for each time.
+//! Runs each target over its corpus and over random changes of it, so that earlier findings of a fuzzer stay fixed, and
+//! each run looks for some new ones.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tributary_fuzz_properties::TARGETS;
 
-/// Random changes per target: some seconds for all of them, without optimization.
+/// The number of random changes for each target: some seconds for all targets, without optimization.
 const CHANGES: usize = 1_500;
 
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -21,10 +21,10 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Runs a target and names the input that it does not hold for.
+/// Runs a target and panics with the input if its property fails.
 fn holds(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::Display) {
     if std::panic::catch_unwind(|| property(input)).is_err() {
-        panic!("{target} does not hold for {what}: {}", input.escape_ascii());
+        panic!("{target} fails for {what}: {}", input.escape_ascii());
     }
 }
 
@@ -32,7 +32,7 @@ fn holds(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::D
 fn properties_hold_for_the_corpus() {
     for (target, property) in TARGETS {
         let corpus = corpus(target);
-        assert!(corpus.len() >= 5, "{target} has a corpus");
+        assert!(corpus.len() >= 5, "{target} has at least five inputs");
         for (path, input) in corpus {
             holds(target, property, &input, &path.display());
         }
@@ -52,7 +52,7 @@ fn properties_hold_for_changes_of_the_corpus() {
     }
 }
 
-/// An input with some bytes put in, taken out, turned over, repeated, or from another input.
+/// Returns an input with some bytes inserted, removed, changed, repeated, or copied from another input.
 fn changed(corpus: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut input = corpus.choose(random).cloned().unwrap_or_default();
     for _ in 0..random.random_range(1..6) {
