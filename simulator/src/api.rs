@@ -1,4 +1,4 @@
-//! What all connections of a member share.
+//! The state that all connections of a member share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::SimulatorConfig;
 use crate::control::{Control, Faults};
 use crate::store::MemberStore;
 
-/// What all connections of a member share.
+/// The state that all connections of a member share.
 pub(crate) struct Api {
     control: Control,
     token: String,
@@ -51,7 +51,7 @@ impl Api {
         self.bookmark_interval
     }
 
-    /// Runs a task until it ends or the member stops.
+    /// Spawns a task that ends by itself or when the member stops.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {

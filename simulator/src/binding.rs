@@ -1,4 +1,4 @@
-//! Bindings: what a scheduler sends to put a Pod on a node.
+//! Bindings, with which a scheduler assigns a Pod to a node.
 //!
 //! Source: kubernetes `pkg/registry/core/pod/storage/storage.go` (`BindingREST`).
 
@@ -11,20 +11,20 @@ use crate::path::ResourcePath;
 use crate::store::{MemberStore, TransactionOutcome};
 use crate::write::{self, Request};
 
-/// The Pod that a Binding of a namespace names.
+/// Returns the Pod that a Binding of a namespace names.
 ///
 /// # Errors
-/// 400 for a body that is no object.
+/// 400 for a body that is not an object.
 pub(crate) fn pod(namespace: String, request: &Request<'_>) -> Result<ResourcePath, Status> {
     let name = request.json()?["metadata"]["name"].as_str().map(str::to_owned);
     let subresource = "binding".to_owned();
     Ok(ResourcePath { resource: PODS, namespace: Some(namespace), name, subresource, watch_path: false })
 }
 
-/// Puts a Pod on the node that the body names. Gives the Status that a kube-apiserver answers with.
+/// Assigns a Pod to the node in the body. Returns the Status of a kube-apiserver's response.
 ///
 /// # Errors
-/// 404 for a Pod that is not there, 409 for one that has a node.
+/// 404 for an absent Pod, 409 for a Pod that already has a node.
 pub(crate) fn bind(store: &MemberStore, pod: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
     let node = request.json()?["target"]["name"].clone();
     let name = pod.name.clone().unwrap_or_default();

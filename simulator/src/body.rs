@@ -1,4 +1,4 @@
-//! Response bodies, and the faults that befall them: cut, cut after so many bytes, slow.
+//! Response bodies and their faults: cut, cut after a number of bytes, slow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use crate::control::{Faults, WriteAnswers};
 
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, full};
 
-/// Pieces in which a slow stream is sent, per second.
+/// The number of pieces of a slow stream per second.
 const PIECES_PER_SECOND: u64 = 10;
-/// Chunks that wait for a reader. A chunk is a batch of events or 64 KiB of a list.
+/// The number of chunks that wait for a reader. A chunk is a batch of events or 64 KiB of a list.
 const CHUNKS_MAX: usize = 8;
-/// The pause between the last byte and the cut: an HTTP/2 reset overtakes bytes that are not written yet.
+/// The pause between the last byte and the cut, because an HTTP/2 reset overtakes unwritten bytes.
 const BEFORE_CUT: Duration = Duration::from_millis(100);
 
 /// The fault of a cut stream.
@@ -30,12 +30,12 @@ const BEFORE_CUT: Duration = Duration::from_millis(100);
 #[error("the stream was cut on command")]
 struct Cut;
 
-/// A body of blanks without an end.
+/// Creates an endless body of blanks.
 pub(crate) fn endless() -> Body {
     Endless(Bytes::from(vec![b' '; 64 << 10])).boxed_unsync()
 }
 
-/// Gives the same bytes again and again.
+/// A body that repeats the same bytes forever.
 struct Endless(Bytes);
 
 impl hyper::body::Body for Endless {
@@ -47,7 +47,7 @@ impl hyper::body::Body for Endless {
     }
 }
 
-/// The answer to a write, as far as the fault lets it through.
+/// Applies the faults of write responses to a body.
 pub(crate) fn of_write(body: Body, answers: WriteAnswers) -> Body {
     let (left, breaks) = match answers {
         WriteAnswers::Whole => return body,
@@ -57,10 +57,10 @@ pub(crate) fn of_write(body: Body, answers: WriteAnswers) -> Body {
     Unfinished { body, left, breaks, pause: None }.boxed_unsync()
 }
 
-/// A body that does not come to its end.
+/// A body that is cut or becomes silent before its end.
 struct Unfinished {
     body: Body,
-    /// Bytes until it ends or falls silent.
+    /// The number of bytes until the body ends or becomes silent.
     left: usize,
     breaks: bool,
     pause: Option<Pin<Box<Sleep>>>,
@@ -87,23 +87,23 @@ impl hyper::body::Body for Unfinished {
     }
 }
 
-/// A body that is written piece by piece. The sender notices by `closed` when nobody reads any more.
+/// Creates a body that is written piece by piece. `closed` tells the sender when the reader is gone.
 pub(crate) fn streamed(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, None)
 }
 
-/// The body of a list, which is cut when its time is over.
+/// Creates the body of a list, which is cut at its time limit.
 pub(crate) fn list(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, faults.request_timeout())
 }
 
-/// The body of a page of a list.
+/// Creates the body of a page of a list.
 pub(crate) fn page(faults: &Arc<Faults>, bytes: Vec<u8>) -> Body {
     if faults.request_timeout().is_none() {
         return full(bytes);
     }
     let (sender, body) = list(faults);
-    // There is room for the first chunk.
+    // The channel has room for the first chunk.
     let _ = sender.try_send(bytes.into());
     body
 }
@@ -136,10 +136,10 @@ fn streamed_within(faults: &Arc<Faults>, limit: Option<Duration>) -> (mpsc::Send
 struct Streamed {
     chunks: mpsc::Receiver<Bytes>,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Bytes until the stream is cut.
+    /// The number of bytes until the cut.
     left: Option<u64>,
     faults: Arc<Faults>,
-    /// What a slow stream has still to send.
+    /// The unsent bytes of a slow stream.
     rest: Bytes,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -150,7 +150,7 @@ impl hyper::body::Body for Streamed {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.cut.as_mut().poll(context).is_ready() {
-            // A future that is ready must not be polled again.
+            // A completed future must not be polled again.
             self.cut = Box::pin(std::future::pending());
             return Poll::Ready(Some(Err(Cut.into())));
         }

@@ -1,43 +1,43 @@
 //! The resources that a simulated member serves.
 
-/// One resource, as discovery describes it.
+/// The description of a resource in discovery.
 #[derive(Debug)]
 pub(crate) struct CatalogResource {
     /// The API group; empty for the core group.
     pub(crate) group: &'static str,
     /// The version within the group.
     pub(crate) version: &'static str,
-    /// The plural, as paths have it.
+    /// The plural name in paths.
     pub(crate) name: &'static str,
-    /// The singular.
+    /// The singular name of the resource.
     pub(crate) singular: &'static str,
-    /// The kind.
+    /// The kind of the objects.
     pub(crate) kind: &'static str,
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub(crate) namespaced: bool,
-    /// Short names that kubectl knows.
+    /// The short names for kubectl.
     pub(crate) short_names: &'static [&'static str],
-    /// Categories: `all`.
+    /// The categories, for example `all`.
     pub(crate) categories: &'static [&'static str],
-    /// What can be asked below an object.
+    /// The subresources of an object.
     pub(crate) subresources: &'static [&'static str],
-    /// Fields that field selectors may name, beside `metadata.name` and `metadata.namespace`.
+    /// The fields for field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
 }
 
 impl CatalogResource {
-    /// `v1` or `apps/v1`.
+    /// Returns the group version, `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The name in messages: `pods` or `deployments.apps`.
+    /// Returns the name in messages: `pods` or `deployments.apps`.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
     }
 }
 
-/// A place in [`CATALOG`].
+/// An index in [`CATALOG`].
 pub(crate) type ResourceIndex = usize;
 
 pub(crate) const CONFIGMAPS: ResourceIndex = 0;
@@ -65,10 +65,10 @@ const CORE: CatalogResource = CatalogResource {
 
 const RBAC: CatalogResource = CatalogResource { group: RBAC_GROUP, ..CORE };
 
-/// The group of roles and bindings. They are stored, and nothing is decided by them.
+/// The group of roles and bindings, which are stored without an effect.
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Every resource, the core group first, each group by name.
+/// All resources, the core group first, each group by name.
 pub(crate) static CATALOG: [CatalogResource; 15] = [
     CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
     CatalogResource {
@@ -198,7 +198,7 @@ pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3"
 /// The only custom resource. A member does not serve it from the start.
 pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
-/// Finds a resource by what a path names.
+/// Returns the resource that a path names.
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {
     CATALOG.iter().position(|r| r.group == group && r.version == version && r.name == name)
 }

@@ -1,4 +1,4 @@
-//! Pods that come, change and go by themselves.
+//! Pods that are created, changed and deleted without a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::scale;
 use crate::store::MemberStore;
 use crate::write;
 
-/// Of ten changes, so many are of a status; the others replace a pod.
+/// The number of status changes among ten changes; the others replace a pod.
 const STATUS_CHANGES: u32 = 7;
-/// The slowest churn is one change in this many seconds.
+/// The slowest churn, in seconds per change.
 const PAUSE_MAX: f64 = 3600.0;
 
-/// Changes pods until `stop`. Which pods, and how, follows from the seed; when, from the clock.
+/// Changes pods until `stop`. The seed determines the pods and changes, the clock their times.
 pub(crate) async fn run(store: Arc<MemberStore>, churn: Churn, seed: u64, stop: CancellationToken) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut replaced = HashMap::new();
@@ -36,7 +36,7 @@ pub(crate) async fn run(store: Arc<MemberStore>, churn: Churn, seed: u64, stop: 
     }
 }
 
-/// One change. `replaced` holds the name of the pod that now has the place of a generated one.
+/// Makes a change. `replaced` has the name of the pod that replaced a generated pod.
 fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize, String>) {
     let layout = store.generator().layout();
     let count = layout.count(PODS);
@@ -64,7 +64,7 @@ fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize
     let _ = write::apply(store, successor);
 }
 
-/// A container restarts, and its pod says so.
+/// Restarts a container in its pod's status.
 fn restart(pod: &mut Value) {
     let now = generate::rfc3339(Timestamp::now().as_second());
     let Some(status) = pod["status"]["containerStatuses"].get_mut(0) else {

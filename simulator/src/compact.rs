@@ -1,15 +1,16 @@
-//! The compact form of a composite resourceVersion, written from its description alone, so that a mistake is not made
-//! twice: `c1.` and the unpadded base64url of the epoch and of one varint for each cluster, sorted by name: 0 for none,
-//! else the revision and one; then for each cluster whose component has a hyphen its rank and the number behind that.
-//! The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each behind its length.
+//! Encodes the compact form of a composite resourceVersion, independently of the router's encoder, so that tests detect
+//! its mistakes: `c1.` and the unpadded base64url of the epoch and of a varint for each cluster, sorted by name: 0 for
+//! none, otherwise the revision plus one. For each component with a hyphen, the cluster's rank and the number behind
+//! the hyphen follow. The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each preceded by its
+//! length.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-/// The compact form of a vector (cluster → component as in the long form) over these clusters, given as name and uid;
-/// `None` where it has another cluster, or what is no component.
+/// Encodes a vector (cluster → component as in the long form) over these clusters, given as name and uid; `None` for a
+/// vector with a different cluster or a malformed component.
 pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;

@@ -1,47 +1,46 @@
-//! What a simulated member is made of.
+//! The configuration of a simulated member.
 
 use std::time::Duration;
 
 /// A day, in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// The shape of one simulated member. The same configuration gives the same objects, byte for byte.
+/// The configuration of a simulated member. Equal configurations produce equal objects, byte for byte.
 #[derive(Clone, Debug)]
 pub struct SimulatorConfig {
     /// The member's name: its context in kubeconfigs and a part of its nodes' names. A DNS-1123 label.
     pub name: String,
-    /// What every generated name, uid and status is derived from, together with the name.
+    /// The seed of all generated names, uids and statuses, together with the member's name.
     pub seed: u64,
-    /// How many pods are generated.
+    /// The number of generated pods.
     pub pods: usize,
-    /// How many namespaces hold the pods, beside the four that every cluster has.
+    /// The number of namespaces with pods, besides the four of each cluster.
     pub namespaces: usize,
-    /// How many nodes run the pods.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Pods per deployment, 1 to 700.
+    /// The number of pods per deployment, 1 to 700.
     pub replicas: usize,
-    /// The time, in seconds since 1970, before which all generated objects were created.
-    /// The default is the last midnight (UTC).
+    /// The time, in seconds since 1970, before which all generated objects were created. The default is the last
+    /// midnight (UTC).
     pub epoch: i64,
-    /// How often a watch with `allowWatchBookmarks` gets a bookmark. kube-apiserver's is about a minute.
+    /// The interval of bookmarks in a watch with `allowWatchBookmarks`. kube-apiserver's is about a minute.
     pub bookmark_interval: Duration,
-    /// How many events the member remembers; a watch from before the oldest is answered 410.
+    /// The number of events that the member remembers; a watch from before the oldest gets 410.
     pub watch_window: usize,
-    /// Whether `sendInitialEvents` is served (the default since Kubernetes 1.34), or refused with 422.
+    /// Whether `sendInitialEvents` is supported (the default since Kubernetes 1.34), or refused with 422.
     pub watch_list: bool,
-    /// Whether HTTP/2 is spoken, or HTTP/1.1 alone, as behind many a load balancer.
+    /// Whether the member supports HTTP/2, or only HTTP/1.1, like behind some load balancers.
     pub http2: bool,
-    /// Whether every change is kept for [`SimulatedCluster::history`](crate::SimulatedCluster::history),
-    /// beyond the window and through restores.
+    /// Whether all changes are kept for [`SimulatedCluster::history`](crate::SimulatedCluster::history), beyond the
+    /// window and through restores.
     pub keep_history: bool,
-    /// Whether roles and bindings are served. They are stored, and nothing is decided by them.
+    /// Whether roles and bindings are served. They are stored without an effect.
     pub rbac: bool,
-    /// Changes that happen by themselves, if any.
+    /// Changes without a request, if any.
     pub churn: Option<Churn>,
-    /// The revision that the member has reached at least when it starts:
-    /// stores that number their changes by the time begin high.
+    /// The minimum revision of the member at its start: stores that number their changes by the time start high.
     pub first_revision: u64,
-    /// The port on 127.0.0.1, or 0 for a free one.
+    /// The port on 127.0.0.1, or 0 for a free port.
     pub port: u16,
 }
 
@@ -69,10 +68,10 @@ impl Default for SimulatorConfig {
     }
 }
 
-/// Pods that come, change and go by themselves.
+/// Pods that are created, changed and deleted without a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// Changes per second over the whole member, above 0. Of ten, about seven change a status,
-    /// the others replace a pod.
+    /// The number of changes per second in the whole member, above 0. About seven of ten change a status, the others
+    /// replace a pod.
     pub changes_per_second: f64,
 }

@@ -10,9 +10,9 @@ use crate::catalog::{CATALOG, CUSTOM_GROUP_VERSION, CatalogResource, GROUP_VERSI
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// What can be done with every resource.
+/// The verbs of each resource.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Access reviews, which are created and never stored.
+/// Access reviews, which are created but never stored.
 const REVIEWS: [(&str, &str); 3] = [
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
@@ -21,7 +21,7 @@ const REVIEWS: [(&str, &str); 3] = [
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Whether the client takes aggregated discovery.
+/// Returns whether the client accepts aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     accept.split(',').any(|clause| {
         let parts: Vec<_> = clause.split(';').map(str::trim).collect();
@@ -31,7 +31,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> bool {
     })
 }
 
-/// The document of a path (`api`, `apis`, `apis/apps`, `apis/apps/v1`, …).
+/// Returns the document of a path (`api`, `apis`, `apis/apps`, `apis/apps/v1`, …).
 pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
     match path {
         "api" if aggregated => Ok(aggregated_list(true)),
@@ -57,7 +57,7 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
     }
 }
 
-/// Takes resources (`pods`, `deployments.apps`) out of a document, and groups and versions that are left with none.
+/// Removes resources (`pods`, `deployments.apps`) from a document, and groups and versions without remaining resources.
 pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     if hidden.is_empty() {
         return;
@@ -83,13 +83,13 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
-/// Whether nothing of a group that has resources is served.
+/// Returns whether no resource of a group with resources is served.
 fn is_hidden(group: &str, hidden: &BTreeSet<String>) -> bool {
     let mut own = CATALOG.iter().filter(|resource| resource.group == group).peekable();
     own.peek().is_some() && own.all(|resource| hidden.contains(&resource.qualified()))
 }
 
-/// Says of groups that the aggregated server behind them does not answer.
+/// Marks groups whose aggregated server does not answer as stale.
 pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     let is_silent = |group: &&mut Value| group["metadata"]["name"].as_str().is_some_and(|name| silent.contains(name));
@@ -101,7 +101,7 @@ pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     }
 }
 
-/// Puts groups before all others.
+/// Inserts groups before all others.
 pub(crate) fn describe(document: &mut Value, described: &[Value]) {
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     groups.splice(..0, described.iter().cloned());

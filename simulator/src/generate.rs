@@ -1,6 +1,6 @@
-//! The objects that a member starts with: each is a function of the configuration and an index.
+//! The initial objects of a member: each is a function of the configuration and an index.
 //!
-//! A million pods cost nothing until they are read; a pod's text is made in about 5 µs.
+//! A million pods cost nothing until they are read; generating a pod's text takes about 5 µs.
 
 use std::fmt::Write as _;
 
@@ -17,12 +17,12 @@ pub(crate) mod template;
 use layout::{Layout, mix};
 use template::Template;
 
-/// Seconds in which all generated objects were created, before the epoch.
+/// The seconds before the epoch within which all generated objects were created.
 const CREATED_WITHIN: u64 = 30 * 24 * 60 * 60;
-/// Seconds from a pod's creation until its container runs.
+/// The seconds from a pod's creation until its container runs.
 const STARTED_AFTER: i64 = 4;
 
-/// Makes the text of generated objects.
+/// Generates the text of objects.
 pub(crate) struct Generator {
     layout: Layout,
     epoch: i64,
@@ -40,7 +40,7 @@ pub(crate) struct Generator {
     node: Template,
 }
 
-/// A pod's state, as its hash says: of 100 pods 95 run, 3 crash, 2 wait.
+/// The state of a pod according to its hash: of 100 pods, 95 run, 3 crash and 2 wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PodState {
     Running,
@@ -48,7 +48,7 @@ enum PodState {
     Pending,
 }
 
-/// What is known of a pod before its text is made.
+/// The properties of a pod before its text is generated.
 struct GeneratedPod {
     index: usize,
     deployment: usize,
@@ -104,12 +104,12 @@ impl Generator {
         }
     }
 
-    /// Counts, names and places.
+    /// Returns the counts, names and positions of the objects.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The object's text, with `kind`, `apiVersion` and its first resourceVersion.
+    /// Returns the object's text with `kind`, `apiVersion` and its first resourceVersion.
     pub(crate) fn text(&self, resource: ResourceIndex, index: usize) -> String {
         let mut out = String::with_capacity(5120);
         match resource {
@@ -140,7 +140,7 @@ impl Generator {
         });
     }
 
-    /// What stands in one place of a pod.
+    /// Writes the value of a placeholder in a pod.
     fn of_pod(&self, pod: &GeneratedPod, place: &str, out: &mut String) {
         let layout = &self.layout;
         let GeneratedPod { index, deployment, hash, state, node, .. } = *pod;
@@ -189,7 +189,7 @@ impl Generator {
             "replicaset" => out.push_str(&layout.replicaset(index)),
             "hash" => out.push_str(&layout.template_hash(index)),
             "replicaset_uid" => self.uid(REPLICASETS, index, out),
-            // A replicaset's owner is its deployment.
+            // The owner of a replicaset is its deployment.
             "uid" if resource == REPLICASETS => self.uid(DEPLOYMENTS, index, out),
             "uid" => self.uid(resource, index, out),
             "version" => display(out, layout.revision(resource, index)),
@@ -247,7 +247,7 @@ impl Generator {
         });
     }
 
-    /// When the object was created, in seconds since 1970.
+    /// Returns the creation time of an object, in seconds since 1970.
     fn created(&self, resource: ResourceIndex, index: usize) -> i64 {
         self.epoch - (self.layout.hash(resource, index, 6) % CREATED_WITHIN) as i64 - STARTED_AFTER - 1
     }
@@ -258,8 +258,8 @@ impl Generator {
     }
 }
 
-/// The texts of the objects of a resource (`pods`, `deployments.apps`) that a member of this configuration starts with,
-/// in key order, without starting one. Empty if the resource is not served.
+/// Generates the texts of the initial objects of a resource (`pods`, `deployments.apps`) in key order, without starting
+/// a member. Empty if the resource is not served.
 pub fn generated(config: &SimulatorConfig, resource: &str) -> impl Iterator<Item = String> + use<> {
     let generator = Generator::new(config);
     let resource = crate::catalog::CATALOG.iter().position(|r| r.qualified() == resource);
@@ -267,7 +267,7 @@ pub fn generated(config: &SimulatorConfig, resource: &str) -> impl Iterator<Item
     (0..count).map(move |index| generator.text(resource.unwrap_or_default(), index))
 }
 
-/// A random-looking (version 4) UUID of two hashes.
+/// Creates a random-looking (version 4) UUID from two hashes.
 pub(crate) fn uid(high: u64, low: u64) -> String {
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
@@ -279,7 +279,7 @@ pub(crate) fn uid(high: u64, low: u64) -> String {
     )
 }
 
-/// RFC 3339 with whole seconds, as metav1.Time is written.
+/// Formats a time in RFC 3339 with whole seconds, like metav1.Time.
 pub(crate) fn rfc3339(seconds: i64) -> String {
     Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or_default().to_string()
 }
@@ -334,7 +334,7 @@ mod tests {
                     described.api_version()
                 );
                 assert!(text.starts_with(&start), "{text}");
-                assert!(!text.contains("{{") || !text.contains("}}\""), "an unfilled place: {text}");
+                assert!(!text.contains("{{") || !text.contains("}}\""), "an unfilled placeholder: {text}");
                 let name = value["metadata"]["name"].as_str().unwrap();
                 let key = match value["metadata"]["namespace"].as_str() {
                     Some(namespace) => format!("{namespace}/{name}"),

@@ -1,4 +1,4 @@
-//! One request, from authentication to answer.
+//! Handles a request, from authentication to response.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::{binding, discovery, list, log, opaque, openapi, protobuf, scale, sta
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// Who has a member's token, as it says.
+/// The user name behind a member's token.
 pub const OWN_USER: &str = "tributary";
 
 impl Api {
-    /// Answers one request. Every error is a Status.
+    /// Handles a request. Each error is a Status.
     pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         match self.answer_request(request).await {
             Ok(response) => response,
@@ -67,7 +67,7 @@ impl Api {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
-        // Tributary sends no requests to a cluster that does not tell its uid.
+        // Tributary sends no requests to a cluster without a known uid.
         if self.faults().is_endless(kind) && !path.ends_with("/namespaces/kube-system") {
             return Ok(json(200, body::endless()));
         }
@@ -77,7 +77,7 @@ impl Api {
         self.dispatch(route, request, &query, kind, &resource).await
     }
 
-    /// Checks the token, with what is said of it on command.
+    /// Checks the token, and the commands for it.
     fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -94,7 +94,7 @@ impl Api {
         }
     }
 
-    /// Has a request answered by who is there for its route.
+    /// Passes a request to the handler of its route.
     async fn dispatch(
         self: &Arc<Self>,
         route: Route,
@@ -156,7 +156,7 @@ impl Api {
         }
     }
 
-    /// Answers a get, list, watch or log.
+    /// Handles a get, list, watch or log.
     async fn read_resource(
         self: &Arc<Self>,
         target: &ResourcePath,
@@ -166,7 +166,7 @@ impl Api {
     ) -> Result<Response<Body>, Status> {
         let watches = target.watch_path || query.bool("watch") == Some(true);
         match (target.name.is_some(), target.subresource.as_str()) {
-            // A watch of one object: the deprecated path, or `watch=1` on a name.
+            // A watch of an object uses the deprecated path, or `watch=1` on a name.
             (_, "") if watches => watch::watch(self, target, query, form, accepts_gzip(headers)),
             (false, _) => list::list(self, target, query, form).await,
             (true, "log") => log::log(self, target, query),
@@ -175,7 +175,7 @@ impl Api {
         }
     }
 
-    /// Writes, and does what follows from that.
+    /// Handles a write and its consequences.
     async fn write_resource(
         self: &Arc<Self>,
         mut target: ResourcePath,
@@ -216,7 +216,8 @@ impl Api {
         })
     }
 
-    /// What controllers and kubelets would do after a write: deployments get their pods, pods start, owned objects go.
+    /// Simulates controllers and kubelets after a write: deployments get their pods, pods start, owned objects are
+    /// deleted.
     fn settle(self: &Arc<Self>, target: &ResourcePath, deleted: bool, name: Option<String>) {
         let store = self.store().clone();
         let target = target.clone();
@@ -252,7 +253,7 @@ impl Api {
         Ok(json(200, body::full(out)))
     }
 
-    /// Binds the Pod that the body names to a node.
+    /// Assigns the Pod in the body to a node.
     async fn bind(
         &self,
         namespace: String,
@@ -269,7 +270,7 @@ impl Api {
         Ok(json_value(201, &binding::bind(self.store(), &pod, &write)?))
     }
 
-    /// Everything is allowed to whoever has the token, but for what is forbidden on command.
+    /// Answers an access review: a user with the token may do everything that no command forbids.
     async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         if request.method() != Method::POST {
             return Err(Status::method_not_allowed());
@@ -306,7 +307,7 @@ impl Api {
             }
             _ => return Err(Status::path_not_found()),
         };
-        // Generated clients send protobuf: the answer leaves out what was asked.
+        // Generated clients send protobuf, so the response omits the requested attributes.
         let kind = match resource {
             "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
             "subjectaccessreviews" => "SubjectAccessReview",
@@ -319,7 +320,7 @@ impl Api {
         Ok(json_value(201, &review))
     }
 
-    /// Whether a request of these `resourceAttributes` is answered 403 on command.
+    /// Returns whether a command makes a request with these `resourceAttributes` return 403.
     fn forbids(&self, asked: &Value) -> bool {
         let text = |field: &str| asked[field].as_str().unwrap_or_default();
         let kind = match text("verb") {
@@ -334,7 +335,7 @@ impl Api {
     }
 }
 
-/// Whoever has the token is one user.
+/// Returns the single user of the member's token.
 fn who_am_i() -> Response<Body> {
     let user = json!({"username": OWN_USER, "groups": ["system:authenticated"]});
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
@@ -350,7 +351,7 @@ async fn read(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-/// A body and its media type; one of protobuf as JSON.
+/// Reads a body and its media type; a protobuf body becomes JSON.
 async fn json_body(headers: &HeaderMap, incoming: Incoming) -> Result<(String, Bytes), Status> {
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
@@ -379,7 +380,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepted.is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
 }
 
-/// Version, discovery and OpenAPI.
+/// Handles version, discovery and OpenAPI.
 fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults) -> Result<Response<Body>, Status> {
     let broken = faults.broken_openapi.load(std::sync::atomic::Ordering::SeqCst);
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Kubeconfigs that name simulated members as contexts.
+//! Kubeconfigs with simulated members as contexts.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::SimulatedCluster;
 
-/// One kubeconfig with a context per member, each named as its member. The first is the current one.
+/// Returns a kubeconfig with a context per member, named like the member. The first is the current one.
 ///
-/// The text holds the members' tokens: write it for the user's eyes only.
+/// The text contains the members' tokens: write it with mode 0600.
 pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a SimulatedCluster>) -> String {
     let (mut clusters, mut contexts, mut users) = (String::new(), String::new(), String::new());
     let mut current = String::new();
@@ -34,7 +34,7 @@ pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a SimulatedCluster>) -
 }
 
 impl SimulatedCluster {
-    /// A kubeconfig with this member as its only context.
+    /// Returns a kubeconfig with a single context for this member.
     pub fn kubeconfig(&self) -> String {
         kubeconfig([self])
     }

@@ -1,4 +1,4 @@
-//! Simulated clusters that speak the list and watch contract over HTTP/2 and TLS, for tests, demo and benchmarks.
+//! Simulated clusters with the list and watch contract over HTTP/2 and TLS, for tests, demo and benchmarks.
 //!
 //! ```text
 //! Config ─→ Simulator::start ─→ Member ── kubeconfig, url, token
@@ -6,14 +6,14 @@
 //!                                  └─ control()                     faults on command, counters
 //! ```
 //!
-//! A member behaves as one kube-apiserver does towards list, watch, get and plain writes: one revision counter, a
-//! window of events, bookmarks, pages at a pinned revision, WatchList, selectors, Status errors, discovery. Objects are
-//! generated when they are read, so a million pods cost nothing at rest; only what was written is kept.
+//! A member behaves like a kube-apiserver for list, watch, get and plain writes: one revision counter, a window of
+//! events, bookmarks, pages at a fixed revision, WatchList, selectors, Status errors, discovery. Objects are generated
+//! on read, so a million pods cost nothing at rest; only written objects are stored.
 //!
-//! A [`Relay`] before a member, simulated or real, cuts, slows and silences its connections; [`compact`] is a second
-//! writer of the router's compact resourceVersions, for tests that must not trust the first.
+//! A [`Relay`] in front of a member, simulated or real, cuts, slows and silences its connections. [`compact`] is a
+//! second encoder of the router's compact resourceVersions, for tests that must not rely on the first.
 //!
-//! Bodies may be JSON or protobuf; answers are JSON.
+//! Request bodies may be JSON or protobuf; responses are JSON.
 //!
 //! Not simulated: admission, schema validation, exec, attach and port-forward (there are no containers).
 

@@ -1,4 +1,4 @@
-//! The line to the clients: a TCP stream that can fall silent, as one does when its peer vanishes without a word.
+//! The connection to the clients: a TCP stream that can become silent, like the stream of a vanished peer.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Whether the member's connections carry bytes. Shared by all of them.
+/// Whether the member's connections transfer bytes. Shared by all connections.
 #[derive(Default)]
 pub(crate) struct MemberLink {
     silent: AtomicBool,
@@ -17,7 +17,7 @@ pub(crate) struct MemberLink {
 }
 
 impl MemberLink {
-    /// Makes every connection silent, or lets them go on.
+    /// Silences all connections, or ends the silence.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::SeqCst);
         if !silent {
@@ -25,25 +25,24 @@ impl MemberLink {
         }
     }
 
-    /// Registers the task to be woken when the line carries bytes again; false if it does.
+    /// Registers the task for a wakeup at the end of the silence; false if there is no silence.
     fn blocks(&self, context: &Context<'_>) -> bool {
         if !self.silent.load(Ordering::SeqCst) {
             return false;
         }
         self.waiting.lock().push(context.waker().clone());
-        // The line may have come back between the first look and the push.
+        // The silence may have ended between the check and the registration.
         self.silent.load(Ordering::SeqCst)
     }
 }
 
-/// One connection's stream on the [`MemberLink`].
+/// The stream of a connection on the [`MemberLink`].
 pub(crate) struct LineStream<S> {
     stream: S,
     line: Arc<MemberLink>,
 }
 
 impl<S> LineStream<S> {
-    /// Puts a stream on the line.
     pub(crate) fn new(stream: S, line: Arc<MemberLink>) -> Self {
         Self { stream, line }
     }

@@ -21,15 +21,16 @@ use crate::response::json;
 use crate::select::Selection;
 use crate::view::ResourceAtRevision;
 
-/// How long a request waits for a version that is still to come (kube-apiserver's blockTimeout).
+/// The time for which a request waits for a future version (kube-apiserver's blockTimeout).
 pub(crate) const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
-/// Bytes of a list that go out together.
+/// The number of bytes in a chunk of a list.
 const CHUNK: usize = 64 * 1024;
 
-/// Objects after which a list lets other tasks run: making one takes about 15 µs, and a selector may match none.
+/// The number of objects after which a list yields to other tasks: generating an object takes about 15 µs, and a
+/// selector may match none.
 const YIELD_AFTER: u32 = 64;
 
-/// A continue token, as kube-apiserver makes it: the version of the first page and the last key given.
+/// A continue token in kube-apiserver's form: the version of the first page and the last key.
 #[derive(Serialize, Deserialize)]
 struct ApiServerContinueToken {
     v: String,
@@ -38,17 +39,16 @@ struct ApiServerContinueToken {
     start: String,
 }
 
-/// What a list asks for.
+/// The parameters of a list.
 struct ListParameters {
     limit: usize,
     after: Option<String>,
-    /// A version that the answer has to show exactly.
+    /// The exact version of the response.
     exact: Option<u64>,
-    /// A version that the answer must not be older than.
+    /// The minimum version of the response.
     not_older_than: Option<u64>,
 }
 
-/// Answers a list.
 pub(crate) async fn list(
     api: &Arc<Api>,
     target: &ResourcePath,
@@ -127,15 +127,15 @@ impl ListParameters {
             let exact = u64::try_from(token.rv).ok();
             return Ok(Self { limit, after: Some(token.start), exact, not_older_than: None });
         }
-        // A version with a limit and no match means exactly that version, for reasons of history.
+        // For historical reasons, a version with a limit and without a match means exactly that version.
         let exact = matching == Some("Exact") || (matching.is_none() && limit > 0);
-        // "Any state" is served from the cache, which knows no pages.
+        // Version 0 ("any state") is served from the cache, which has no pages.
         let limit = if version == Some("0") { 0 } else { limit };
         Ok(Self { limit, after: None, exact: number.filter(|_| exact), not_older_than: number.filter(|_| !exact) })
     }
 }
 
-/// Reads a version.
+/// Parses a version from the query.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| Status::invalid_resource_version(text, "strconv.ParseUint: parsing: invalid syntax"))
 }
@@ -163,7 +163,7 @@ fn expired(options: &ListParameters) -> Status {
     }
 }
 
-/// The whole list, or what is left of it after a key, made while it is sent.
+/// Sends the whole list, or the rest behind a key, generated while it is sent.
 fn whole(
     api: &Arc<Api>,
     target: &ResourcePath,
@@ -205,7 +205,7 @@ fn whole(
     body
 }
 
-/// One page, with the token of the next.
+/// Returns a page with the token of the next page.
 fn page(
     target: &ResourcePath,
     view: &ResourceAtRevision,
@@ -237,7 +237,7 @@ fn page(
     out
 }
 
-/// The resource as errors name it.
+/// Returns the resource for the messages of errors.
 pub(crate) fn named(target: &ResourcePath) -> GroupVersionResource {
     let described = &CATALOG[target.resource];
     GroupVersionResource::new(described.group, described.version, described.name)

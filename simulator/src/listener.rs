@@ -22,12 +22,13 @@ use crate::line::{LineStream, MemberLink};
 
 /// The pause after a failed accept or bind (too many open files, a port not yet free).
 const RETRY: Duration = Duration::from_millis(20);
-/// Streams per connection. kube-apiserver allows 100 by default; members of a large fleet are tuned higher.
+/// The maximum number of streams per connection. kube-apiserver allows 100 by default; members of a large fleet are
+/// tuned higher.
 const STREAMS_MAX: u32 = 1000;
-/// Bytes of request headers: long resourceVersions and continue tokens fit (Go's limit).
+/// The maximum size of request headers, in bytes: long resourceVersions and continue tokens fit (Go's limit).
 const HEADERS_MAX: u32 = 1 << 20;
 
-/// TLS with the given certificate, and HTTP/1.1, beside HTTP/2 if that is spoken.
+/// Creates TLS with the given certificate, HTTP/1.1 and optionally HTTP/2.
 pub(crate) fn tls(certificates: SimulatedCertificates, http2: bool) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -41,7 +42,7 @@ pub(crate) fn tls(certificates: SimulatedCertificates, http2: bool) -> Result<Tl
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Accepts connections until `stop`; closes and opens the port as the faults say.
+/// Accepts connections until `stop`; closes and opens the port as the faults require.
 pub(crate) async fn run(
     socket: TcpListener,
     tls: TlsAcceptor,
@@ -89,7 +90,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes connections from within this process, without TLS, until `stop`; refuses them as the faults say.
+/// Accepts connections from this process, without TLS, until `stop`; refuses them as the faults require.
 pub(crate) async fn run_in_process(
     mut dialed: mpsc::UnboundedReceiver<DuplexStream>,
     api: Arc<Api>,
@@ -110,7 +111,7 @@ pub(crate) async fn run_in_process(
             _ = listening.changed() => {}
             stream = dialed.recv() => {
                 let Some(stream) = stream else { return };
-                // One that was dialed before the port closed is dropped with it.
+                // A connection from before the port was closed is dropped with it.
                 if listens {
                     let plain = |line| std::future::ready(Ok(LineStream::new(stream, line)));
                     tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
@@ -120,8 +121,8 @@ pub(crate) async fn run_in_process(
     }
 }
 
-/// A socket that holds a port without listening: connections are refused, and the system gives the port to nobody else.
-/// A listener may be bound beside it, as both allow the address to be used again.
+/// Creates a socket that reserves a port without listening: connections are refused, and no other process gets the
+/// port. A listener may be bound beside it, because both allow the address to be reused.
 fn reserve(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -136,8 +137,8 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Serves one connection until the client leaves, the fault of a lost connection is played, or the member stops. `open`
-/// puts the stream on the line and secures it. `dated`: answers carry the date, and so other bytes each second.
+/// Serves a connection until the client leaves, a fault disconnects it, or the member stops. `open` wraps the stream in
+/// the member's link and in TLS. `dated`: responses have a date, so their bytes change each second.
 async fn connection<S, F>(
     open: impl FnOnce(Arc<MemberLink>) -> F + Send,
     dated: bool,

@@ -20,38 +20,38 @@ use crate::listener;
 use crate::store::{HistoryEvent, MemberStore};
 use crate::write::{self, WriteError};
 
-/// Starts simulated members.
+/// Starts simulated members in this process.
 #[derive(Debug)]
 pub struct Simulator;
 
-/// Why a member did not start.
+/// The reason why a member did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The name cannot be a context or a part of objects' names.
+    /// The name is not valid for a context and for names of objects.
     #[error("the member's name {0:?} must be a DNS-1123 label")]
     Name(String),
-    /// No certificate could be made.
+    /// The certificate could not be generated.
     #[error("the member's certificate could not be made")]
     Certificate(#[source] rcgen::Error),
-    /// TLS refused the certificate.
+    /// TLS rejected the certificate.
     #[error("the member's TLS could not be set up")]
     Tls(#[source] rustls::Error),
-    /// The port is taken.
+    /// The port is in use.
     #[error("port {port} of 127.0.0.1 could not be opened")]
     Listen {
-        /// The port that was asked for.
+        /// The requested port number on 127.0.0.1.
         port: u16,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl Simulator {
-    /// Starts one member on 127.0.0.1 and returns when it accepts connections.
+    /// Starts a member on 127.0.0.1 and returns when it accepts connections.
     ///
     /// # Errors
-    /// [`StartError`] says which step failed; nothing is left running then.
+    /// [`StartError`] with the failed step; no part of the member is left running.
     pub async fn start(config: SimulatorConfig) -> Result<SimulatedCluster, StartError> {
         if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
             return Err(StartError::Name(config.name));
@@ -68,9 +68,9 @@ impl Simulator {
         }))
     }
 
-    /// Starts one member that is reached from within this process alone, by [`SimulatedCluster::dial`]: without a port
-    /// and without TLS, so that under paused time nothing happens but what the test does.
-    /// Must be called within a tokio runtime.
+    /// Starts a member that is reachable only from this process by [`SimulatedCluster::dial`]: without a port and
+    /// without TLS, so that under paused time only the test's own actions happen. Must be called within a tokio
+    /// runtime.
     ///
     /// # Errors
     /// [`StartError::Name`].
@@ -98,15 +98,15 @@ pub struct SimulatedCluster {
     control: Control,
     tasks: TaskTracker,
     stop: DropGuard,
-    /// Where connections from within this process go.
+    /// The channel for connections from this process.
     dial: Option<mpsc::UnboundedSender<DuplexStream>>,
 }
 
-/// What a connection from within this process holds on its way, in bytes. 64 KiB: what a socket's buffers hold.
+/// The buffer of a connection from this process, in bytes. 64 KiB: the size of a socket's buffers.
 const IN_PROCESS_BUFFER: usize = 64 << 10;
 
 impl SimulatedCluster {
-    /// Starts what every member has, and its listener.
+    /// Starts the common parts of a member, and its listener.
     fn start(
         config: &SimulatorConfig,
         address: SocketAddr,
@@ -118,7 +118,7 @@ impl SimulatedCluster {
         for resource in CATALOG.iter().filter(|resource| resource.group == RBAC_GROUP) {
             control.serve(&resource.qualified(), config.rbac);
         }
-        // A member that knows users can say who one is.
+        // A member with users supports SelfSubjectReviews.
         control.serve("selfsubjectreviews.authentication.k8s.io", config.rbac);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
@@ -131,10 +131,10 @@ impl SimulatedCluster {
         Self { name: config.name.clone(), address, ca_pem, token, control, tasks, stop, dial: None }
     }
 
-    /// Opens a connection from within this process: HTTP/2 with prior knowledge, or HTTP/1.1.
+    /// Opens a connection from this process: HTTP/2 with prior knowledge, or HTTP/1.1.
     ///
     /// # Errors
-    /// `ConnectionRefused` while the member does not listen, and for one that is reached by its port.
+    /// `ConnectionRefused` while the member does not listen, and for a member with a port.
     pub fn dial(&self) -> std::io::Result<DuplexStream> {
         let dial = self.dial.as_ref().filter(|_| *self.control.faults.listens.borrow());
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_BUFFER);
@@ -142,62 +142,62 @@ impl SimulatedCluster {
         taken.map(|()| ours).ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into())
     }
 
-    /// Every change of a resource (`pods`, `deployments.apps`) since the start, from the `from`th on; empty without
-    /// [`SimulatorConfig::keep_history`]. Restores stand among them, those of other resources not.
+    /// Returns all changes of a resource (`pods`, `deployments.apps`) since the start, from index `from` on; empty
+    /// without [`SimulatorConfig::keep_history`]. Restores are included, those of other resources are not.
     pub fn history(&self, resource: &str, from: usize) -> Vec<HistoryEvent> {
         let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
         self.control.store.history(resource, from)
     }
 
-    /// The name that it was configured with.
+    /// Returns the configured name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `https://127.0.0.1:PORT`.
+    /// Returns the URL, `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The address that it listens on.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The certificate of the authority that signed its serving certificate, in PEM.
+    /// Returns the certificate of the authority behind the serving certificate, in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The bearer token that it accepts, made anew for each start.
+    /// Returns the accepted bearer token, which is new for each start.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Faults and counters.
+    /// Returns the commands for faults, and the counters.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Creates the object, or replaces it whatever its version. `kind` and `apiVersion` choose the resource; uid,
+    /// Creates or replaces the object, whatever its version. `kind` and `apiVersion` choose the resource; uid,
     /// creationTimestamp and resourceVersion are set. Returns the revision of the write.
     ///
     /// # Errors
-    /// [`WriteError`] if the object has no known kind or no name.
+    /// [`WriteError`] if the object has an unknown kind or no name.
     pub fn apply(&self, object: Value) -> Result<u64, WriteError> {
         write::apply(&self.control.store, object)
     }
 
-    /// Deletes an object of a resource (`pods`, `deployments.apps`); `namespace` is empty where the resource is
-    /// cluster-scoped. Returns the revision of the deletion, or `None` where there was none.
+    /// Deletes an object of a resource (`pods`, `deployments.apps`); `namespace` is empty for cluster-scoped resources.
+    /// Returns the revision of the deletion, or `None` if there was no such object.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Option<u64> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         write::remove(&self.control.store, resource, namespace, name)
     }
 
-    /// Deletes objects of a resource, each a (namespace, name), in one transaction, as etcd does when a lease ends that
-    /// they share: one revision for all, and a DELETED of that version for each, in the order of their keys. Returns
-    /// the revision, or `None` where none of them was there.
+    /// Deletes objects of a resource, each a (namespace, name), in one transaction, like etcd at the end of a shared
+    /// lease: one revision for all, and a DELETED with that version for each, in the order of their keys. Returns the
+    /// revision, or `None` if none of the objects existed.
     pub fn expire(&self, resource: &str, objects: &[(&str, &str)]) -> Option<u64> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         let key = |(namespace, name): &(&str, &str)| {
@@ -206,7 +206,7 @@ impl SimulatedCluster {
         self.control.store.delete_together(resource, &objects.iter().map(key).collect())
     }
 
-    /// An object as it is now.
+    /// Returns the present state of an object.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         let key = tributary_apimachinery::ObjectKey::new(namespace, name);
@@ -214,14 +214,14 @@ impl SimulatedCluster {
         serde_json::from_slice(object.json()).ok()
     }
 
-    /// Every object of a resource as it is now, in key order: what a list must show. Cost: makes each of them.
+    /// Returns the present objects of a resource in key order, like a list. Cost: generates each of them.
     pub fn list(&self, resource: &str) -> Vec<Value> {
         let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
         let view = self.control.store.view(resource);
         view.range(None, None).filter_map(|object| serde_json::from_slice(object.json()).ok()).collect()
     }
 
-    /// Closes the port, ends every stream and waits until nothing runs any more.
+    /// Closes the port, ends all streams and waits until all tasks have ended.
     pub async fn shutdown(self) {
         drop(self.stop);
         self.tasks.wait().await;

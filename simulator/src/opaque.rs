@@ -1,4 +1,4 @@
-//! Versions that are not numbers, as some aggregated API servers write them: a number with a suffix, or no version.
+//! Versions that are not numbers, like those of some aggregated API servers: a number with a suffix, or no version.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -8,7 +8,7 @@ use crate::body::Body;
 
 const VERSION: &str = r#""resourceVersion":""#;
 
-/// Writes such versions into the body of an answer. A version that is split between two chunks keeps its form.
+/// Writes such versions into the body of a response. A version across two chunks keeps its form.
 pub(crate) fn write_into_answer(body: Body, suffix: String) -> Body {
     let with_suffix = move |number: &str| if suffix.is_empty() { String::new() } else { format!("{number}{suffix}") };
     body.map_frame(move |frame| frame.map_data(|data| rewrite_versions(&data, &with_suffix))).boxed_unsync()
@@ -19,7 +19,7 @@ pub(crate) fn remove_from_request(body: &Bytes, suffix: &str) -> Bytes {
     rewrite_versions(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
 }
 
-/// The text with each version replaced.
+/// Replaces each version in a text.
 fn rewrite_versions(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
     let Ok(mut rest) = std::str::from_utf8(text) else { return text.clone() };
     let mut out = String::with_capacity(text.len() + 64);

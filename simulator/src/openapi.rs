@@ -1,35 +1,35 @@
-//! OpenAPI documents: as little as kubectl needs to create, apply and edit.
+//! OpenAPI documents with the minimum that kubectl needs to create, apply and edit.
 //!
-//! kubectl asks v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH) and then
-//! checks nothing; v2 it only has to be able to read.
+//! kubectl reads from v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH), and
+//! then validates nothing; v2 only has to be parsable.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
 use crate::catalog::{CATALOG, GROUP_VERSIONS};
 
-/// The content type of v2 in protobuf. The form with `@` that clients send is no valid media type.
+/// The content type of v2 in protobuf. The form with `@` that clients send is not a valid media type.
 pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// v2 in JSON.
+/// Returns v2 in JSON.
 pub(crate) fn v2_json() -> Value {
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}})
 }
 
-/// v2 in protobuf: the fields `swagger` (1) and `info` (2: `title` 1, `version` 2) of openapi.v2.Document.
+/// Returns v2 in protobuf: the fields `swagger` (1) and `info` (2: `title` 1, `version` 2) of openapi.v2.Document.
 pub(crate) fn v2_protobuf() -> Vec<u8> {
     let info = [field(1, b"Kubernetes"), field(2, b"v1.36.3")].concat();
     [field(1, b"2.0"), field(2, &info)].concat()
 }
 
-/// One length-delimited field. All here are shorter than 128 bytes, so a length is one byte.
+/// Encodes a length-delimited field. All contents here are shorter than 128 bytes, so a length takes one byte.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2, bytes.len() as u8];
     out.extend_from_slice(bytes);
     out
 }
 
-/// What tells one document from another, as kube-openapi has it (`computeETag`): SHA-512 in upper-case hexadecimal.
+/// Returns the hash of a document, like kube-openapi (`computeETag`): SHA-512 in upper-case hexadecimal.
 pub(crate) fn hash(document: &[u8]) -> String {
     Sha512::digest(document).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -38,7 +38,7 @@ fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The list of v3 documents, with the hashes of those that are `broken`, if they are.
+/// Returns the list of v3 documents; `broken`: with the hashes of the truncated documents.
 pub(crate) fn v3_index(broken: bool) -> Value {
     let paths: serde_json::Map<_, _> = GROUP_VERSIONS
         .iter()
@@ -52,7 +52,7 @@ pub(crate) fn v3_index(broken: bool) -> Value {
     json!({"paths": paths})
 }
 
-/// The text of a v3 document; half of it, if it is `broken`.
+/// Returns the text of a v3 document; `broken`: only half of it.
 pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
     let mut text = v3(path)?.to_string().into_bytes();
     if broken {
@@ -61,7 +61,7 @@ pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// One v3 document: the PATCH operation of each resource, and its kind.
+/// Returns a v3 document: the PATCH operation of each resource, and its kind.
 fn v3(path: &str) -> Option<Value> {
     let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| path_of(group, version) == path)?;
     let mut paths = serde_json::Map::new();
@@ -90,7 +90,7 @@ fn v3(path: &str) -> Option<Value> {
     }))
 }
 
-/// A v3 document of a member that lies: it describes something that nobody has.
+/// Returns the v3 document of a lying member: it describes a type that no other cluster has.
 pub(crate) fn v3_forged(path: &str) -> Option<Vec<u8>> {
     let mut document = v3(path)?;
     document["components"]["schemas"] = json!({"forged": {"type": "object"}});

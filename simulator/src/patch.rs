@@ -1,14 +1,14 @@
-//! Patches: JSON merge (RFC 7386), JSON (RFC 6902), and of strategic merge what clients use in practice.
+//! Patches: JSON merge (RFC 7386), JSON (RFC 6902), and the part of strategic merge that clients use in practice.
 
 use serde_json::{Map, Value};
 
-/// Why a patch does not apply.
+/// The reason why a patch does not apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
-    /// The patch has not the shape of its type.
+    /// The patch does not have the shape of its type.
     #[error("the patch is malformed: {0}")]
     Malformed(String),
-    /// A path leads nowhere, or a test failed.
+    /// A path does not exist, or a test failed.
     #[error("the server rejected our request due to an error in our request: {0}")]
     Failed(String),
 }
@@ -29,8 +29,8 @@ pub(crate) fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Applies a strategic merge patch: as a merge patch, but lists of named things are merged by their key, and `$patch`
-/// deletes or replaces. `$setElementOrder` and `$retainKeys` are read over.
+/// Applies a strategic merge patch: like a merge patch, but lists of named items are merged by their key, and `$patch`
+/// deletes or replaces. `$setElementOrder` and `$retainKeys` are ignored.
 pub(crate) fn strategic(target: &mut Value, patch: Value) {
     let Value::Object(mut patch) = patch else {
         *target = patch;
@@ -47,7 +47,7 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
                 list.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // The order of elements is that of the server.
+            // The server determines the order of elements.
         } else if value.is_null() {
             map.remove(&key);
         } else {
@@ -60,7 +60,7 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
     }
 }
 
-/// The key by which the elements of a list are told apart, as Kubernetes' types say (patchMergeKey).
+/// Returns the key that distinguishes the elements of a list, according to Kubernetes' types (patchMergeKey).
 fn merge_key(list: &str) -> &'static str {
     match list {
         "ownerReferences" => "uid",
@@ -74,12 +74,12 @@ fn merge_key(list: &str) -> &'static str {
 
 fn merge_list(slot: &mut Value, items: Vec<Value>, list: &str) {
     let key = match merge_key(list) {
-        // A Service's ports are keyed by `port`.
+        // The key of a Service's ports is `port`.
         "containerPort" if items.iter().any(|item| item.get("port").is_some()) => "port",
         key => key,
     };
     let keyed = !items.is_empty() && items.iter().all(|item| item.get(key).is_some() || item.get("$patch").is_some());
-    // Tolerations, env values and the like have no key: they are replaced.
+    // Tolerations, env values and similar lists have no key: they are replaced.
     if !keyed || !matches!(slot, Value::Array(_)) {
         *slot = Value::Array(items.into_iter().filter(|item| item.get("$patch").is_none()).collect());
         return;
@@ -97,7 +97,7 @@ fn merge_list(slot: &mut Value, items: Vec<Value>, list: &str) {
     }
 }
 
-/// Applies a JSON patch. Nothing is kept if an operation fails.
+/// Applies a JSON patch. A failed operation undoes the whole patch.
 pub(crate) fn json(target: &mut Value, patch: Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else { return Err(PatchError::Malformed("a list is expected".to_owned())) };
     let mut result = target.clone();
@@ -166,7 +166,7 @@ fn remove(target: &mut Value, path: &str) -> Result<Value, PatchError> {
     removed.ok_or_else(|| nowhere(path))
 }
 
-/// The value as an object, made one if it is none.
+/// Returns the value as an object; any other value is replaced by an empty object.
 fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

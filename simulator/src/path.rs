@@ -1,15 +1,15 @@
-//! What a path names.
+//! The target of a request's path.
 
 use crate::catalog::{self, CATALOG, ResourceIndex};
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// `/healthz`, `/livez`, `/readyz` and what lies below.
+    /// `/healthz`, `/livez`, `/readyz` and the paths below them.
     Health,
     /// `/version`.
     Version,
-    /// `/api`, `/apis`, and below, down to a group version.
+    /// `/api`, `/apis`, and the paths below them, down to a group version.
     Discovery(String),
     /// `/openapi/v2`.
     OpenApiV2,
@@ -17,22 +17,21 @@ pub(crate) enum Route {
     OpenApiV3(Option<String>),
     /// `selfsubjectreviews`.
     WhoAmI,
-    /// `selfsubjectaccessreviews` and their like, by resource.
+    /// `selfsubjectaccessreviews` and the other access reviews, by resource.
     AccessReview(String),
-    /// `bindings` of a namespace: Pods are bound to nodes.
+    /// `bindings` of a namespace, which assign Pods to nodes.
     Bindings(String),
     /// A collection, an object or a subresource.
     Resource(ResourcePath),
-    /// Nothing here.
+    /// The path has no target.
     Unknown,
 }
 
 /// A collection, an object or a subresource of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
-    /// The resource.
     pub(crate) resource: ResourceIndex,
-    /// The namespace; `None` for all, and where the resource is cluster-scoped.
+    /// The namespace; `None` for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: Option<String>,
     /// The object; `None` for the collection.
     pub(crate) name: Option<String>,
@@ -43,7 +42,7 @@ pub(crate) struct ResourcePath {
 }
 
 impl ResourcePath {
-    /// The object's key, or `None` for a collection.
+    /// Returns the object's key, or `None` for a collection.
     pub(crate) fn key(&self) -> Option<String> {
         let name = self.name.as_deref()?;
         Some(match &self.namespace {
@@ -53,7 +52,8 @@ impl ResourcePath {
     }
 }
 
-/// Reads a path, escapes resolved. A trailing slash is ignored; empty segments elsewhere and dots name nothing.
+/// Parses a path after decoding its escapes. A slash at the end is ignored; other empty segments, and dots, have no
+/// target.
 pub(crate) fn parse(path: &str) -> Route {
     let path = path.strip_suffix('/').unwrap_or(path);
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -82,7 +82,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
         rest => (false, rest),
     };
     let (namespace, rest) = match segments {
-        // Below a namespace lie objects, but `status` and `finalize` are the namespace's own.
+        // The paths below a namespace are objects, except `status` and `finalize` of the namespace itself.
         ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status" | "finalize"]) => {
             (Some(*namespace), rest)
         }
@@ -90,7 +90,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     };
     let [name, rest @ ..] = rest else { return Route::Unknown };
     let Some(resource) = catalog::find(group, version, name) else { return Route::Unknown };
-    // An object of a namespaced resource has to be named within its namespace, and one of a cluster-scoped one outside.
+    // The path of a namespaced object must have a namespace, and that of a cluster-scoped object must not.
     if CATALOG[resource].namespaced != namespace.is_some() && (namespace.is_some() || !rest.is_empty()) {
         return Route::Unknown;
     }

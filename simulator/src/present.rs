@@ -1,4 +1,4 @@
-//! The form in which objects are shown: whole, metadata alone, or rows of a table.
+//! The form of objects in a response: whole, metadata alone, or rows of a table.
 
 use std::sync::LazyLock;
 
@@ -10,10 +10,10 @@ use tributary_printers::{Printer, Row, column};
 
 use crate::catalog::{CATALOG, ResourceIndex};
 
-/// The form that a client asks for.
+/// The form that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Whole objects.
+    /// Objects with all their fields.
     Whole,
     /// `as=PartialObjectMetadata` or its list.
     Metadata,
@@ -21,7 +21,7 @@ pub(crate) enum Form {
     Table(ResourceIndex, RowObject),
 }
 
-/// What a row of a table carries beside its cells (`includeObject`).
+/// The object in a row of a table (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowObject {
     None,
@@ -29,9 +29,9 @@ pub(crate) enum RowObject {
     Object,
 }
 
-/// The object as it is stored.
+/// The complete object, like in the store.
 pub(crate) const AS_IS: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: false };
-/// The object without what a list says once.
+/// The object without the fields that a list omits in its items.
 const ITEM: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: true };
 
 /// The printer of each resource of [`CATALOG`].
@@ -44,7 +44,7 @@ static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
 });
 
 impl Form {
-    /// The first form among the client's that can be given for this resource.
+    /// Returns the first of the client's forms that is available for this resource.
     pub(crate) fn negotiate(resource: ResourceIndex, headers: &HeaderMap, query: &Query<'_>) -> Result<Self, Status> {
         let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
@@ -70,7 +70,7 @@ impl Form {
         Err(Status::not_acceptable(&["application/json"]))
     }
 
-    /// Appends one object as the answer to a get or within a watch event. `columns` asks a table for its columns.
+    /// Appends an object as the response to a get or in a watch event. `columns` adds the columns of a table.
     pub(crate) fn object(self, object: &Object, columns: bool, out: &mut Vec<u8>) {
         match self {
             Self::Whole => object.render(&AS_IS, out),
@@ -84,7 +84,7 @@ impl Form {
         }
     }
 
-    /// Appends a list up to its items. `metadata` are the members of the list's metadata.
+    /// Appends a list up to its items. `metadata` has the fields of the list's metadata.
     pub(crate) fn list_head(self, kind: &str, api_version: &str, metadata: &str, out: &mut Vec<u8>) {
         match self {
             Self::Whole => out.put_slice(
@@ -98,7 +98,7 @@ impl Form {
         }
     }
 
-    /// Appends one item of a list, with the comma before all but the first.
+    /// Appends an item of a list, with a comma before all except the first.
     pub(crate) fn list_item(self, object: &Object, first: bool, out: &mut Vec<u8>) {
         if !first {
             out.put_u8(b',');
@@ -110,7 +110,7 @@ impl Form {
         }
     }
 
-    /// Appends a bookmark's object.
+    /// Appends the object of a bookmark.
     pub(crate) fn bookmark(
         self,
         kind: &str,
@@ -159,7 +159,7 @@ fn table_head(resource: ResourceIndex, metadata: &str, columns: bool, out: &mut 
 fn row(resource: ResourceIndex, object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
     let (mut cells, now) = (Row::new(), Timestamp::now());
     if PRINTERS[resource].print(object.json(), now, &mut cells).is_err() {
-        // Nothing here checks what is written: such an object still shows its name.
+        // Writes are not validated, so an unprintable object still shows its name.
         let _ = Printer::default_columns().print(object.json(), now, &mut cells);
     }
     out.put_slice(br#"{"cells":"#);

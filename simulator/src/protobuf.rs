@@ -1,8 +1,8 @@
-//! Bodies in protobuf, as generated clients send them (kubectl create, client-go, controller-runtime), made into JSON.
+//! Converts protobuf bodies of generated clients (kubectl create, client-go, controller-runtime) to JSON.
 //!
 //! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the object's
-//! own message. The messages of the kinds that are served stand in `protobuf/schema.txt`, which `protobuf/schema.awk`
-//! makes from Kubernetes' own definitions. Answers are always JSON.
+//! own message. `protobuf/schema.txt` has the messages of the served kinds, which `protobuf/schema.awk` generates from
+//! Kubernetes' definitions. Responses are always JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,11 +15,11 @@ use tributary_apimachinery::Status;
 
 /// The content type of protobuf bodies.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What every body begins with.
+/// The prefix of each protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages within messages. Kubernetes' own types end at about fifteen.
+/// The maximum nesting of messages. Kubernetes' own types have about fifteen levels.
 const DEPTH_MAX: usize = 32;
-/// Members that are written as a message of their own, whose fields are the surrounding object's in JSON
+/// The fields that are a message of their own in protobuf, but belong to the surrounding object in JSON
 /// (`json:",inline"` in core/v1/types.go).
 const INLINE: [&str; 4] = ["ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource"];
 
@@ -33,7 +33,7 @@ static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock:
         .collect()
 });
 
-/// Why a body is no object.
+/// The reason why a body is not an object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
     #[error("the body does not begin as Kubernetes' protobuf does")]
@@ -58,7 +58,7 @@ struct FieldDescriptor {
     of: &'static str,
 }
 
-/// How often a field stands in its message.
+/// The number of occurrences of a field in its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cardinality {
     One,
@@ -67,7 +67,7 @@ enum Cardinality {
 }
 
 impl FieldDescriptor {
-    /// `name=number:type` of the schema.
+    /// Parses `name=number:type` of the schema.
     fn parse(word: &'static str) -> Option<Self> {
         let (name, rest) = word.split_once('=')?;
         let (number, of) = rest.split_once(':')?;
@@ -80,10 +80,10 @@ impl FieldDescriptor {
     }
 }
 
-/// The JSON of a protobuf body.
+/// Converts a protobuf body to JSON.
 ///
 /// # Errors
-/// 400, if it is no object of a kind that is served.
+/// 400 for a body that is not an object of a served kind.
 pub(crate) fn to_json(body: &[u8]) -> Result<Vec<u8>, Status> {
     let object =
         decode(body).map_err(|error| Status::bad_request(format!("error decoding the body as protobuf: {error}")))?;
@@ -115,12 +115,12 @@ fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Ok(object)
 }
 
-/// What a field holds on the wire.
+/// The value of a field on the wire.
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Fixed-width numbers, which Kubernetes' definitions have none of.
+    /// Fixed-width numbers, which Kubernetes' definitions do not use.
     Fixed,
 }
 
@@ -138,7 +138,7 @@ impl<'a> WireValue<'a> {
     }
 }
 
-/// Takes the next field off a message.
+/// Removes the next field from a message and returns it.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, WireValue<'a>)>, ProtobufError> {
     if rest.is_empty() {
         return Ok(None);
@@ -177,8 +177,8 @@ fn varint(rest: &mut &[u8]) -> Result<u64, ProtobufError> {
     Err(ProtobufError::Truncated)
 }
 
-/// A message as JSON. Empty strings are left out as Go's `omitempty` does; numbers and booleans are kept, since the
-/// definitions do not tell pointers, which are written only if set.
+/// Converts a message to JSON. Empty strings are omitted like with Go's `omitempty`; numbers and booleans are kept,
+/// because the definitions do not mark pointers, which are written only if set.
 fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
     if depth > DEPTH_MAX {
         return Err(ProtobufError::Depth);
@@ -224,7 +224,7 @@ fn value(of: &'static str, number: u64, wire: WireValue<'_>, depth: usize) -> Re
     })
 }
 
-/// One entry of a map: its key is field 1, its value field 2.
+/// Converts an entry of a map: its key is field 1, its value field 2.
 fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut held) = (String::new(), Value::String(String::new()));
     while let Some((number, wire)) = next(&mut bytes)? {
@@ -237,7 +237,7 @@ fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Va
     Ok((key, held))
 }
 
-/// The types that write their JSON themselves (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`, api/resource
+/// Converts the types with their own JSON (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`, api/resource
 /// `Quantity`, util/intstr `IntOrString`).
 fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
     let (mut numbers, mut held) = ([0_i64; 2], &[][..]);
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// A field of bytes.
+    /// Encodes a field of bytes.
     fn field(number: u8, contents: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         let mut length = contents.len();

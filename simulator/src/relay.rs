@@ -1,6 +1,6 @@
-//! A TCP relay between a client and a server whose connections can be cut, slowed and silenced.
+//! A TCP relay between a client and a server that can cut, slow and silence connections.
 //!
-//! What passes is TLS, so a cut falls at any byte of a frame, of a record or of a handshake.
+//! The bytes are TLS, so a cut is at any byte of a frame, record or handshake.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,27 +18,27 @@ use tokio::{
     time::sleep,
 };
 
-/// Most bytes that are read at once.
+/// The maximum number of bytes per read.
 const CHUNK: usize = 16 * 1024;
 
-/// How often a slowed direction passes some bytes on.
+/// The interval at which a slowed direction forwards bytes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What becomes of the bytes.
+/// The treatment of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// They pass.
+    /// All bytes are forwarded immediately.
     Clear,
-    /// They pass at this pace in each direction.
+    /// Bytes are forwarded at this speed in each direction.
     Slow {
-        /// Bytes per second.
+        /// The number of bytes per second.
         bytes_per_second: usize,
     },
-    /// They stay where they are: connections are open, and accepted, and nothing comes. What was sent is not lost.
+    /// Bytes are held back: connections stay open and are accepted, but no byte arrives. No byte is lost.
     Silent,
-    /// Each connection is cut once a random number of bytes has passed.
+    /// Each connection is cut after a random number of bytes.
     Cut {
-        /// Greatest number of bytes.
+        /// The maximum number of bytes before the cut.
         within: u64,
     },
 }
@@ -54,11 +54,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on a free port of 127.0.0.1 and passes connections on to `target`, a port of 127.0.0.1. `seed` decides
-    /// where connections are cut.
+    /// Listens on a free port of 127.0.0.1 and forwards connections to `target`, a port of 127.0.0.1. `seed` determines
+    /// the positions of cuts.
     ///
     /// # Errors
-    /// When the port cannot be bound.
+    /// The port cannot be bound.
     pub async fn start(target: u16, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -79,22 +79,22 @@ impl Relay {
         Ok(Self { port, weather, cuts, passed, accepting })
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Changes what becomes of bytes, in open connections too.
+    /// Changes the treatment of bytes, also in open connections.
     pub fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);
     }
 
-    /// Cuts every open connection now.
+    /// Cuts all open connections.
     pub fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Bytes passed on so far, in both directions of all connections.
+    /// Returns the number of forwarded bytes, in both directions of all connections.
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }
@@ -107,7 +107,7 @@ impl Drop for Relay {
     }
 }
 
-/// What every connection of a relay shares.
+/// The state that the connections of a relay share.
 #[derive(Clone)]
 struct RelayShared {
     weather: watch::Receiver<Weather>,
@@ -119,7 +119,7 @@ struct RelayShared {
 impl RelayShared {
     async fn connect(mut self, client: TcpStream, target: u16) {
         self.cuts.mark_unchanged();
-        // A connection that cannot be made is closed, as by a server that refuses it.
+        // If the server refuses the connection, the client's is closed.
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
         let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
@@ -127,7 +127,7 @@ impl RelayShared {
         let left = Arc::new(Mutex::new(BytesUntilCut::default()));
         let upward = self.clone().pass(from_client, to_server, Arc::clone(&left));
         let downward = self.clone().pass(from_server, to_client, left);
-        // The first direction that ends ends the connection: HTTP needs no half-closed ones.
+        // The first direction that ends closes the connection, because HTTP needs no half-closed ones.
         tokio::select! {
             () = upward => {}
             () = downward => {}
@@ -135,7 +135,7 @@ impl RelayShared {
         }
     }
 
-    /// Passes one direction on until it ends or is cut.
+    /// Forwards a direction until it ends or is cut.
     async fn pass(
         mut self,
         mut from: tcp::OwnedReadHalf,
@@ -165,7 +165,7 @@ impl RelayShared {
         }
     }
 
-    /// Passes bytes on in the weather of each moment; false when the connection is cut or broken.
+    /// Forwards bytes in the present weather; false if the connection is cut or broken.
     async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<BytesUntilCut>) -> bool {
         while !bytes.is_empty() {
             let weather = *self.weather.borrow_and_update();
@@ -191,7 +191,7 @@ impl RelayShared {
         true
     }
 
-    /// How many of `wanted` bytes pass before this connection's cut, and whether it is cut then.
+    /// Returns how many of `wanted` bytes may pass before the cut, and whether the connection is then cut.
     fn allowance(&self, within: u64, wanted: usize, left: &Mutex<BytesUntilCut>) -> (usize, bool) {
         let (Ok(mut left), Ok(mut random)) = (left.lock(), self.random.lock()) else { return (0, true) };
         let budget = left.0.get_or_insert_with(|| random.random_range(0..=within));
@@ -201,7 +201,7 @@ impl RelayShared {
     }
 }
 
-/// How many bytes a connection may still pass before it is cut; drawn when the first byte meets that weather.
+/// The number of bytes until a connection is cut; drawn at its first byte in that weather.
 #[derive(Default)]
 struct BytesUntilCut(Option<u64>);
 
@@ -209,7 +209,7 @@ struct BytesUntilCut(Option<u64>);
 mod tests {
     use super::*;
 
-    /// A server that sends back what it gets.
+    /// Starts a server that echoes its input.
     async fn echo() -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -244,13 +244,13 @@ mod tests {
         assert!(silent.is_err(), "{silent:?}");
         relay.set(Weather::Slow { bytes_per_second: 100 });
         stream.read_exact(&mut answer).await?;
-        assert_eq!(&answer, b"later", "silence loses nothing");
+        assert_eq!(&answer, b"later", "silence loses no byte");
 
         relay.set(Weather::Clear);
         relay.cut();
         assert!(exchange(&mut stream, b"cut").await.is_err());
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
-        assert_eq!(exchange(&mut stream, b"again").await?, b"again", "connections after a cut live");
+        assert_eq!(exchange(&mut stream, b"again").await?, b"again", "connections after a cut work");
         Ok(())
     }
 

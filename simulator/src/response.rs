@@ -1,4 +1,4 @@
-//! The heads of answers.
+//! The heads of responses.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
@@ -8,13 +8,13 @@ use tributary_apimachinery::Status;
 use crate::body::{self, Body};
 use crate::openapi;
 
-/// A document with its ETag, or 304 where the client has it.
+/// Returns a document with its ETag, or 304 if the client has it.
 pub(crate) fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
     let hash = openapi::hash(&document);
     tagged(headers, content_type, document, &hash)
 }
 
-/// A document with this ETag, or 304 where the client has it.
+/// Returns a document with this ETag, or 304 if the client has it.
 pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>, hash: &str) -> Response<Body> {
     let etag = format!("\"{hash}\"");
     let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
@@ -32,7 +32,7 @@ pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: 
     response
 }
 
-/// The redirect from a document's old hash to the present one.
+/// Returns the redirect from a document's old hash to the present one.
 pub(crate) fn moved(location: &str) -> Response<Body> {
     let mut response = Response::new(body::full(Bytes::new()));
     *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
@@ -42,21 +42,20 @@ pub(crate) fn moved(location: &str) -> Response<Body> {
     response
 }
 
-/// An answer of plain text.
+/// Returns a plain text response.
 pub(crate) fn text(text: &'static str) -> Response<Body> {
     let mut response = Response::new(body::full(text));
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
-/// The answer of a health check that fails.
+/// Returns the response of a failing health check.
 pub(crate) fn not_ok() -> Response<Body> {
     let mut response = text("[-]poststarthook/crd-informer-synced failed: reason withheld\nreadyz check failed\n");
     *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
     response
 }
 
-/// A JSON answer.
 pub(crate) fn json(code: u16, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -66,12 +65,12 @@ pub(crate) fn json(code: u16, body: Body) -> Response<Body> {
     response
 }
 
-/// An answer with a JSON value.
+/// Returns a response with a JSON value.
 pub(crate) fn json_value(code: u16, value: &Value) -> Response<Body> {
     json(code, body::full(format!("{value}\n")))
 }
 
-/// The answer that a Status is.
+/// Returns a Status as a response.
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let mut response = json(status.code, body::full(status.to_json()));
     if let Some(seconds) = status.retry_after_seconds() {

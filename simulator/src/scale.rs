@@ -1,5 +1,4 @@
-//! What controllers and kubelets would do: deployments have as many pods as they ask for, new pods run,
-//! owned objects go.
+//! Simulates controllers and kubelets: deployments get their number of pods, new pods run, owned objects are deleted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,12 +15,12 @@ use crate::path::ResourcePath;
 use crate::store::{MemberStore, TransactionOutcome};
 use crate::write::{self, Request, value_of};
 
-/// How long a new pod is Pending.
+/// The time for which a new pod is Pending.
 pub(crate) const STARTS_AFTER: Duration = Duration::from_millis(800);
-/// The most pods that one deployment is given: a typing error must not fill the machine.
+/// The maximum number of a deployment's pods, so that a typing error does not exhaust the machine.
 const REPLICAS_MAX: u64 = 5000;
 
-/// GET of `scale`.
+/// Handles a GET of `scale`.
 pub(crate) fn get(store: &MemberStore, target: &ResourcePath) -> Result<Value, Status> {
     let object = store.view(target.resource).get(&target.key().unwrap_or_default());
     let object = object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
@@ -44,7 +43,7 @@ fn scale_of(object: &Object) -> Value {
     })
 }
 
-/// PUT or PATCH of `scale`.
+/// Handles a PUT or PATCH of `scale`.
 pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
     let name = target.name.clone().unwrap_or_default();
     let patches = request.content_type.contains("patch");
@@ -75,7 +74,7 @@ pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Reques
     written.map(|object| scale_of(&object)).ok_or_else(|| Status::not_found(&named(target), &name))
 }
 
-/// Gives every written deployment and replicaset of a namespace what it asks for.
+/// Gives each written deployment and replicaset of a namespace its number of pods.
 pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     let deployments: Vec<_> = store.view(DEPLOYMENTS).range(Some(namespace), None).collect();
     for deployment in deployments {
@@ -87,7 +86,7 @@ pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     }
 }
 
-/// One deployment: its replicaset asks for as many replicas.
+/// Sets the replicas of a deployment's replicaset.
 fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     let value = value_of(deployment);
     let owned: Vec<_> = store
@@ -115,7 +114,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
                 "spec": {"replicas": value["spec"]["replicas"], "selector": selector, "template": template},
                 "status": {"replicas": 0},
             });
-            // The object is complete: it has kind, name and namespace.
+            // The object has kind, name and namespace, so the write succeeds.
             let _ = write::apply(store, replicaset);
         }
     }
@@ -123,7 +122,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     set_replicas(store, DEPLOYMENTS, deployment.key().as_str(), replicas);
 }
 
-/// One replicaset: pods are made or the youngest go.
+/// Creates pods of a replicaset, or deletes its youngest.
 fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     let value = value_of(replicaset);
     let wanted = value["spec"]["replicas"].as_u64().unwrap_or(0).min(REPLICAS_MAX) as usize;
@@ -154,7 +153,7 @@ fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     set_replicas(store, REPLICASETS, replicaset.key().as_str(), wanted as u64);
 }
 
-/// Sets the numbers of a status, if they differ.
+/// Updates the numbers of a status, if they differ.
 fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replicas: u64) {
     change(store, resource, key, |object| {
         let generation = object["metadata"]["generation"].clone();
@@ -170,12 +169,12 @@ fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replica
     });
 }
 
-/// Lets the written pods of a namespace run that are still Pending and were not put on a node.
+/// Runs the written pods of a namespace that are still Pending and have no node.
 pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     let pods: Vec<_> = store.view(PODS).range(Some(namespace), None).collect();
     for pod in pods {
         let mut value = value_of(&pod);
-        // Generated pods that wait have conditions that say why.
+        // Generated pods that wait have conditions with the reason.
         if value["status"]["phase"] == "Pending" && value["status"]["conditions"].is_null() {
             run(store, &mut value);
             change(store, PODS, pod.key().as_str(), |object| {
@@ -186,7 +185,7 @@ pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     }
 }
 
-/// Puts a pod on a node and gives it the status of one that runs.
+/// Assigns a pod to a node and gives it the status of a running pod.
 pub(crate) fn run(store: &MemberStore, pod: &mut Value) {
     let entropy = store.entropy();
     let now = generate::rfc3339(Timestamp::now().as_second());
@@ -216,7 +215,7 @@ pub(crate) fn run(store: &MemberStore, pod: &mut Value) {
     });
 }
 
-/// Deletes what belonged to a deleted object: all of a namespace, and dependents by owner.
+/// Deletes the dependents of a deleted object: all objects of a namespace, and dependents by owner.
 pub(crate) fn collect_garbage(store: &MemberStore, target: &ResourcePath, name: &str) {
     if target.resource == NAMESPACES {
         for (resource, _) in CATALOG.iter().enumerate().filter(|(_, described)| described.namespaced) {

@@ -1,4 +1,4 @@
-//! Which objects a list or watch selects.
+//! The selection of a list or watch.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tributary_apimachinery::{FieldSelector, LabelSelector, Object, Query, Select
 
 use crate::path::ResourcePath;
 
-/// Namespace, labels and fields that a request asks for.
+/// The namespace, labels and fields of a request.
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     /// The only object that can match.
@@ -17,7 +17,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Reads the selectors of a query.
+    /// Parses the selectors of a query.
     pub(crate) fn parse(
         target: &ResourcePath,
         query: &Query<'_>,
@@ -41,12 +41,12 @@ impl Selection {
         Ok(Self { namespace, name, labels, fields, known: known.clone() })
     }
 
-    /// Whether labels or fields restrict the answer, which then tells no remaining count.
+    /// Returns whether labels or fields restrict the response, which then has no remaining count.
     pub(crate) fn has_selectors(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether an object is selected.
+    /// Returns whether an object is selected.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace())
             && self.name.as_deref().is_none_or(|name| name == object.name())

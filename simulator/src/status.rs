@@ -1,4 +1,4 @@
-//! Statuses that are no failures, and those that faults ask for.
+//! Success Statuses, and the Statuses of faults.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::{Status, StatusDetails, StatusReason};
@@ -6,7 +6,7 @@ use tributary_apimachinery::{Status, StatusDetails, StatusReason};
 use crate::catalog::CatalogResource;
 use crate::control::Rejection;
 
-/// What a DELETE answers where the object itself is not given back.
+/// Returns the Status of a DELETE that does not return the object.
 pub(crate) fn deleted(resource: &CatalogResource, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": resource.name, "uid": uid});
     if !resource.group.is_empty() {
@@ -15,7 +15,8 @@ pub(crate) fn deleted(resource: &CatalogResource, name: &str, uid: &str) -> Valu
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// A kubelet's 401, as kube-apiserver words it (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+/// Returns a kubelet's 401 with kube-apiserver's message (`GenericHttpResponseChecker` in apiserver's
+/// `registry/generic/rest`).
 pub(crate) fn of_kubelet(key: &str) -> Status {
     let name = key.rsplit('/').next().unwrap_or_default();
     let message = format!("the server has asked for the client to provide credentials ( pods/log {name})");
@@ -23,7 +24,7 @@ pub(crate) fn of_kubelet(key: &str) -> Status {
     Status::new(401, StatusReason::Unauthorized, message).with_details(details)
 }
 
-/// The Status of a refusal on command.
+/// Returns the Status of a rejection.
 pub(crate) fn rejected(rejection: &Rejection) -> Status {
     let seconds = rejection.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
     let status = match rejection.code {

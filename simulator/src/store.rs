@@ -1,7 +1,7 @@
-//! A member's state: one revision counter, what has changed since the start, and the window of events.
+//! The state of a member: a revision counter, the changes since the start, and the window of events.
 //!
-//! Generated objects are not stored: an overlay holds the objects that were written, and marks the ones that were
-//! deleted. One lock, held for microseconds and never across an await.
+//! Generated objects are not stored: an overlay has the written objects, and marks the deleted ones. There is one lock,
+//! held for microseconds and never across an await.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,58 +15,58 @@ use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
 use crate::view::{Overlay, ResourceAtRevision};
 
-/// One event of the window.
+/// An event of the window.
 #[derive(Clone)]
 pub(crate) struct StoreEvent {
-    /// The revision that it took.
+    /// The revision of the event.
     pub(crate) revision: u64,
-    /// The resource that it belongs to.
+    /// The resource of the event.
     pub(crate) resource: ResourceIndex,
-    /// What happened.
+    /// The content of the event.
     pub(crate) content: Content,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone)]
 pub(crate) enum Content {
-    /// An object changed. `object` is the state after it, or the last state with the deletion's version.
+    /// An object changed. `object` is the new state, or for a deletion the last state with the deletion's version.
     Change { change_type: ChangeType, object: Arc<Object>, previous: Option<Arc<Object>> },
-    /// Text that goes into the streams as it is.
+    /// Raw text for the streams.
     Raw(Arc<str>),
 }
 
-/// What happened to a member, in the order in which it happened.
+/// An event in the history of a member.
 #[derive(Clone, Debug)]
 pub enum HistoryEvent {
-    /// An object was put or went away.
+    /// An object was written or deleted.
     Changed {
-        /// The revision that the change took.
+        /// The revision of the change.
         revision: u64,
-        /// The object's key (`namespace/name`, or `name` where cluster-scoped).
+        /// The object's key (`namespace/name`, or `name` for cluster-scoped resources).
         key: String,
-        /// The object from then on; `None` where it is gone.
+        /// The new state of the object; `None` after a deletion.
         object: Option<Arc<Object>>,
     },
-    /// The member went back to an older revision; later ones are given again.
+    /// The member returned to an older revision; later revisions are assigned again.
     Restored {
-        /// The revision that it had reached.
+        /// The revision before the restore.
         from: u64,
-        /// The revision that it went back to.
+        /// The revision after the restore.
         revision: u64,
     },
 }
 
-/// What a transaction does to its object.
+/// The effect of a transaction on its object.
 pub(crate) enum TransactionOutcome {
-    /// The object becomes this text, which has `resourceVersion` set to the revision that was given.
+    /// The object becomes this text, which has `resourceVersion` set to the revision of the transaction.
     Put(String),
-    /// The object goes away.
+    /// The object is deleted.
     Delete,
-    /// Nothing changes, and no revision is taken.
+    /// The object stays, and no revision is used.
     Unchanged,
 }
 
-/// The state of one member.
+/// The state of a member.
 pub(crate) struct MemberStore {
     generator: Arc<Generator>,
     decoders: Vec<ObjectDecoder>,
@@ -78,18 +78,18 @@ pub(crate) struct MemberStore {
 
 struct StoreState {
     revision: u64,
-    /// A watch from below this has lost events.
+    /// The revision below which a watch has lost events.
     floor: u64,
     overlays: Vec<Overlay>,
     events: VecDeque<StoreEvent>,
-    /// Everything that happened, with its resource (`None` for a restore), if it is kept.
+    /// All events with their resource (`None` for a restore), if the history is kept.
     history: Vec<(Option<ResourceIndex>, HistoryEvent)>,
     incarnation: u64,
-    /// Source of uids and suffixes; a plain counter, mixed.
+    /// The source of uids and suffixes; a plain counter, mixed.
     entropy: u64,
 }
 
-/// The namespaces that every cluster has.
+/// The namespaces of each cluster.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl MemberStore {
@@ -148,34 +148,33 @@ impl MemberStore {
         )
     }
 
-    /// The generator of the objects that nobody has written.
+    /// Returns the generator of the objects that were never written.
     pub(crate) fn generator(&self) -> &Arc<Generator> {
         &self.generator
     }
 
-    /// The decoder of a resource.
     pub(crate) fn decoder(&self, resource: ResourceIndex) -> &ObjectDecoder {
         &self.decoders[resource]
     }
 
-    /// The revision reached.
+    /// Returns the current revision.
     pub(crate) fn revision(&self) -> u64 {
         self.inner.lock().revision
     }
 
-    /// Tells of every new revision.
+    /// Subscribes to new revisions.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// A number that was never given before, for uids and suffixes.
+    /// Returns a number that was not returned before, for uids and suffixes.
     pub(crate) fn entropy(&self) -> u64 {
         let mut inner = self.inner.lock();
         inner.entropy = inner.entropy.wrapping_add(1);
         mix(inner.entropy)
     }
 
-    /// The resource as it is now.
+    /// Returns the present state of a resource.
     pub(crate) fn view(&self, resource: ResourceIndex) -> ResourceAtRevision {
         let inner = self.inner.lock();
         ResourceAtRevision::new(
@@ -187,8 +186,8 @@ impl MemberStore {
         )
     }
 
-    /// The resource as it was at `revision`, or `None` if that is before the window.
-    /// A revision that is not reached yet gives what is.
+    /// Returns the state of a resource at `revision`, or `None` if it is before the window. For a future revision,
+    /// returns the present state.
     pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<ResourceAtRevision> {
         let inner = self.inner.lock();
         let overlay = self.overlay_at(&inner, resource, revision)?;
@@ -219,7 +218,7 @@ impl MemberStore {
         Some(overlay)
     }
 
-    /// The events of a resource after `revision`, at most `max` and what shares the last one's revision, and the
+    /// Returns the events of a resource after `revision`, at most `max` and those that share the last revision, and the
     /// revision up to which they are complete. `None` if some of them are forgotten.
     pub(crate) fn events_after(
         &self,
@@ -235,7 +234,7 @@ impl MemberStore {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                // Whoever is told some events of a revision and goes on after it would miss the others.
+                // A client that resumes after some events of a revision would miss the others.
                 if let Some(last) =
                     events.last().filter(|last: &&StoreEvent| events.len() >= max && last.revision < event.revision)
                 {
@@ -248,11 +247,10 @@ impl MemberStore {
         Some((events, inner.revision.max(revision)))
     }
 
-    /// Changes one object as `change` says, which is given the object as it is and the revision that
-    /// the change will have.
+    /// Changes an object with `change`, which receives the present object and the revision of the change.
     ///
-    /// Returns the object as it is afterwards (for a deletion, its last state with the deletion's version) and whether
-    /// anything changed; `None` where there was nothing and nothing was put.
+    /// Returns the resulting object (for a deletion, its last state with the deletion's version) and whether it
+    /// changed; `None` if there was no object and none was written.
     pub(crate) fn transact<E>(
         &self,
         resource: ResourceIndex,
@@ -289,8 +287,8 @@ impl MemberStore {
         Ok(Some(object))
     }
 
-    /// Deletes objects in one transaction: the deletions share one revision, in the order of their keys. Gives that
-    /// revision, or `None` where none of them is there.
+    /// Deletes objects in one transaction: the deletions share a revision, in the order of their keys. Returns the
+    /// revision, or `None` if none of the objects exists.
     pub(crate) fn delete_together(&self, resource: ResourceIndex, keys: &BTreeSet<String>) -> Option<u64> {
         let mut inner = self.inner.lock();
         let view = ResourceAtRevision::new(
@@ -312,17 +310,17 @@ impl MemberStore {
         if there.is_empty() {
             return None;
         }
-        // Nobody is woken between two of them.
+        // Watches are notified once, after all deletions.
         self.revision.send_replace(revision);
         Some(revision)
     }
 
-    /// The object with another version.
+    /// Returns the object with a different version.
     fn with_revision(&self, resource: ResourceIndex, object: &Arc<Object>, revision: u64) -> Arc<Object> {
         let version = revision.to_string();
         let mut text = Vec::with_capacity(object.size());
         object.render(&Rendering { resource_version: Some(&version), annotation: None, list_item: false }, &mut text);
-        // What was decoded once is decoded again.
+        // The text was decoded before, so decoding succeeds.
         self.decoders[resource].decode(&text).map_or_else(|_| object.clone(), Arc::new)
     }
 
@@ -349,21 +347,21 @@ impl MemberStore {
         }
     }
 
-    /// What happened to a resource, from the `from`th event on.
+    /// Returns the history of a resource, from index `from` on.
     pub(crate) fn history(&self, resource: ResourceIndex, from: usize) -> Vec<HistoryEvent> {
         let inner = self.inner.lock();
         let own = inner.history.iter().filter(|(of, _)| of.is_none_or(|of| of == resource));
         own.skip(from).map(|(_, event)| event.clone()).collect()
     }
 
-    /// Forgets the window.
+    /// Empties the window of events.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.lock();
         inner.events.clear();
         inner.floor = inner.revision;
     }
 
-    /// Goes back to `revision`. False if that is outside the window.
+    /// Returns to `revision`. False if it is outside the window.
     pub(crate) fn restore(&self, revision: u64) -> bool {
         let mut inner = self.inner.lock();
         if revision > inner.revision {
@@ -400,7 +398,7 @@ impl MemberStore {
         }
     }
 
-    /// Puts text into the window as it is. False if the resource is unknown.
+    /// Inserts raw text into the window. False if the resource is unknown.
     pub(crate) fn inject(&self, resource: &str, frame: &str) -> bool {
         let Some(resource) = CATALOG.iter().position(|r| r.qualified() == resource) else { return false };
         let mut inner = self.inner.lock();

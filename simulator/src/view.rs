@@ -1,4 +1,4 @@
-//! One resource at one revision: the generated objects and, over them, the written ones.
+//! The state of a resource at a revision: the generated objects, covered by the written ones.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tributary_apimachinery::{Object, ObjectDecoder};
 use crate::catalog::ResourceIndex;
 use crate::generate::Generator;
 
-/// What was written since the start, by key; `None` marks a generated object that is gone.
+/// The changes since the start by key; `None` marks a deleted generated object.
 pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
 
-/// One resource at one revision. Never changes; costs a few pointers, whatever it shows.
+/// The state of a resource at a revision. Immutable; it costs a few pointers for any number of objects.
 pub(crate) struct ResourceAtRevision {
     generator: Arc<Generator>,
     decoder: ObjectDecoder,
@@ -32,12 +32,12 @@ impl ResourceAtRevision {
         Self { generator, decoder, resource, overlay, revision }
     }
 
-    /// The revision that it shows.
+    /// Returns the revision of the state.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The object of this key.
+    /// Returns the object with this key.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
         match self.overlay.get(key) {
             Some(written) => written.clone(),
@@ -46,11 +46,11 @@ impl ResourceAtRevision {
     }
 
     fn generated(&self, index: usize) -> Option<Arc<Object>> {
-        // Generated text is valid: a test decodes every kind.
+        // Generated text is valid: a test decodes each kind.
         self.decoder.decode(self.generator.text(self.resource, index).as_bytes()).ok().map(Arc::new)
     }
 
-    /// The objects after `after` in `namespace` (any, if `None`), in key order.
+    /// Iterates in key order over the objects behind `after` in `namespace` (any, if `None`).
     pub(crate) fn range<'a>(
         &'a self,
         namespace: Option<&str>,
@@ -62,13 +62,14 @@ impl ResourceAtRevision {
         let high = end.as_deref().map_or(layout.count(self.resource), |end| layout.lower_bound(self.resource, end));
         let from = Bound::Included(start.as_str());
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // A range whose start lies past its end would panic in an ordered map.
+        // An ordered map panics for a range whose start is behind its end.
         let empty = end.as_deref().is_some_and(|end| end <= start.as_str());
         let written = (!empty).then(|| self.overlay.range::<_, str>((from, to))).into_iter().flatten();
         Merged { view: self, next: low, high: high.max(low), next_key: None, written: written.peekable() }
     }
 
-    /// How many objects come after `after` in `namespace`. Cost: what was written there, not what was generated.
+    /// Returns the number of objects behind `after` in `namespace`. Cost: proportional to the written objects, not to
+    /// the generated ones.
     pub(crate) fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
         let (start, end) = bounds(namespace, after);
         let layout = self.generator.layout();
@@ -87,17 +88,17 @@ impl ResourceAtRevision {
     }
 }
 
-/// The first key of a range, and the key that ends it.
+/// Returns the first key of a range, and the key that ends it.
 fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
     let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    // '0' follows '/'.
+    // The character '0' follows '/'.
     let end = namespace.map(|namespace| format!("{namespace}0"));
-    // No key lies between a key and the key with a zero byte.
+    // No key lies between a key and the same key with a zero byte.
     let start = after.map(|after| format!("{after}\0")).filter(|start| *start > first).unwrap_or(first);
     (start, end)
 }
 
-/// Iterator of [`ResourceAtRevision::range`].
+/// The iterator of [`ResourceAtRevision::range`].
 struct Merged<'a, I: Iterator> {
     view: &'a ResourceAtRevision,
     next: usize,

@@ -25,23 +25,22 @@ use crate::response::json;
 use crate::select::Selection;
 use crate::store::{Content, StoreEvent};
 
-/// Events that go out together.
+/// The number of events in a batch.
 const BATCH: usize = 500;
-/// How long before its end a watch gets a last bookmark (kube-apiserver's bookmarkFrequency logic).
+/// The time before its end at which a watch gets a last bookmark (kube-apiserver's bookmarkFrequency logic).
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Seconds that a watch without `timeoutSeconds` lasts: random between this and its double.
+/// The minimum duration of a watch without `timeoutSeconds`, in seconds: random between this and its double.
 const TIMEOUT_DEFAULT: u64 = 1800;
 
-/// What a watch asks for.
+/// The parameters of a watch.
 struct WatchParameters {
-    /// The version given; 0 for none.
+    /// The version in the request; 0 for none.
     version: u64,
     initial_events: bool,
     bookmarks: bool,
     timeout: Duration,
 }
 
-/// Answers a watch.
 pub(crate) fn watch(
     api: &Arc<Api>,
     target: &ResourcePath,
@@ -70,7 +69,7 @@ pub(crate) fn watch(
     expire.mark_unchanged();
     api.spawn(async move {
         let _open = open;
-        // Whatever ends it, the stream ends with EOF.
+        // For any reason, the stream ends with EOF.
         let _ = watcher.run(options, expire).await;
     });
     let mut response = json(200, body);
@@ -122,7 +121,7 @@ impl WatchParameters {
     }
 }
 
-/// The stream is over: the client left, or everything was said.
+/// The end of the stream: the client left, or all events were sent.
 struct Over;
 
 struct SimulatedWatch {
@@ -133,9 +132,9 @@ struct SimulatedWatch {
     sender: mpsc::Sender<Bytes>,
     gzip: bool,
     out: Vec<u8>,
-    /// Whether an object was sent: a table names its columns once.
+    /// Whether an object was sent: a table has its columns once.
     sent_any: bool,
-    /// The revision up to which the client has seen everything.
+    /// The revision up to which the client has all events.
     cursor: u64,
     /// The revision of the last bookmark.
     bookmarked: u64,
@@ -180,10 +179,10 @@ impl SimulatedWatch {
         }
     }
 
-    /// Sends the state, or takes the place of the version that was given.
+    /// Sends the state, or starts at the version of the request.
     async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), Over> {
         if options.initial_events {
-            // The end may come before that of the initial events.
+            // The watch may end before its initial events do.
             return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(Over));
         }
         self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };
@@ -191,7 +190,7 @@ impl SimulatedWatch {
         Ok(())
     }
 
-    /// Waits for as long as events are held back.
+    /// Waits for the delay of watches.
     async fn lag(&self, end: Instant) -> Result<(), Over> {
         let lag = self.api.faults().watch_lag();
         if lag.is_zero() {
@@ -204,18 +203,18 @@ impl SimulatedWatch {
         }
     }
 
-    /// Sends the next events and says whether there are more. `replays`: they are of before the watch.
+    /// Sends the next events and returns whether there are more. `replays`: the events precede the watch.
     async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, Over> {
         let store = self.api.store().clone();
         let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
-            // Too old at the start is an error; a reader that fell behind later is left with EOF.
+            // A version that is too old at the start gets an error; a reader that falls behind later gets EOF.
             if !self.sent_any && self.cursor == options.version {
                 self.error(&Status::watch_expired(options.version, store.revision())).await?;
             }
             return Err(Over);
         };
         let more = events.len() >= BATCH;
-        // As a kube-apiserver, which takes what it replays for told: no bookmark comes of the very version of the last.
+        // Like a kube-apiserver, which counts replayed events as sent: no bookmark has the version of the last one.
         if let Some(last) = events.last().filter(|_| replays) {
             self.bookmarked = self.bookmarked.max(last.revision);
         }
@@ -227,12 +226,12 @@ impl SimulatedWatch {
         Ok(more)
     }
 
-    /// When the next bookmark is due: after the interval, but once shortly before the end.
+    /// Returns the time of the next bookmark: after the interval, but once shortly before the end.
     fn bookmark_time(&self, end: Instant) -> Instant {
         (Instant::now() + self.api.bookmark_interval()).min(end - BOOKMARK_BEFORE_END)
     }
 
-    /// Everything that is there, and the bookmark that says so.
+    /// Sends all objects, and the bookmark that ends them.
     async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), Over> {
         if let Err(status) = wait_for(&self.api, options.version).await {
             self.error(&status).await?;
@@ -259,7 +258,7 @@ impl SimulatedWatch {
         self.flush().await
     }
 
-    /// Notes an event as this client has to see it.
+    /// Adds an event in the form for this client.
     fn event(&mut self, event: &StoreEvent) {
         match &event.content {
             Content::Raw(text) => {
@@ -279,7 +278,7 @@ impl SimulatedWatch {
         }
     }
 
-    /// Notes that an object is no longer selected: its previous state with the event's version.
+    /// Adds the event of an object that is no longer selected: its previous state with the event's version.
     fn gone(&mut self, object: &Object, previous: Option<&Object>) {
         let version = object.resource_version().0.to_string();
         let mut text = Vec::new();
@@ -297,7 +296,7 @@ impl SimulatedWatch {
         self.sent_any = true;
     }
 
-    /// Sends a bookmark, unless nothing is new since the last one.
+    /// Sends a bookmark, unless the revision is that of the last one.
     async fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Result<(), Over> {
         if !initial_events_end && revision <= self.bookmarked {
             return Ok(());
@@ -329,7 +328,7 @@ impl SimulatedWatch {
     }
 }
 
-/// One complete gzip member.
+/// Compresses bytes to a complete gzip member.
 fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
@@ -337,7 +336,7 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// Ends at a moment, which it gives; never where there is none.
+/// Completes at a time and returns it; never without a time.
 async fn at(moment: Option<Instant>) -> Instant {
     let Some(moment) = moment else { return std::future::pending().await };
     sleep_until(moment).await;

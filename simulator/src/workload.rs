@@ -1,5 +1,4 @@
-//! What lies behind the `proxy` subresource of a service: a workload that sends back what it is sent,
-//! piece by piece as it comes.
+//! The workload behind the `proxy` subresource of a service: it returns each piece of a body as it arrives.
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
@@ -10,12 +9,12 @@ use crate::body::Body;
 use crate::catalog::SERVICES;
 use crate::path::ResourcePath;
 
-/// Whether a request is a workload's to answer.
+/// Returns whether a request is for the workload.
 pub(crate) fn is_asked(target: &ResourcePath) -> bool {
     target.resource == SERVICES && target.subresource.split('/').next() == Some("proxy")
 }
 
-/// The request's body, as what the request says it is.
+/// Returns the request's body with the request's content type.
 pub(crate) fn echo_request(request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let mut response = Response::new(body.map_err(Into::into).boxed_unsync());

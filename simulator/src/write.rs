@@ -15,10 +15,10 @@ use crate::select::Selection;
 use crate::status;
 use crate::store::{MemberStore, TransactionOutcome};
 
-/// Why an object from Rust was not written.
+/// The reason why an object from Rust was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// `kind` and `apiVersion` name no resource that is served.
+    /// No served resource has this `kind` and `apiVersion`.
     #[error("the object's kind {kind:?} of {api_version:?} is not served")]
     Kind {
         /// The object's kind.
@@ -26,12 +26,12 @@ pub enum WriteError {
         /// The object's apiVersion.
         api_version: String,
     },
-    /// The object has no name, or a namespace where there is none, or none where there is one.
+    /// The object has no name, or its namespace does not fit the scope of its kind.
     #[error("the object's metadata names no object of its kind")]
     Name,
 }
 
-/// A write as it came.
+/// The request of a write.
 pub(crate) struct Request<'a> {
     /// The content type without parameters.
     pub(crate) content_type: &'a str,
@@ -39,16 +39,16 @@ pub(crate) struct Request<'a> {
     pub(crate) query: &'a Query<'a>,
 }
 
-/// What a write answers.
+/// The response of a write.
 pub(crate) enum WriteResponse {
-    /// An object, in the form that the client asks for.
+    /// An object, in the form that the client requests.
     Object(Arc<Object>),
     /// A Status or a list.
     Value(Value),
 }
 
 impl Request<'_> {
-    /// The body as a JSON object.
+    /// Parses the body as a JSON object.
     pub(crate) fn json(&self) -> Result<Value, Status> {
         if !matches!(self.content_type, "application/json" | "") {
             return Err(Status::unsupported_media_type(&["application/json"]));
@@ -94,7 +94,7 @@ pub(crate) fn remove(store: &MemberStore, resource: ResourceIndex, namespace: &s
     existed.then(|| gone.resource_version().0)
 }
 
-/// POST of a collection.
+/// Handles a POST of a collection.
 pub(crate) fn create(
     store: &MemberStore,
     target: &mut ResourcePath,
@@ -141,7 +141,7 @@ pub(crate) fn create(
     Ok((201, WriteResponse::Object(written)))
 }
 
-/// PUT of an object or its status.
+/// Handles a PUT of an object or its status.
 pub(crate) fn update(
     store: &MemberStore,
     target: &ResourcePath,
@@ -167,7 +167,7 @@ pub(crate) fn update(
     Ok((200, WriteResponse::Object(written)))
 }
 
-/// PATCH of an object or its status, of every type; an apply patch creates what is not there.
+/// Handles a PATCH of an object or its status, of each type; an apply patch creates an absent object.
 pub(crate) fn patch(
     store: &MemberStore,
     target: &ResourcePath,
@@ -203,7 +203,7 @@ pub(crate) fn patch(
     Ok((if created { 201 } else { 200 }, WriteResponse::Object(written)))
 }
 
-/// Refuses a new object of a uid: whoever names one means an object that is there (`createNewObject` in apiserver's
+/// Refuses a new object with a uid, because a uid refers to an existing object (`createNewObject` in apiserver's
 /// `endpoints/handlers/patch.go`).
 fn refuse_uid(target: &ResourcePath, object: &Value) -> Result<(), Status> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -214,7 +214,7 @@ fn refuse_uid(target: &ResourcePath, object: &Value) -> Result<(), Status> {
     Err(Status::conflict(&named(target), target.name.as_deref().unwrap_or_default(), &cause))
 }
 
-/// Refuses a new object of a namespace that is not there, as the admission of namespaces does.
+/// Refuses a new object in an absent namespace, like the admission of namespaces.
 fn namespace_exists(store: &MemberStore, target: &ResourcePath) -> Result<(), Status> {
     match &target.namespace {
         Some(namespace) if store.view(NAMESPACES).get(namespace).is_none() => {
@@ -251,7 +251,7 @@ pub(crate) fn apply_patch(
     check_kind(object, target)
 }
 
-/// DELETE of an object.
+/// Handles a DELETE of an object.
 pub(crate) fn delete(
     store: &MemberStore,
     target: &ResourcePath,
@@ -275,7 +275,7 @@ pub(crate) fn delete(
         Ok::<_, Status>(if dry_run { TransactionOutcome::Unchanged } else { TransactionOutcome::Delete })
     })?;
     let gone = gone.ok_or_else(|| Status::not_found(&named(target), &name))?;
-    // kube-apiserver gives the object back where deletion is graceful.
+    // kube-apiserver returns the object if deletion is graceful.
     let answer = match target.resource {
         PODS | NAMESPACES => WriteResponse::Object(gone),
         _ => WriteResponse::Value(status::deleted(&CATALOG[target.resource], &name, gone.uid())),
@@ -283,7 +283,7 @@ pub(crate) fn delete(
     Ok((200, answer))
 }
 
-/// The options of a delete. A body replaces the query (apiserver `pkg/endpoints/handlers/delete.go`).
+/// Returns the options of a delete. A body replaces the query (apiserver `pkg/endpoints/handlers/delete.go`).
 fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
     match request.body.is_empty() {
         true if request.dry_run() => Ok(json!({"dryRun": ["All"]})),
@@ -292,7 +292,7 @@ fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
     }
 }
 
-/// DELETE of a collection.
+/// Handles a DELETE of a collection.
 pub(crate) fn delete_collection(
     store: &MemberStore,
     target: &ResourcePath,
@@ -317,7 +317,7 @@ pub(crate) fn delete_collection(
     Ok((200, WriteResponse::Value(list)))
 }
 
-/// Writes the object that `change` makes of the existing one; a dry run writes nothing and answers the same.
+/// Writes the result of `change` for the existing object; a dry run writes nothing and has the same response.
 fn put(
     store: &MemberStore,
     target: &ResourcePath,
@@ -343,7 +343,8 @@ fn put(
     rehearsed.or(written).ok_or_else(|| Status::internal_error("the object could not be stored"))
 }
 
-/// What an update leaves as it is: identity, and status or everything but status, as the path says.
+/// Restores the parts that an update must not change: identity, and the status or everything else, according to the
+/// path.
 fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy: u64) -> Value {
     let old = value_of(existing);
     let has_status = CATALOG[target.resource].subresources.contains(&"status");
@@ -363,14 +364,14 @@ fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy:
     object
 }
 
-/// Whether two states of an object differ in nothing but their version.
+/// Returns whether two states of an object differ only in their version.
 fn same_content(object: &Value, existing: &Object) -> bool {
     let mut old = value_of(existing);
     old["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
     old == *object
 }
 
-/// The object as a tree.
+/// Returns the object as a tree.
 pub(crate) fn value_of(object: &Object) -> Value {
     serde_json::from_slice(object.json()).unwrap_or_default()
 }
@@ -412,7 +413,7 @@ fn check_namespace(metadata: &mut Map<String, Value>, target: &ResourcePath) -> 
     Ok(())
 }
 
-/// Compares the uid and version that a request names with the object's.
+/// Compares the uid and version in a request with those of the object.
 fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object) -> Result<(), Status> {
     let (resource, name) = (named(target), existing.name());
     let wanted = |member: &str| wanted[member].as_str().filter(|text| !text.is_empty());
@@ -425,7 +426,7 @@ fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object)
     Ok(())
 }
 
-/// Sets what the server decides: uid and creationTimestamp, kept from the existing object.
+/// Sets the fields that the server determines: uid and creationTimestamp, kept from the existing object.
 fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
     let (uid, created) = match existing {
         Some(existing) => (existing.uid().to_owned(), existing.creation_timestamp().to_owned()),
@@ -435,7 +436,7 @@ fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
     object["metadata"]["creationTimestamp"] = created.into();
 }
 
-/// The state in which a new object starts.
+/// Sets the initial status of a new object.
 fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
     match resource {
         PODS => object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
@@ -451,7 +452,7 @@ fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
                 spec["type"] = "ClusterIP".into();
             }
             if spec["clusterIP"].is_null() {
-                // 10.96.0.0/12, as kubeadm gives out.
+                // Addresses in 10.96.0.0/12, like kubeadm's.
                 let [a, b, c, ..] = mix(entropy).to_le_bytes();
                 spec["clusterIP"] = format!("10.{}.{b}.{}", 96 + a % 16, c.max(1)).into();
             }
@@ -472,13 +473,13 @@ fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
     }
 }
 
-/// Five characters, as generated names end.
+/// Returns five characters, like the end of generated names.
 pub(crate) fn suffix(hash: u64) -> String {
     const CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     (0..5).map(|place| CHARACTERS[(hash >> (5 * place)) as usize % 27] as char).collect()
 }
 
-/// The order in which Go writes the members of ObjectMeta.
+/// The order in which Go writes the fields of ObjectMeta.
 const METADATA_ORDER: [&str; 15] = [
     "name",
     "generateName",
@@ -497,7 +498,7 @@ const METADATA_ORDER: [&str; 15] = [
     "managedFields",
 ];
 
-/// The object's text at a revision, members in Go's order: kind, apiVersion, metadata first.
+/// Returns the object's text at a revision, with the fields in Go's order: kind, apiVersion, metadata first.
 pub(crate) fn serialize(object: &mut Value, revision: u64) -> String {
     object["metadata"]["resourceVersion"] = revision.to_string().into();
     let mut out = String::new();

@@ -1,7 +1,7 @@
-//! Which objects there are, and their names: every name is a function of an index, and grows with it.
+//! The names of the generated objects: each name is a function of an index, and increases with it.
 //!
-//! Because keys grow with the index, a key is found by binary search and a namespace is a range of indexes:
-//! nothing is stored.
+//! Because keys increase with the index, a key is found by binary search and a namespace is a range of indexes, without
+//! storage.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::catalog::{
     SERVICES,
 };
 
-/// Applications, in byte order; none is the beginning of another, so that `name-…` keeps the order.
+/// Applications in byte order; none is a prefix of another, so that `name-…` keeps the order.
 const APPS: [&str; 24] = [
     "account",
     "billing",
@@ -39,7 +39,7 @@ const APPS: [&str; 24] = [
     "worker",
 ];
 
-/// Teams, in byte order; none is the beginning of another.
+/// Teams in byte order; none is a prefix of another.
 const TEAMS: [&str; 16] = [
     "analytics",
     "billing",
@@ -59,17 +59,17 @@ const TEAMS: [&str; 16] = [
     "web",
 ];
 
-/// The characters of generated suffixes in Kubernetes (no vowels, nothing that looks alike), in byte order.
+/// The characters of generated suffixes in Kubernetes (no vowels, no similar characters), in byte order.
 const SUFFIX: &[u8; 27] = b"2456789bcdfghjklmnpqrstvwxz";
 
-/// One event for so many pods.
+/// The number of pods per event.
 const PODS_PER_EVENT: usize = 20;
 
-/// The revision of the first generated object, less one. Real clusters write some hundred objects
-/// before the first user does.
+/// The revision of the first generated object, minus one. Real clusters write some hundred objects before their first
+/// user.
 const FIRST_REVISION: u64 = 1000;
 
-/// How many objects each resource has and how they are named.
+/// The number and the names of the objects of each resource.
 pub(crate) struct Layout {
     name: String,
     seed: u64,
@@ -78,11 +78,11 @@ pub(crate) struct Layout {
     nodes: usize,
     replicas: usize,
     deployments: usize,
-    /// Sets this member's deployments apart from the same applications elsewhere.
+    /// A suffix that distinguishes this member's deployments from the same applications in other members.
     site: String,
 }
 
-/// A mixing function with good avalanche (splitmix64): equal input, equal output, on every machine.
+/// A mixing function with good avalanche (splitmix64): equal inputs have equal outputs on each machine.
 pub(crate) fn mix(mut value: u64) -> u64 {
     value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -90,7 +90,7 @@ pub(crate) fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// `length` characters of a hash, as Kubernetes names them.
+/// Returns `length` characters of a hash, like generated names in Kubernetes.
 fn suffix(mut hash: u64, length: usize) -> String {
     (0..length)
         .map(|_| {
@@ -117,12 +117,12 @@ impl Layout {
         }
     }
 
-    /// A hash of an object, different for each `salt`.
+    /// Returns a hash of an object, different for each `salt`.
     pub(crate) fn hash(&self, resource: ResourceIndex, index: usize, salt: u64) -> u64 {
         mix(self.seed ^ mix(index as u64) ^ ((resource as u64) << 56) ^ (salt << 48))
     }
 
-    /// How many objects are generated.
+    /// Returns the number of generated objects.
     pub(crate) fn count(&self, resource: ResourceIndex) -> usize {
         match resource {
             PODS => self.pods,
@@ -134,18 +134,18 @@ impl Layout {
         }
     }
 
-    /// The revision at which an object was made.
+    /// Returns the revision at which an object was created.
     pub(crate) fn revision(&self, resource: ResourceIndex, index: usize) -> u64 {
         let before: usize = (0..resource).map(|resource| self.count(resource)).sum();
         FIRST_REVISION + (before + index) as u64 + 1
     }
 
-    /// The revision at which the last object was made.
+    /// Returns the revision at which the last object was created.
     pub(crate) fn last_revision(&self) -> u64 {
         self.revision(CATALOG.len(), 0)
     }
 
-    /// `namespace/name`, or `name`.
+    /// Returns the key, `namespace/name` or `name`.
     pub(crate) fn key(&self, resource: ResourceIndex, index: usize) -> String {
         match resource {
             NAMESPACES => self.namespace(index),
@@ -162,7 +162,7 @@ impl Layout {
         }
     }
 
-    /// The first object whose key is not below `key`.
+    /// Returns the first object whose key is not below `key`.
     pub(crate) fn lower_bound(&self, resource: ResourceIndex, key: &str) -> usize {
         let (mut low, mut high) = (0, self.count(resource));
         while low < high {
@@ -172,38 +172,37 @@ impl Layout {
         low
     }
 
-    /// The object of this key.
+    /// Returns the object with this key.
     pub(crate) fn find(&self, resource: ResourceIndex, key: &str) -> Option<usize> {
         let index = self.lower_bound(resource, key);
         (index < self.count(resource) && self.key(resource, index) == key).then_some(index)
     }
 
-    /// The namespace of this index.
+    /// Returns the namespace with this index.
     pub(crate) fn namespace(&self, index: usize) -> String {
         let team = TEAMS[index * TEAMS.len() / self.namespaces.max(TEAMS.len())];
         format!("{team}-{index:04}")
     }
 
-    /// The namespace of a deployment and of what belongs to it.
+    /// Returns the namespace of a deployment and of its dependents.
     pub(crate) fn namespace_of(&self, deployment: usize) -> String {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
 
-    /// The deployments in the namespace of `deployment`.
+    /// Returns the deployments in the namespace of `deployment`.
     fn neighbours(&self, deployment: usize) -> Range<usize> {
         let namespace = deployment * self.namespaces / self.deployments.max(1);
         let first = |namespace: usize| (namespace * self.deployments).div_ceil(self.namespaces);
         first(namespace)..first(namespace + 1)
     }
 
-    /// The application that a deployment runs.
+    /// Returns the application of a deployment.
     pub(crate) fn app(&self, deployment: usize) -> &'static str {
         let neighbours = self.neighbours(deployment);
         let place = deployment - neighbours.start;
         APPS[place * APPS.len() / neighbours.len().max(APPS.len())]
     }
 
-    /// A deployment's name.
     pub(crate) fn deployment(&self, index: usize) -> String {
         let neighbours = self.neighbours(index);
         if neighbours.len() <= APPS.len() {
@@ -213,50 +212,47 @@ impl Layout {
         }
     }
 
-    /// The hash that a deployment's replicaset carries.
+    /// Returns the hash in the name of a deployment's replicaset.
     pub(crate) fn template_hash(&self, deployment: usize) -> String {
         suffix(self.hash(REPLICASETS, deployment, 1), 10)
     }
 
-    /// The name of a deployment's replicaset.
+    /// Returns the name of a deployment's replicaset.
     pub(crate) fn replicaset(&self, deployment: usize) -> String {
         format!("{}-{}", self.deployment(deployment), self.template_hash(deployment))
     }
 
-    /// A pod's name.
     pub(crate) fn pod(&self, index: usize) -> String {
         let (deployment, place) = (index / self.replicas, index % self.replicas);
-        // Two characters count, three look random: the order is kept.
+        // Two characters encode the index and three look random, so the order is kept.
         let (high, low) = (SUFFIX[place / 27] as char, SUFFIX[place % 27] as char);
         format!("{}-{high}{low}{}", self.replicaset(deployment), suffix(self.hash(PODS, index, 1), 3))
     }
 
-    /// The deployment that a pod belongs to.
+    /// Returns the deployment of a pod.
     pub(crate) fn deployment_of(&self, pod: usize) -> usize {
         pod / self.replicas
     }
 
-    /// How many pods a deployment has.
+    /// Returns the number of pods of a deployment.
     pub(crate) fn replicas_of(&self, deployment: usize) -> usize {
         self.replicas.min(self.pods - deployment * self.replicas)
     }
 
-    /// The pod that an event is about.
+    /// Returns the pod of an event.
     pub(crate) fn pod_of_event(&self, event: usize) -> usize {
         event * PODS_PER_EVENT
     }
 
-    /// An event's name.
     pub(crate) fn event(&self, index: usize) -> String {
         format!("{}.{:016x}", self.pod(self.pod_of_event(index)), self.hash(EVENTS, index, 1))
     }
 
-    /// A node's name.
     pub(crate) fn node(&self, index: usize) -> String {
         format!("{}-node-{index:04}", self.name)
     }
 
-    /// The node that a pod runs on.
+    /// Returns the node of a pod.
     pub(crate) fn node_of(&self, pod: usize) -> usize {
         (self.hash(PODS, pod, 2) % self.nodes as u64) as usize
     }

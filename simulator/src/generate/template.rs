@@ -1,6 +1,6 @@
 //! Templates of JSON text: readable in the source, minified once, filled by copying slices.
 
-/// A template: literal pieces with named places between them.
+/// A template: literal pieces with named placeholders between them.
 pub(crate) struct Template {
     pieces: Vec<Piece>,
 }
@@ -11,7 +11,7 @@ enum Piece {
 }
 
 impl Template {
-    /// Minifies `source` and finds its places, `{{name}}`.
+    /// Minifies `source` and finds its placeholders, `{{name}}`.
     pub(crate) fn new(source: &'static str) -> Self {
         let mut pieces = Vec::new();
         let mut rest = source;
@@ -26,7 +26,7 @@ impl Template {
         Self { pieces }
     }
 
-    /// Appends the text with each place filled by `value`.
+    /// Appends the text with each placeholder filled by `value`.
     pub(crate) fn render(&self, out: &mut String, mut value: impl FnMut(&str, &mut String)) {
         for piece in &self.pieces {
             match piece {
@@ -37,7 +37,7 @@ impl Template {
     }
 }
 
-/// Drops white space outside strings. `in_string` carries over from one piece to the next.
+/// Removes white space outside strings. `in_string` carries over from one piece to the next.
 fn minify(text: &str, in_string: &mut bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut escaped = false;

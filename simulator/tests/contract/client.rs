@@ -1,4 +1,4 @@
-//! A client that sends what the tests say and shows what came back.
+//! A client for the tests' requests and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+/// The time limit for expected events: it detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let wait = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("it does not come true: {what}"));
+    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("the condition does not become true: {what}"));
 }
 
-/// A member, and one HTTP/2 connection to it.
+/// A member with an HTTP/2 connection.
 pub(crate) struct Fixture {
     pub(crate) member: SimulatedCluster,
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// An answer that was read to its end.
+/// A response that was read to its end.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) headers: http::HeaderMap,
@@ -52,7 +52,7 @@ impl Answer {
     }
 }
 
-/// `namespace/name` of each item.
+/// Returns `namespace/name` of each item.
 pub(crate) fn names(items: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |item: &Value| format!("{}/{}", text(&item["metadata"]["namespace"]), text(&item["metadata"]["name"]));
@@ -86,7 +86,6 @@ impl Fixture {
         Self { member, sender }
     }
 
-    /// A member with pods in few namespaces and quick bookmarks.
     pub(crate) async fn small() -> Self {
         Self::start(SimulatorConfig { pods: 60, namespaces: 3, ..SimulatorConfig::default() }).await
     }
@@ -135,7 +134,7 @@ impl Fixture {
         Events { body: response.into_body(), buffer: BytesMut::new() }
     }
 
-    /// A pod that exists and runs.
+    /// Returns an existing, running pod.
     pub(crate) async fn some_pod(&self) -> Value {
         let list = self.get("/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1").await.json();
         let mut pod = list["items"][0].clone();
@@ -145,12 +144,12 @@ impl Fixture {
     }
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Clean EOF.
+    /// The stream ended with EOF.
     Eof,
-    /// An error of the stream.
+    /// The stream ended with an error.
     Cut,
 }
 
@@ -161,7 +160,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next line, or how the stream ended.
+    /// Returns the next line, or the end of the stream.
     pub(crate) async fn line(&mut self) -> Result<String, End> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -180,7 +179,7 @@ impl Events {
         self.line().await.map(|line| serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}")))
     }
 
-    /// The next event, which has to be of this type.
+    /// Returns the next event, which must have this type.
     pub(crate) async fn expect(&mut self, event_type: &str) -> Value {
         let event = self.next().await.expect("an event");
         assert_eq!(event["type"], event_type, "{event}");
@@ -201,13 +200,13 @@ impl Events {
         }
     }
 
-    /// Whether nothing comes for a while.
+    /// Returns whether no event arrives for a while.
     pub(crate) async fn quiet(&mut self) -> bool {
         self.buffer.is_empty() && tokio::time::timeout(Duration::from_millis(300), self.body.frame()).await.is_err()
     }
 }
 
-/// The version of an object or list.
+/// Returns the version of an object or list.
 pub(crate) fn version(value: &Value) -> String {
     value["metadata"]["resourceVersion"].as_str().expect("a version").to_owned()
 }

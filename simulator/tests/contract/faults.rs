@@ -57,7 +57,7 @@ async fn lists_are_cut_when_their_time_is_over_and_watches_are_not() {
     control.slow(None);
     control.request_timeout(Some(SOON));
     for path in ["/api/v1/pods", "/api/v1/pods?limit=60"] {
-        assert_eq!(fixture.get(path).await.names().len(), 60, "{path} comes in time");
+        assert_eq!(fixture.get(path).await.names().len(), 60, "{path} completes in time");
     }
 }
 
@@ -120,7 +120,7 @@ async fn a_half_open_line_is_silent_and_speaks_again() {
     assert!(tokio::time::timeout(Duration::from_millis(300), &mut dial).await.is_err(), "accepted, but no handshake");
     control.half_open(false);
     events.expect("ADDED").await;
-    dial.await.expect("the handshake goes on");
+    dial.await.expect("the handshake continues");
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn revisions_go_back_and_are_given_again() {
     assert!(
         fixture.member.get("pods", "default", "b").is_none() && fixture.member.get("pods", "default", "a").is_some()
     );
-    assert_eq!(fixture.member.apply(pod("c")).unwrap(), second, "the revision is given again");
+    assert_eq!(fixture.member.apply(pod("c")).unwrap(), second, "the revision is assigned again");
     assert!(!control.restore(second + 1000));
     assert_eq!(fixture.member.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"], uid);
     control.new_incarnation();
@@ -168,7 +168,7 @@ async fn raw_frames_go_into_the_stream_and_it_lives_on() {
     events.expect("ADDED").await;
 }
 
-/// How many whole lines can be read, though what follows may be missing yet.
+/// Returns the number of complete lines, even if the rest of the stream is missing.
 fn lines(mut from: impl Read) -> usize {
     let mut text = Vec::new();
     let _ = from.read_to_end(&mut text);
@@ -187,7 +187,7 @@ async fn gzip_watches_are_one_member_per_flush() {
     let (mut body, mut bytes) = (response.into_body(), Vec::new());
     for (before, name) in ["a", "b"].into_iter().enumerate() {
         fixture.member.apply(pod(name)).unwrap();
-        // Each event is flushed before the next one is made.
+        // Each event is flushed before the next one is created.
         while lines(flate2::read::MultiGzDecoder::new(&bytes[..])) == before {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("an event in time");
             bytes.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());

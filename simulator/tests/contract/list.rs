@@ -54,7 +54,7 @@ async fn pages_show_the_state_of_the_first_page() {
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(first["metadata"]["remainingItemCount"], 35);
     let before = names(&fixture.member.list("pods").into());
-    // A pod that is still to come on a page goes, one changes, one arrives.
+    // A pod of a later page is deleted, one changes, and one is created.
     let (namespace, name) = before[50].split_once('/').unwrap();
     fixture.member.delete("pods", namespace, name).expect("deleted");
     fixture

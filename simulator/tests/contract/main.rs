@@ -1,6 +1,6 @@
-//! The simulator keeps the contract of a kube-apiserver, seen by a real HTTP/2 client over TLS.
+//! Tests that the simulator keeps the contract of a kube-apiserver, with a real HTTP/2 client over TLS.
 
-// A test that cannot go on says so by a panic, in helpers as well.
+// Helpers may panic like tests.
 #![allow(clippy::unwrap_used)]
 
 mod client;

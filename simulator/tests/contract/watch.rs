@@ -26,7 +26,7 @@ async fn a_watch_from_a_list_sees_every_later_change_once() {
         assert_eq!((version(&object), &object["kind"]), (revision.to_string(), &json!("Pod")));
     }
     assert!(events.quiet().await);
-    // A watch from an event's version sees what comes after it.
+    // A watch from an event's version receives the later events.
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=true&resourceVersion={modified}")).await;
     assert_eq!(version(&events.expect("DELETED").await), deleted.to_string());
 }
@@ -35,7 +35,7 @@ async fn a_watch_from_a_list_sees_every_later_change_once() {
 async fn initial_events_end_with_one_bookmark() {
     let fixture = Fixture::small().await;
     let watch_list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    // An old client's plain watch from 0 is defaulted to the same.
+    // A plain watch from 0 of an old client has the same defaults.
     for query in [
         format!("resourceVersion=0&{watch_list}"),
         watch_list.to_owned(),
@@ -109,11 +109,15 @@ async fn bookmarks_come_in_time_and_before_the_end() {
     let mut events = fixture
         .watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3"))
         .await;
-    // Another resource's change moves the revision.
+    // A change of a different resource advances the revision.
     let other =
         fixture.member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "other"}})).unwrap();
     assert_eq!(version(&events.expect("BOOKMARK").await), other.to_string());
-    assert_eq!(events.next().await, Err(End::Eof), "nothing new, no bookmark, and a clean end");
+    assert_eq!(
+        events.next().await,
+        Err(End::Eof),
+        "without a change there is no bookmark, and the stream ends with EOF"
+    );
 
     let slow =
         Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_secs(60), ..SimulatorConfig::default() })
@@ -172,7 +176,7 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
     let left = fixture.member.apply(pod("a")).unwrap();
     let gone = events.expect("DELETED").await;
     assert_eq!(version(&gone), left.to_string(), "the event's version");
-    assert_eq!(gone["metadata"]["labels"]["role"], "web", "the state before");
+    assert_eq!(gone["metadata"]["labels"]["role"], "web", "the previous state");
     fixture.member.delete("pods", "default", "a").unwrap();
     assert!(events.quiet().await);
 }

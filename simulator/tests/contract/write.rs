@@ -37,7 +37,7 @@ async fn objects_are_created_read_updated_and_deleted() {
     let stale = fixture.write("PUT", &path, JSON, &changed).await;
     assert_eq!((stale.code, stale.json()["reason"].clone()), (409, json!("Conflict")));
     let unchanged = fixture.write("PUT", &path, JSON, &updated).await.json();
-    assert_eq!(version(&unchanged), version(&updated), "nothing changed, no new version");
+    assert_eq!(version(&unchanged), version(&updated), "an unchanged object keeps its version");
     let refused =
         fixture.write("DELETE", &path, JSON, &json!({"preconditions": {"resourceVersion": version(&created)}})).await;
     assert_eq!(refused.code, 409);
@@ -71,7 +71,7 @@ async fn patches_of_every_type_apply_with_their_preconditions() {
     let patched = fixture.write("PATCH", &path, "application/strategic-merge-patch+json", &strategic).await.json();
     assert_eq!(patched["spec"]["containers"].as_array().unwrap().len(), 1);
     assert_eq!(patched["spec"]["containers"][0]["image"], "new");
-    assert!(patched["spec"]["containers"][0]["resources"].is_object(), "the rest stays");
+    assert!(patched["spec"]["containers"][0]["resources"].is_object(), "the other fields stay");
     let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]);
     assert_eq!(fixture.write("PATCH", &path, "application/json-patch+json", &test).await.code, 422);
     let apply = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "applied"}, "data": {"k": "v"}});
@@ -88,7 +88,7 @@ async fn patches_of_every_type_apply_with_their_preconditions() {
     assert_eq!(fixture.write("POST", CONFIGMAPS, "application/yaml", &apply).await.code, 415);
     let garbage = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
     assert_eq!(garbage.code, 400);
-    // A ConfigMap named "made" with the data k: v.
+    // A ConfigMap with the name "made" and the data k: v.
     let body = "k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x10\x0a\x06\x0a\x04made\x12\x06\x0a\x01k\x12\x01v";
     let made = fixture.request("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", body);
     assert_eq!(fixture.answer(made).await.code, 201);
