@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_json_and_the_cluster_is_second() {
+    fn cluster_column_is_second_in_the_json_columns() {
         let mut out = Vec::new();
         write_columns(&[Column::name(), Column::age()], true, &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heading_of_the_cluster_differs_from_every_other() {
+    fn cluster_heading_differs_from_other_headings() {
         for (others, expected) in [
             (&["Name", "Age"][..], "Cluster"),
             (&["Name", "Cluster", "Age"], "Member"),

@@ -116,7 +116,7 @@ impl CustomPrinter {
         if object.len() > TREE_BYTES_MAX {
             return Err(serde::de::Error::custom(format_args!("it is larger than {TREE_BYTES_MAX} bytes")));
         }
-        let mut budget = Budget::of_object(object.len());
+        let mut budget = Budget::for_object(object.len());
         // Custom resources may contain anything, and their columns may point anywhere, so this printer builds a tree.
         let object: Value = serde_json::from_slice(object)?;
         row.text(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_shown_by_type() {
+    fn cells_depend_on_the_column_type() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
             "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"h": "<", "f": [1, 2.0, 1e-7], "e": {}}, "n": null},
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_definition_says_costs_no_more_than_a_row_may() {
+    fn custom_columns_respect_the_budget_of_a_row() {
         let mut deep = serde_json::json!({"a": 1});
         for _ in 0..100 {
             deep = serde_json::json!({"a": deep});
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn without_columns_the_age_is_shown() {
+    fn definition_without_columns_prints_the_age() {
         let object = serde_json::json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"}});
         assert_eq!(print(&[], &object), serde_json::json!(["a", "10m"]));
         let (printer, _) = CustomPrinter::new(&[]);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_before_an_invalid_one_are_shown() {
+    fn columns_before_an_invalid_column_are_printed() {
         let object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"s": "text", "x": "hidden"}});
         let [first, last] = [".spec.s", ".spec.x"].map(|path| definition("string", path));
         for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {

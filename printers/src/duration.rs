@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_as_kubernetes_does() {
+    fn durations_print_like_kubernetes() {
         const MINUTE: i64 = 60;
         const HOUR: i64 = 60 * MINUTE;
         const DAY: i64 = 24 * HOUR;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_round_towards_zero() {
+    fn durations_round_towards_zero() {
         let start = Timestamp::from_millisecond(10_000).unwrap();
         for (end, expected) in [(11_999, "1s"), (9_500, "0s"), (8_001, "0s"), (8_000, "<invalid>"), (10_000, "0s")] {
             let end = Timestamp::from_millisecond(end).unwrap();

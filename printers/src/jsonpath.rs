@@ -35,13 +35,13 @@ pub enum JsonPathError {
 
 /// The reason why a path cannot be evaluated for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// A step does not fit its value.
+pub enum EvaluationError {
+    /// A step has a value of the wrong type.
     #[error("the path does not fit the object")]
-    Step,
+    TypeMismatch,
     /// The path visits more values than the budget allows.
     #[error("the path leads through too many values")]
-    Costly,
+    OverBudget,
 }
 
 /// The number of values that paths may still visit. Each `..` multiplies the visits, so the author of a
@@ -52,17 +52,17 @@ pub struct Budget(usize);
 impl Budget {
     /// Creates the budget for all cells of an object with this size: each of its values once or twice, and some
     /// thousand more for small objects. The columns of a usual definition visit some hundred.
-    pub fn of_object(bytes: usize) -> Self {
+    pub fn for_object(bytes: usize) -> Self {
         const SMALL: usize = 2_000;
         Self(bytes.saturating_add(SMALL))
     }
 
     /// Charges the visit of `values` values.
-    fn spend(&mut self, values: usize) -> Result<(), Unfit> {
+    fn spend(&mut self, values: usize) -> Result<(), EvaluationError> {
         // An overdrawn budget becomes zero, so later steps fail too.
         let left = self.0.checked_sub(values);
         self.0 = left.unwrap_or(0);
-        left.map(drop).ok_or(Unfit::Costly)
+        left.map(drop).ok_or(EvaluationError::OverBudget)
     }
 }
 
@@ -116,7 +116,11 @@ impl JsonPath {
     ///
     /// # Errors
     /// [`Unfit`].
-    pub fn first<'a>(&'a self, root: &'a Value, budget: &mut Budget) -> Result<Option<Cow<'a, Value>>, Unfit> {
+    pub fn first<'a>(
+        &'a self,
+        root: &'a Value,
+        budget: &mut Budget,
+    ) -> Result<Option<Cow<'a, Value>>, EvaluationError> {
         Ok(evaluate(vec![Cow::Borrowed(root)], &self.0, budget)?.into_iter().next())
     }
 }
@@ -324,7 +328,11 @@ fn ends_name(character: char) -> bool {
 
 type Values<'a> = Vec<Cow<'a, Value>>;
 
-fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut Budget) -> Result<Values<'a>, Unfit> {
+fn evaluate<'a>(
+    mut values: Values<'a>,
+    nodes: &'a [JsonPathNode],
+    budget: &mut Budget,
+) -> Result<Values<'a>, EvaluationError> {
     for node in nodes {
         budget.spend(values.len())?;
         values = match node {
@@ -344,7 +352,7 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut 
                     budget.spend(items.len())?;
                     slice.apply(items)
                 }
-                _ => Err(Unfit::Step),
+                _ => Err(EvaluationError::TypeMismatch),
             })?,
             JsonPathNode::Union(lists) => {
                 let mut all = Vec::new();
@@ -356,10 +364,10 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut 
             }
             JsonPathNode::Filter { left, comparison } => flat(values, |value| match value {
                 Value::Array(items) => filter(items, left, comparison.as_ref(), budget),
-                _ => Err(Unfit::Step),
+                _ => Err(EvaluationError::TypeMismatch),
             })?,
             JsonPathNode::Literal(literal) => values.iter().map(|_| Cow::Borrowed(literal)).collect(),
-            JsonPathNode::Identifier => return Err(Unfit::Step),
+            JsonPathNode::Identifier => return Err(EvaluationError::TypeMismatch),
         };
     }
     Ok(values)
@@ -368,8 +376,8 @@ fn evaluate<'a>(mut values: Values<'a>, nodes: &'a [JsonPathNode], budget: &mut 
 /// Replaces each value by the results of `step` for it.
 fn flat<'a>(
     values: Values<'a>,
-    mut step: impl for<'b> FnMut(&'b Value) -> Result<Vec<&'b Value>, Unfit>,
-) -> Result<Values<'a>, Unfit> {
+    mut step: impl for<'b> FnMut(&'b Value) -> Result<Vec<&'b Value>, EvaluationError>,
+) -> Result<Values<'a>, EvaluationError> {
     let mut found = Vec::new();
     for value in values {
         match value {
@@ -380,7 +388,7 @@ fn flat<'a>(
     Ok(found)
 }
 
-fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>, Unfit> {
+fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>, EvaluationError> {
     match value {
         Value::Object(map) => {
             budget.spend(map.len())?;
@@ -395,7 +403,7 @@ fn children<'b>(value: &'b Value, budget: &mut Budget) -> Result<Vec<&'b Value>,
 }
 
 /// Collects the value and all nested values that have children.
-fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget) -> Result<(), Unfit> {
+fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget) -> Result<(), EvaluationError> {
     let below = children(value, budget)?;
     if !below.is_empty() {
         found.push(value);
@@ -407,8 +415,8 @@ fn descend<'b>(value: &'b Value, found: &mut Vec<&'b Value>, budget: &mut Budget
 }
 
 impl Slice {
-    fn apply<'b>(&self, items: &'b [Value]) -> Result<Vec<&'b Value>, Unfit> {
-        let length = i64::try_from(items.len()).map_err(|_| Unfit::Step)?;
+    fn apply<'b>(&self, items: &'b [Value]) -> Result<Vec<&'b Value>, EvaluationError> {
+        let length = i64::try_from(items.len()).map_err(|_| EvaluationError::TypeMismatch)?;
         let mut start = self.start.unwrap_or(0);
         let mut end = match self.end {
             _ if self.single => start.saturating_add(1),
@@ -424,9 +432,13 @@ impl Slice {
             return Ok(Vec::new());
         }
         let fits = (0..length).contains(&start) && (0..=length).contains(&end) && start < end;
-        let step = usize::try_from(self.step.unwrap_or(1)).ok().filter(|&step| fits && step > 0).ok_or(Unfit::Step)?;
-        let range = usize::try_from(start).map_err(|_| Unfit::Step)?..usize::try_from(end).map_err(|_| Unfit::Step)?;
-        Ok(items.get(range).ok_or(Unfit::Step)?.iter().step_by(step).collect())
+        let step = usize::try_from(self.step.unwrap_or(1))
+            .ok()
+            .filter(|&step| fits && step > 0)
+            .ok_or(EvaluationError::TypeMismatch)?;
+        let range = usize::try_from(start).map_err(|_| EvaluationError::TypeMismatch)?
+            ..usize::try_from(end).map_err(|_| EvaluationError::TypeMismatch)?;
+        Ok(items.get(range).ok_or(EvaluationError::TypeMismatch)?.iter().step_by(step).collect())
     }
 }
 
@@ -435,7 +447,7 @@ fn filter<'b>(
     left: &[JsonPathNode],
     comparison: Option<&(Operator, Vec<JsonPathNode>)>,
     budget: &mut Budget,
-) -> Result<Vec<&'b Value>, Unfit> {
+) -> Result<Vec<&'b Value>, EvaluationError> {
     budget.spend(items.len())?;
     let mut found = Vec::new();
     for item in items {
@@ -443,7 +455,7 @@ fn filter<'b>(
         let Some((operator, right)) = comparison else {
             match lefts {
                 Ok(lefts) if !lefts.is_empty() => found.push(item),
-                Err(Unfit::Costly) => return Err(Unfit::Costly),
+                Err(EvaluationError::OverBudget) => return Err(EvaluationError::OverBudget),
                 _ => {}
             }
             continue;
@@ -460,25 +472,25 @@ fn filter<'b>(
     Ok(found)
 }
 
-fn at_most_one(values: Values<'_>) -> Result<Option<Cow<'_, Value>>, Unfit> {
-    if values.len() > 1 { Err(Unfit::Step) } else { Ok(values.into_iter().next()) }
+fn at_most_one(values: Values<'_>) -> Result<Option<Cow<'_, Value>>, EvaluationError> {
+    if values.len() > 1 { Err(EvaluationError::TypeMismatch) } else { Ok(values.into_iter().next()) }
 }
 
 /// Compares two values of the same basic type; values of different types are an error.
-fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfit> {
+fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, EvaluationError> {
     let order = match (left, right) {
         (Value::String(left), Value::String(right)) => left.cmp(right),
         (Value::Number(left), Value::Number(right)) if left.is_f64() == right.is_f64() => {
             match (left.as_i64(), right.as_i64()) {
                 (Some(left), Some(right)) => left.cmp(&right),
-                _ => left.as_f64().partial_cmp(&right.as_f64()).ok_or(Unfit::Step)?,
+                _ => left.as_f64().partial_cmp(&right.as_f64()).ok_or(EvaluationError::TypeMismatch)?,
             }
         }
         (Value::Bool(left), Value::Bool(right)) => match operator {
             Operator::Equal | Operator::NotEqual => left.cmp(right),
-            _ => return Err(Unfit::Step),
+            _ => return Err(EvaluationError::TypeMismatch),
         },
-        _ => return Err(Unfit::Step),
+        _ => return Err(EvaluationError::TypeMismatch),
     };
     Ok(match operator {
         Operator::Less => order == Ordering::Less,
@@ -487,7 +499,7 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool, Unfi
         Operator::NotEqual => order != Ordering::Equal,
         Operator::LessOrEqual => order != Ordering::Greater,
         Operator::GreaterOrEqual => order != Ordering::Less,
-        Operator::Unknown => return Err(Unfit::Step),
+        Operator::Unknown => return Err(EvaluationError::TypeMismatch),
     })
 }
 
@@ -496,11 +508,11 @@ mod tests {
     use super::*;
 
     fn first(path: &str, object: &Value) -> Option<Value> {
-        JsonPath::parse(path).unwrap().first(object, &mut Budget::of_object(0)).unwrap().map(Cow::into_owned)
+        JsonPath::parse(path).unwrap().first(object, &mut Budget::for_object(0)).unwrap().map(Cow::into_owned)
     }
 
     #[test]
-    fn finds_values() {
+    fn paths_select_the_expected_values() {
         let object = serde_json::json!({
             "a": {"b": 1, "x.y": 2},
             "l": [{"n": "p", "v": 1}, {"n": "q", "v": 2}, {"n": "r)", "v": 3.5}],
@@ -543,17 +555,17 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_do_not_fit_are_errors() {
+    fn steps_into_values_of_another_type_are_errors() {
         let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
         for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
             let found = JsonPath::parse(path).unwrap();
-            assert_eq!(found.first(&object, &mut Budget::of_object(0)), Err(Unfit::Step), "{path}");
+            assert_eq!(found.first(&object, &mut Budget::for_object(0)), Err(EvaluationError::TypeMismatch), "{path}");
         }
     }
 
     /// Without a budget, each of these paths visits billions of values.
     #[test]
-    fn a_path_leads_through_so_many_values_and_no_more() {
+    fn path_evaluation_stops_at_the_budget() {
         let mut object = serde_json::json!({"a": 1});
         for _ in 0..20 {
             object = serde_json::json!({"a": object, "l": [[1], [2], [3]]});
@@ -563,16 +575,16 @@ mod tests {
         let union = "[0,0,0,0,0,0,0,0,0,0]".repeat(8);
         for path in ["..a..a..a..a..a..a..a..a", "...*...*...*...*...*", &format!(".n{union}")] {
             let path = JsonPath::parse(path).unwrap();
-            let mut budget = Budget::of_object(bytes);
-            assert_eq!(path.first(&object, &mut budget), Err(Unfit::Costly), "{path:?}");
+            let mut budget = Budget::for_object(bytes);
+            assert_eq!(path.first(&object, &mut budget), Err(EvaluationError::OverBudget), "{path:?}");
             assert_eq!(budget.0, 0);
         }
-        let mut budget = Budget::of_object(bytes);
+        let mut budget = Budget::for_object(bytes);
         assert_eq!(JsonPath::parse("..a").unwrap().first(&object, &mut budget).unwrap().as_deref(), object.get("a"));
     }
 
     #[test]
-    fn broken_paths_are_named() {
+    fn malformed_paths_have_descriptive_errors() {
         for (path, error) in [
             (".a[", JsonPathError::Unterminated("array")),
             (".a[x]", JsonPathError::Index("x".to_owned())),

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_json_and_the_cluster_is_second() {
+    fn cluster_cell_is_second_in_the_json_cells() {
         let mut row = Row::new();
         row.text("a \"b\" \\ \u{1} \n ü");
         row.number(-3);

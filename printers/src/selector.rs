@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_as_text() {
+    fn selectors_print_like_kubernetes() {
         for (json, expected) in [
             (r"{}", "<none>"),
             (r#"{"matchLabels":{"b":"2","a":"1"}}"#, "a=1,b=2"),

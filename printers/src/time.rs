@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages() {
+    fn ages_print_like_kubernetes() {
         let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
         for (text, expected) in [
             ("2026-01-01T23:59:30Z", "30s"),

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_empty_and_escapes_are_resolved() {
+    fn null_decodes_to_empty_text_and_escapes_are_resolved() {
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>("null").unwrap(), "");
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>(r#""a\nb""#).unwrap(), "a\nb");
         assert!(matches!(serde_json::from_str::<TextValue<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_cut() {
+    fn long_lists_end_with_a_count() {
         assert_eq!(first_and_more(&[1, 2, 3], 3, ",", "-"), "1,2,3");
         assert_eq!(first_and_more(&[1, 2, 3, 4, 5], 3, ",", "-"), "1,2,3 + 2 more...");
         assert_eq!(first_and_more::<u8>(&[], 3, ",", "-"), "-");

@@ -93,7 +93,7 @@ fn print(printer: &Printer, row: &GoldenRow) -> (Value, Value) {
 }
 
 #[test]
-fn cells_are_those_of_kube_apiserver() {
+fn cells_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let (mut rows, mut wrong) = (0, Vec::new());
@@ -114,7 +114,7 @@ fn cells_are_those_of_kube_apiserver() {
 }
 
 #[test]
-fn columns_are_those_of_kube_apiserver() {
+fn columns_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let mut kinds = 0;
@@ -133,7 +133,7 @@ fn columns_are_those_of_kube_apiserver() {
 
 /// An object whose status is not set yet must still print.
 #[test]
-fn objects_without_status_print() {
+fn objects_without_status_are_printed() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     for (file, golden) in &goldens {
@@ -151,7 +151,7 @@ fn objects_without_status_print() {
 }
 
 #[test]
-fn broken_objects_are_errors_and_leave_no_cells() {
+fn invalid_objects_return_errors_without_cells() {
     /// The bytes between two positions at which an object is cut: many cuts, in little time.
     const STEP: usize = 211;
     let goldens = goldens();
