@@ -28,11 +28,11 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
         let key = varint(&mut bytes)?;
         let value = match key & 7 {
             0 => FieldValue::Varint(varint(&mut bytes)?),
-            1 => FieldValue::Fixed64(*take(&mut bytes, 8)?.first_chunk()?),
-            5 => FieldValue::Fixed32(*take(&mut bytes, 4)?.first_chunk()?),
+            1 => FieldValue::Fixed64(*split_off_bytes(&mut bytes, 8)?.first_chunk()?),
+            5 => FieldValue::Fixed32(*split_off_bytes(&mut bytes, 4)?.first_chunk()?),
             2 => {
                 let length = varint(&mut bytes)?;
-                FieldValue::Bytes(take(&mut bytes, usize::try_from(length).ok()?)?.to_vec())
+                FieldValue::Bytes(split_off_bytes(&mut bytes, usize::try_from(length).ok()?)?.to_vec())
             }
             _ => return None,
         };
@@ -43,7 +43,7 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
     Some(message)
 }
 
-fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+fn split_off_bytes<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     Some(taken)
@@ -52,7 +52,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value: u128 = 0;
     for shift in 0..10 {
-        let byte = take(bytes, 1)?[0];
+        let byte = split_off_bytes(bytes, 1)?[0];
         value |= u128::from(byte & 0x7f) << (7 * shift);
         if byte & 0x80 == 0 {
             return u64::try_from(value).ok();

@@ -113,9 +113,9 @@ pub fn options(data: &[u8]) {
             ("timeoutSeconds", list.timeout.map(|timeout| timeout.duration().as_secs().to_string())),
         ]);
         let again = ListOptions::parse(Some(&anew), SelectorBounds::NONE)
-            .map(|mut list| (in_order(&mut list.field_selector), list));
+            .map(|mut list| (ordered(&mut list.field_selector), list));
         let (zero, mut list) = (list.timeout.is_some_and(|timeout| timeout.duration().is_zero()), list);
-        let list = (in_order(&mut list.field_selector), list);
+        let list = (ordered(&mut list.field_selector), list);
         assert!(zero || again == Ok(list), "{text:?}, encoded again as {anew:?}");
     }
     if let Ok(watch) = WatchOptions::parse(Some(text), SelectorBounds::NONE) {
@@ -130,16 +130,16 @@ pub fn options(data: &[u8]) {
             ("timeoutSeconds", watch.timeout.map(|timeout| timeout.duration().as_secs().to_string())),
         ]);
         let again = WatchOptions::parse(Some(&anew), SelectorBounds::NONE)
-            .map(|mut watch| (in_order(&mut watch.field_selector), watch));
+            .map(|mut watch| (ordered(&mut watch.field_selector), watch));
         let (zero, mut watch) = (watch.timeout.is_some_and(|timeout| timeout.duration().is_zero()), watch);
-        let watch = (in_order(&mut watch.field_selector), watch);
+        let watch = (ordered(&mut watch.field_selector), watch);
         assert!(zero || again == Ok(watch), "{text:?}, encoded again as {anew:?}");
     }
 }
 
 /// Returns the requirements of a field selector in a canonical order. They are sorted by the client's text (as in Go),
 /// so a requirement may be at a different position after encoding.
-fn in_order(selector: &mut FieldSelector) -> Vec<FieldRequirement> {
+fn ordered(selector: &mut FieldSelector) -> Vec<FieldRequirement> {
     let mut requirements = std::mem::take(selector).requirements().to_vec();
     requirements.sort_by(|a, b| (&a.field, a.equals, &a.value).cmp(&(&b.field, b.equals, &b.value)));
     requirements

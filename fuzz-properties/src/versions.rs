@@ -37,7 +37,7 @@ thread_local! {
 pub fn version(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data) {
-            text_of_a_version(text, epochs);
+            version_text(text, epochs);
         }
         let (half, rest) = choice(data);
         let (first, second) = rest.split_at(rest.len() * usize::from(half) / 256);
@@ -56,7 +56,7 @@ pub fn version(data: &[u8]) {
     });
 }
 
-fn text_of_a_version(text: &str, epochs: &Epochs) {
+fn version_text(text: &str, epochs: &Epochs) {
     if let Ok(vector) = CompositeResourceVersion::decode(text, epochs) {
         let anew = vector.encode(epochs);
         assert!(anew == text || text.starts_with("c1."), "{text:?} encodes to {anew:?}");

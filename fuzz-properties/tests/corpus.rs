@@ -22,7 +22,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Runs a target and panics with the input if its property fails.
-fn holds(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::Display) {
+fn check_property(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::Display) {
     if std::panic::catch_unwind(|| property(input)).is_err() {
         panic!("{target} fails for {what}: {}", input.escape_ascii());
     }
@@ -34,7 +34,7 @@ fn properties_hold_for_the_corpus() {
         let corpus = corpus(target);
         assert!(corpus.len() >= 5, "{target} has at least five inputs");
         for (path, input) in corpus {
-            holds(target, property, &input, &path.display());
+            check_property(target, property, &input, &path.display());
         }
     }
 }
@@ -47,7 +47,7 @@ fn properties_hold_for_changes_of_the_corpus() {
         let corpus: Vec<_> = corpus(target).into_iter().map(|(_, input)| input).collect();
         for _ in 0..changes {
             let input = changed(&corpus, &mut random);
-            holds(target, property, &input, &"a change of its corpus");
+            check_property(target, property, &input, &"a change of its corpus");
         }
     }
 }
