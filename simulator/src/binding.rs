@@ -29,7 +29,7 @@ pub(crate) fn bind(store: &MemberStore, pod: &ResourcePath, request: &Request<'_
     let node = request.json()?["target"]["name"].clone();
     let name = pod.name.clone().unwrap_or_default();
     store.transact(pod.resource, &pod.key().unwrap_or_default(), |existing, revision| {
-        let mut object = write::value_of(existing.ok_or_else(|| Status::not_found(&named(pod), &name))?);
+        let mut object = write::to_value(existing.ok_or_else(|| Status::not_found(&named(pod), &name))?);
         if let Some(before) = object["spec"]["nodeName"].as_str().filter(|before| !before.is_empty()) {
             let cause = format!("pod {name} is already assigned to node {before:?}");
             return Err(Status::conflict(&named(pod), &name, &cause));

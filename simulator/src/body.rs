@@ -48,7 +48,7 @@ impl hyper::body::Body for Endless {
 }
 
 /// Applies the faults of write responses to a body.
-pub(crate) fn of_write(body: Body, answers: WriteAnswers) -> Body {
+pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     let (left, breaks) = match answers {
         WriteAnswers::Whole => return body,
         WriteAnswers::BrokenAfter(bytes) => (bytes, true),

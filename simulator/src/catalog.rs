@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_name_their_resources() {
+    fn resource_constants_match_the_catalog() {
         for (index, name) in [
             (CONFIGMAPS, "configmaps"),
             (EVENTS, "events"),

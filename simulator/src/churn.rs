@@ -51,7 +51,7 @@ fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize
     }
     let Some(pod) = store.view(PODS).get(&key) else { return };
     write::remove(store, PODS, pod.namespace(), pod.name());
-    let mut successor = write::value_of(&pod);
+    let mut successor = write::to_value(&pod);
     let prefix = successor["metadata"]["generateName"].as_str().unwrap_or_default();
     let name = format!("{prefix}{}", write::suffix(store.entropy()));
     replaced.insert(place, format!("{}/{name}", pod.namespace()));

@@ -54,7 +54,7 @@ impl Rejection {
         Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false, resources: Vec::new() }
     }
 
-    fn meets(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> bool {
+    fn applies_to(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&kind))
             && (self.resources.is_empty() || self.resources.iter().any(|own| own == resource))
             && (cluster_wide || !self.cluster_wide_only)
@@ -280,7 +280,7 @@ impl Faults {
     /// Returns the rejection of a request of this kind, for this resource.
     pub(crate) fn rejection(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> Option<Rejection> {
         let read_only = kind == RequestKind::Write && self.read_only.load(Ordering::SeqCst);
-        let rejection = || self.rejection.lock().clone().filter(|own| own.meets(kind, resource, cluster_wide));
+        let rejection = || self.rejection.lock().clone().filter(|own| own.applies_to(kind, resource, cluster_wide));
         if read_only { Some(Rejection::all(503)) } else { rejection() }
     }
 
@@ -305,7 +305,7 @@ impl Faults {
         match self.tokens.lock().get(token) {
             None => (false, None),
             Some(rejection) => {
-                (true, rejection.clone().filter(|rejection| rejection.meets(kind, resource, cluster_wide)))
+                (true, rejection.clone().filter(|rejection| rejection.applies_to(kind, resource, cluster_wide)))
             }
         }
     }
@@ -320,7 +320,7 @@ impl Faults {
     }
 
     /// Logs a list of a collection.
-    pub(crate) fn note_list(&self, list: Listed) {
+    pub(crate) fn log_list(&self, list: Listed) {
         let mut listed = self.listed.lock();
         if listed.len() < LOG_MAX {
             listed.push(list);
@@ -584,7 +584,7 @@ impl Control {
     }
 
     /// Returns the number of requests of this kind for this resource (`pods`, `deployments.apps`).
-    pub fn requests_of(&self, kind: RequestKind, resource: &str) -> u64 {
+    pub fn requests_for_resource(&self, kind: RequestKind, resource: &str) -> u64 {
         self.faults.requests.lock().get(&(kind, resource.to_owned())).copied().unwrap_or(0)
     }
 

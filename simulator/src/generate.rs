@@ -63,7 +63,7 @@ struct GeneratedPod {
 
 impl GeneratedPod {
     fn new(layout: &Layout, index: usize) -> Self {
-        let deployment = layout.deployment_of(index);
+        let deployment = layout.pod_deployment(index);
         let hash = layout.hash(PODS, index, 3);
         let state = match hash % 100 {
             0..3 => PodState::Crashing,
@@ -75,9 +75,9 @@ impl GeneratedPod {
             deployment,
             hash,
             state,
-            node: layout.node_of(index),
+            node: layout.pod_node(index),
             name: layout.pod(index),
-            namespace: layout.namespace_of(deployment),
+            namespace: layout.deployment_namespace(deployment),
             app: layout.app(deployment),
             replicaset: layout.replicaset(deployment),
         }
@@ -114,12 +114,12 @@ impl Generator {
         let mut out = String::with_capacity(5120);
         match resource {
             PODS => self.pod(index, &mut out),
-            DEPLOYMENTS => self.of_deployment(&self.deployment, DEPLOYMENTS, index, &mut out),
-            REPLICASETS => self.of_deployment(&self.replicaset, REPLICASETS, index, &mut out),
-            SERVICES => self.of_deployment(&self.service, SERVICES, index, &mut out),
-            CONFIGMAPS => self.of_deployment(&self.configmap, CONFIGMAPS, index, &mut out),
-            SERVICEACCOUNTS => self.of_namespace(&self.serviceaccount, resource, index, &mut out),
-            NAMESPACES => self.of_namespace(&self.namespace, resource, index, &mut out),
+            DEPLOYMENTS => self.deployment_value(&self.deployment, DEPLOYMENTS, index, &mut out),
+            REPLICASETS => self.deployment_value(&self.replicaset, REPLICASETS, index, &mut out),
+            SERVICES => self.deployment_value(&self.service, SERVICES, index, &mut out),
+            CONFIGMAPS => self.deployment_value(&self.configmap, CONFIGMAPS, index, &mut out),
+            SERVICEACCOUNTS => self.namespace_value(&self.serviceaccount, resource, index, &mut out),
+            NAMESPACES => self.namespace_value(&self.namespace, resource, index, &mut out),
             EVENTS => self.event(index, &mut out),
             NODES => self.node(index, &mut out),
             _ => {}
@@ -135,13 +135,13 @@ impl Generator {
             PodState::Pending => &self.pending,
         };
         self.pod.render(out, |place, out| match place {
-            "status" => status.render(out, |place, out| self.of_pod(&pod, place, out)),
-            _ => self.of_pod(&pod, place, out),
+            "status" => status.render(out, |place, out| self.pod_value(&pod, place, out)),
+            _ => self.pod_value(&pod, place, out),
         });
     }
 
     /// Writes the value of a placeholder in a pod.
-    fn of_pod(&self, pod: &GeneratedPod, place: &str, out: &mut String) {
+    fn pod_value(&self, pod: &GeneratedPod, place: &str, out: &mut String) {
         let layout = &self.layout;
         let GeneratedPod { index, deployment, hash, state, node, .. } = *pod;
         let created = || self.created(PODS, index);
@@ -178,12 +178,12 @@ impl Generator {
         }
     }
 
-    fn of_deployment(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
+    fn deployment_value(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
         let layout = &self.layout;
         let hash = layout.hash(resource, index, 3);
         template.render(out, |place, out| match place {
             "deployment" => out.push_str(&layout.deployment(index)),
-            "namespace" => out.push_str(&layout.namespace_of(index)),
+            "namespace" => out.push_str(&layout.deployment_namespace(index)),
             "app" => out.push_str(layout.app(index)),
             "tier" => out.push_str(tier(layout.app(index))),
             "replicaset" => out.push_str(&layout.replicaset(index)),
@@ -194,7 +194,7 @@ impl Generator {
             "uid" => self.uid(resource, index, out),
             "version" => display(out, layout.revision(resource, index)),
             "created" => time(out, self.created(DEPLOYMENTS, index)),
-            "replicas" | "ready" => display(out, layout.replicas_of(index)),
+            "replicas" | "ready" => display(out, layout.deployment_replicas(index)),
             "image_tag" => image_tag(out, layout.hash(DEPLOYMENTS, index, 2)),
             "checksum" => hex64(out, layout.hash(DEPLOYMENTS, index, 3)),
             "cluster_ip" => display(out, format_args!("10.96.{}.{}", hash % 256, 1 + hash / 256 % 254)),
@@ -202,7 +202,7 @@ impl Generator {
         });
     }
 
-    fn of_namespace(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
+    fn namespace_value(&self, template: &Template, resource: ResourceIndex, index: usize, out: &mut String) {
         template.render(out, |place, out| match place {
             "namespace" => out.push_str(&self.layout.namespace(index)),
             "uid" => self.uid(resource, index, out),
@@ -214,10 +214,10 @@ impl Generator {
 
     fn event(&self, index: usize, out: &mut String) {
         let layout = &self.layout;
-        let pod = layout.pod_of_event(index);
+        let pod = layout.event_pod(index);
         self.event.render(out, |place, out| match place {
             "event" => out.push_str(&layout.event(index)),
-            "namespace" => out.push_str(&layout.namespace_of(layout.deployment_of(pod))),
+            "namespace" => out.push_str(&layout.deployment_namespace(layout.pod_deployment(pod))),
             "name" => out.push_str(&layout.pod(pod)),
             "uid" => self.uid(EVENTS, index, out),
             "pod_uid" => self.uid(PODS, pod, out),
@@ -321,7 +321,7 @@ mod tests {
     use crate::catalog::CATALOG;
 
     #[test]
-    fn every_generated_object_is_valid_and_agrees_with_its_key() {
+    fn generated_objects_are_valid_and_match_their_keys() {
         let config = SimulatorConfig { pods: 300, ..SimulatorConfig::default() };
         let generator = Generator::new(&config);
         for (resource, described) in CATALOG.iter().enumerate() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_of_realistic_size_and_state() {
+    fn generated_pods_have_realistic_size_and_state() {
         let config = SimulatorConfig { pods: 2000, ..SimulatorConfig::default() };
         let generator = Generator::new(&config);
         let (mut bytes, mut running) = (0, 0);
@@ -366,12 +366,12 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_the_generated_ones() {
+    fn owners_have_the_uids_of_generated_objects() {
         let generator = Generator::new(&SimulatorConfig::default());
         let parse =
             |resource, index| serde_json::from_str::<serde_json::Value>(&generator.text(resource, index)).unwrap();
         for pod in 0..100 {
-            let deployment = generator.layout().deployment_of(pod);
+            let deployment = generator.layout().pod_deployment(pod);
             let (pod, replicaset, deployment) =
                 (parse(PODS, pod), parse(REPLICASETS, deployment), parse(DEPLOYMENTS, deployment));
             assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], replicaset["metadata"]["uid"]);

@@ -113,7 +113,7 @@ impl Api {
             Route::Resource(_) if self.faults().is_silent(resource) => {
                 Err(Status::service_unavailable("the server is currently unable to handle the request"))
             }
-            Route::Resource(target) if workload::is_asked(&target) => Ok(workload::echo_request(request)),
+            Route::Resource(target) if workload::is_workload(&target) => Ok(workload::echo_request(request)),
             Route::Resource(target) => {
                 let writes = kind == RequestKind::Write;
                 let answer = self.resource(target, request, query).await?;
@@ -122,7 +122,7 @@ impl Api {
                     None => answer,
                 };
                 let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
-                Ok(answer.map(|whole| body::of_write(whole, answers)))
+                Ok(answer.map(|whole| body::for_write_response(whole, answers)))
             }
             Route::WhoAmI if request.method() == Method::POST => Ok(who_am_i()),
             Route::AccessReview(resource) => self.access_review(&resource, request).await,

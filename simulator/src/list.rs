@@ -67,7 +67,7 @@ pub(crate) async fn list(
     };
     if options.exact.is_none() && target.namespace.is_none() {
         let resource = CATALOG[target.resource].qualified();
-        api.faults().note_list(Listed { resource, limit: options.limit, revision: view.revision() });
+        api.faults().log_list(Listed { resource, limit: options.limit, revision: view.revision() });
     }
     let body = match options.limit {
         0 => whole(api, target, view, selection, form, options.after),

@@ -27,7 +27,7 @@ pub(crate) fn log(api: &Arc<Api>, target: &ResourcePath, query: &Query<'_>) -> R
         return Err(Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()));
     };
     if api.faults().kubelets_refuse() {
-        return Err(status::of_kubelet(&key));
+        return Err(status::unauthorized_kubelet(&key));
     }
     let seed = pod.uid().bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
     let tail = query.get("tailLines").and_then(|lines| lines.parse().ok()).unwrap_or(LINES).min(LINES);

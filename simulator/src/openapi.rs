@@ -34,7 +34,7 @@ pub(crate) fn hash(document: &[u8]) -> String {
     Sha512::digest(document).iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-fn path_of(group: &str, version: &str) -> String {
+fn patch_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn v3_index(broken: bool) -> Value {
     let paths: serde_json::Map<_, _> = GROUP_VERSIONS
         .iter()
         .map(|(group, version)| {
-            let path = path_of(group, version);
+            let path = patch_path(group, version);
             let hash = v3_text(&path, broken).map(|document| hash(&document)).unwrap_or_default();
             let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")});
             (path, url)
@@ -63,7 +63,7 @@ pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
 
 /// Returns a v3 document: the PATCH operation of each resource, and its kind.
 fn v3(path: &str) -> Option<Value> {
-    let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| path_of(group, version) == path)?;
+    let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| patch_path(group, version) == path)?;
     let mut paths = serde_json::Map::new();
     let mut schemas = serde_json::Map::new();
     for resource in CATALOG.iter().filter(|r| r.group == *group && r.version == *version) {

@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn merge_patches_follow_the_rfc() {
+    fn merge_patches_follow_rfc_7386() {
         for (target, patch, expected) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"a": null}), json!({})),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patches_apply_whole_or_not_at_all() {
+    fn failed_json_patches_change_nothing() {
         let start = json!({"a": {"b": 1}, "l": [1, 2]});
         let mut value = start.clone();
         json(&mut value, json!([

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_collections_objects_and_subresources() {
+    fn paths_parse_to_collections_objects_and_subresources() {
         let s = |text: &str| Some(text.to_owned());
         for (path, expected) in [
             ("/api/v1/pods", Some((PODS, None, None, String::new()))),

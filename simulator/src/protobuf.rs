@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_read_with_its_maps_inline_members_and_special_types() {
+    fn protobuf_deployment_decodes_with_maps_and_inline_fields() {
         let metadata =
             [field(1, b"web"), field(3, b""), field(8, &[]), field(11, &[field(1, b"app"), field(2, b"web")].concat())]
                 .concat();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_times_and_negative_numbers_have_their_json_forms() {
+    fn bytes_times_and_negative_numbers_convert_to_json() {
         let time = [vec![1 << 3], vec![0x80, 0xa3, 0x05]].concat();
         let minus_one = [vec![4 << 3], vec![0xff; 9], vec![1]].concat();
         let raw = [field(1, &field(8, &time)), field(3, &[field(1, b"k"), field(2, b"\x00\xff")].concat()), minus_one]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn malformed_protobuf_bodies_are_rejected() {
         assert_eq!(decode(b"{}"), Err(ProtobufError::Magic));
         assert_eq!(decode(&body("v1", "Endpoints", &[])), Err(ProtobufError::Kind("Endpoints".to_owned())));
         assert_eq!(decode(&body("v1", "ConfigMap", &[0x0a, 0x05, 0x00])), Err(ProtobufError::Truncated));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_has_every_kind_and_every_type_that_it_names() {
+    fn schema_defines_each_served_kind_and_referenced_type() {
         const SCALARS: [&str; 8] = ["string", "bytes", "bool", "int32", "int64", "FieldsV1", "Quantity", "IntOrString"];
         let is_custom = |group| group == crate::catalog::CUSTOM_GROUP_VERSION.0;
         for resource in crate::catalog::CATALOG.iter().filter(|resource| !is_custom(resource.group)) {

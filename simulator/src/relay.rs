@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passes_silences_and_cuts() -> io::Result<()> {
+    async fn relay_forwards_silences_and_cuts_connections() -> io::Result<()> {
         let relay = Relay::start(echo().await?, 1).await?;
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
         assert_eq!(exchange(&mut stream, b"clear").await?, b"clear");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cuts_each_connection_within_its_bytes() -> io::Result<()> {
+    async fn relay_cuts_each_connection_within_the_byte_limit() -> io::Result<()> {
         let relay = Relay::start(echo().await?, 7).await?;
         relay.set(Weather::Cut { within: 1_000 });
         for _ in 0..5 {

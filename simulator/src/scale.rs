@@ -13,7 +13,7 @@ use crate::generate::{self, layout::mix};
 use crate::list::named;
 use crate::path::ResourcePath;
 use crate::store::{MemberStore, TransactionOutcome};
-use crate::write::{self, Request, value_of};
+use crate::write::{self, Request, to_value};
 
 /// The time for which a new pod is Pending.
 pub(crate) const STARTS_AFTER: Duration = Duration::from_millis(800);
@@ -24,11 +24,11 @@ const REPLICAS_MAX: u64 = 5000;
 pub(crate) fn get(store: &MemberStore, target: &ResourcePath) -> Result<Value, Status> {
     let object = store.view(target.resource).get(&target.key().unwrap_or_default());
     let object = object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
-    Ok(scale_of(&object))
+    Ok(scale_object(&object))
 }
 
-fn scale_of(object: &Object) -> Value {
-    let value = value_of(object);
+fn scale_object(object: &Object) -> Value {
+    let value = to_value(object);
     let selector = value["spec"]["selector"]["matchLabels"].as_object();
     let selector: Vec<_> =
         selector.into_iter().flatten().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
@@ -51,7 +51,7 @@ pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Reques
         .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))?;
     let written = store.transact(target.resource, &target.key().unwrap_or_default(), |existing, revision| {
         let existing = existing.ok_or_else(|| Status::not_found(&named(target), &name))?;
-        let mut scale = scale_of(existing);
+        let mut scale = scale_object(existing);
         match (patches, request.content_type) {
             (false, _) => scale = change,
             (true, "application/json-patch+json") => crate::patch::json(&mut scale, change)
@@ -63,7 +63,7 @@ pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Reques
             return Err(Status::stale(&named(target), &name));
         }
         let replicas = scale["spec"]["replicas"].as_u64().unwrap_or(0);
-        let mut object = value_of(existing);
+        let mut object = to_value(existing);
         if object["spec"]["replicas"] == replicas {
             return Ok(TransactionOutcome::Unchanged);
         }
@@ -71,7 +71,7 @@ pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Reques
         object["metadata"]["generation"] = (object["metadata"]["generation"].as_u64().unwrap_or(0) + 1).into();
         Ok(TransactionOutcome::Put(write::serialize(&mut object, revision)))
     })?;
-    written.map(|object| scale_of(&object)).ok_or_else(|| Status::not_found(&named(target), &name))
+    written.map(|object| scale_object(&object)).ok_or_else(|| Status::not_found(&named(target), &name))
 }
 
 /// Gives each written deployment and replicaset of a namespace its number of pods.
@@ -88,7 +88,7 @@ pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
 
 /// Sets the replicas of a deployment's replicaset.
 fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
-    let value = value_of(deployment);
+    let value = to_value(deployment);
     let owned: Vec<_> = store
         .view(REPLICASETS)
         .range(Some(deployment.namespace()), None)
@@ -124,7 +124,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
 
 /// Creates pods of a replicaset, or deletes its youngest.
 fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
-    let value = value_of(replicaset);
+    let value = to_value(replicaset);
     let wanted = value["spec"]["replicas"].as_u64().unwrap_or(0).min(REPLICAS_MAX) as usize;
     let pods: Vec<_> = store
         .view(PODS)
@@ -173,7 +173,7 @@ fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replica
 pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     let pods: Vec<_> = store.view(PODS).range(Some(namespace), None).collect();
     for pod in pods {
-        let mut value = value_of(&pod);
+        let mut value = to_value(&pod);
         // Generated pods that wait have conditions with the reason.
         if value["status"]["phase"] == "Pending" && value["status"]["conditions"].is_null() {
             run(store, &mut value);
@@ -250,7 +250,7 @@ fn owner(api_version: &str, kind: &str, object: &Object) -> Value {
 }
 
 fn owner_uid(object: &Object) -> Option<String> {
-    value_of(object)["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned)
+    to_value(object)["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned)
 }
 
 fn owned_by(object: &Object, uid: &str) -> bool {
@@ -261,7 +261,7 @@ fn owned_by(object: &Object, uid: &str) -> bool {
 pub(crate) fn change(store: &MemberStore, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
     let _ = store.transact(resource, key, |existing, revision| {
         let Some(existing) = existing else { return Ok(TransactionOutcome::Unchanged) };
-        let old = value_of(existing);
+        let old = to_value(existing);
         let mut object = old.clone();
         change(&mut object);
         Ok::<_, Infallible>(if object == old {

@@ -17,7 +17,7 @@ pub(crate) fn deleted(resource: &CatalogResource, name: &str, uid: &str) -> Valu
 
 /// Returns a kubelet's 401 with kube-apiserver's message (`GenericHttpResponseChecker` in apiserver's
 /// `registry/generic/rest`).
-pub(crate) fn of_kubelet(key: &str) -> Status {
+pub(crate) fn unauthorized_kubelet(key: &str) -> Status {
     let name = key.rsplit('/').next().unwrap_or_default();
     let message = format!("the server has asked for the client to provide credentials ( pods/log {name})");
     let details = StatusDetails { name: name.to_owned(), kind: "pods/log".to_owned(), ..StatusDetails::default() };

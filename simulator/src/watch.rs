@@ -241,7 +241,7 @@ impl SimulatedWatch {
         let namespace = self.selection.namespace.clone();
         if namespace.is_none() {
             let resource = CATALOG[self.target.resource].qualified();
-            self.api.faults().note_list(Listed { resource, limit: 0, revision: view.revision() });
+            self.api.faults().log_list(Listed { resource, limit: 0, revision: view.revision() });
         }
         for object in view.range(namespace.as_deref(), None) {
             if self.selection.matches(&object) {

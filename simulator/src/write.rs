@@ -195,7 +195,7 @@ pub(crate) fn patch(
             inherit(&mut object, None, entropy);
             return Ok(object);
         };
-        let mut object = value_of(existing);
+        let mut object = to_value(existing);
         apply_patch(request.content_type, target, &mut object, change)?;
         check_preconditions(target, &object["metadata"], existing)?;
         Ok(updated(target, object, existing, entropy))
@@ -306,7 +306,7 @@ pub(crate) fn delete_collection(
         if options["dryRun"] != json!(["All"]) {
             remove(store, target.resource, object.namespace(), object.name());
         }
-        items.push(value_of(&object));
+        items.push(to_value(&object));
     }
     let described = &CATALOG[target.resource];
     let version = store.revision().to_string();
@@ -346,7 +346,7 @@ fn put(
 /// Restores the parts that an update must not change: identity, and the status or everything else, according to the
 /// path.
 fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy: u64) -> Value {
-    let old = value_of(existing);
+    let old = to_value(existing);
     let has_status = CATALOG[target.resource].subresources.contains(&"status");
     if target.subresource == "status" {
         let status = object["status"].take();
@@ -366,13 +366,13 @@ fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy:
 
 /// Returns whether two states of an object differ only in their version.
 fn same_content(object: &Value, existing: &Object) -> bool {
-    let mut old = value_of(existing);
+    let mut old = to_value(existing);
     old["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
     old == *object
 }
 
 /// Returns the object as a tree.
-pub(crate) fn value_of(object: &Object) -> Value {
+pub(crate) fn to_value(object: &Object) -> Value {
     serde_json::from_slice(object.json()).unwrap_or_default()
 }
 
@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_in_gos_order() {
+    fn serialized_fields_are_in_the_order_of_go() {
         let mut object = json!({
             "spec": {}, "kind": "Pod", "apiVersion": "v1", "status": null,
             "metadata": {"labels": {"a": "b"}, "uid": "u", "name": "n", "x": 1},

@@ -151,14 +151,14 @@ impl Layout {
             NAMESPACES => self.namespace(index),
             NODES => self.node(index),
             SERVICEACCOUNTS => format!("{}/default", self.namespace(index)),
-            PODS => format!("{}/{}", self.namespace_of(index / self.replicas), self.pod(index)),
+            PODS => format!("{}/{}", self.deployment_namespace(index / self.replicas), self.pod(index)),
             EVENTS => {
-                let pod = self.pod_of_event(index);
-                format!("{}/{}", self.namespace_of(pod / self.replicas), self.event(index))
+                let pod = self.event_pod(index);
+                format!("{}/{}", self.deployment_namespace(pod / self.replicas), self.event(index))
             }
-            CONFIGMAPS => format!("{}/{}-config", self.namespace_of(index), self.deployment(index)),
-            REPLICASETS => format!("{}/{}", self.namespace_of(index), self.replicaset(index)),
-            _ => format!("{}/{}", self.namespace_of(index), self.deployment(index)),
+            CONFIGMAPS => format!("{}/{}-config", self.deployment_namespace(index), self.deployment(index)),
+            REPLICASETS => format!("{}/{}", self.deployment_namespace(index), self.replicaset(index)),
+            _ => format!("{}/{}", self.deployment_namespace(index), self.deployment(index)),
         }
     }
 
@@ -185,7 +185,7 @@ impl Layout {
     }
 
     /// Returns the namespace of a deployment and of its dependents.
-    pub(crate) fn namespace_of(&self, deployment: usize) -> String {
+    pub(crate) fn deployment_namespace(&self, deployment: usize) -> String {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
 
@@ -230,22 +230,22 @@ impl Layout {
     }
 
     /// Returns the deployment of a pod.
-    pub(crate) fn deployment_of(&self, pod: usize) -> usize {
+    pub(crate) fn pod_deployment(&self, pod: usize) -> usize {
         pod / self.replicas
     }
 
     /// Returns the number of pods of a deployment.
-    pub(crate) fn replicas_of(&self, deployment: usize) -> usize {
+    pub(crate) fn deployment_replicas(&self, deployment: usize) -> usize {
         self.replicas.min(self.pods - deployment * self.replicas)
     }
 
     /// Returns the pod of an event.
-    pub(crate) fn pod_of_event(&self, event: usize) -> usize {
+    pub(crate) fn event_pod(&self, event: usize) -> usize {
         event * PODS_PER_EVENT
     }
 
     pub(crate) fn event(&self, index: usize) -> String {
-        format!("{}.{:016x}", self.pod(self.pod_of_event(index)), self.hash(EVENTS, index, 1))
+        format!("{}.{:016x}", self.pod(self.event_pod(index)), self.hash(EVENTS, index, 1))
     }
 
     pub(crate) fn node(&self, index: usize) -> String {
@@ -253,7 +253,7 @@ impl Layout {
     }
 
     /// Returns the node of a pod.
-    pub(crate) fn node_of(&self, pod: usize) -> usize {
+    pub(crate) fn pod_node(&self, pod: usize) -> usize {
         (self.hash(PODS, pod, 2) % self.nodes as u64) as usize
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_grow_with_the_index_and_are_found() {
+    fn keys_increase_with_the_index_and_are_found() {
         for (pods, namespaces, replicas) in
             [(1000, 7, 5), (3000, 3, 2), (50, 40, 10), (1, 1, 1), (700, 1, 700), (0, 2, 5)]
         {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn members_share_namespaces_but_not_the_names_of_deployments() {
+    fn members_share_namespace_names_but_no_deployment_names() {
         let of = |name: &str| Layout::new(&SimulatorConfig { name: name.to_owned(), ..SimulatorConfig::default() });
         let (one, two) = (of("member1"), of("member2"));
         assert_eq!(one.namespace(0), two.namespace(0));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_filled_and_space_outside_strings_goes() {
+    fn render_fills_placeholders_and_minify_removes_white_space() {
         let template = Template::new("{ \"a b\\\" c\": \"{{x}} y\",\n  \"n\": {{x}} }");
         let mut out = String::new();
         template.render(&mut out, |name, out| out.push_str(if name == "x" { "1" } else { "?" }));

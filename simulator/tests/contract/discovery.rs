@@ -7,7 +7,7 @@ use crate::client::Fixture;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[tokio::test]
-async fn both_forms_of_discovery_name_the_same_resources() {
+async fn both_discovery_forms_have_the_same_resources() {
     let fixture = Fixture::small().await;
     let core = fixture.get_as("/api", AGGREGATED).await;
     assert_eq!(core.headers["content-type"], AGGREGATED);
@@ -35,7 +35,7 @@ async fn both_forms_of_discovery_name_the_same_resources() {
 }
 
 #[tokio::test]
-async fn documents_have_etags() {
+async fn discovery_and_openapi_documents_have_etags() {
     let fixture = Fixture::small().await;
     for path in ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1"] {
         let first = fixture.get(path).await;
@@ -47,7 +47,7 @@ async fn documents_have_etags() {
 }
 
 #[tokio::test]
-async fn an_old_hash_of_a_document_leads_to_the_present_one() {
+async fn outdated_openapi_hash_redirects_to_the_present_document() {
     let fixture = Fixture::small().await;
     let moved = fixture.get("/openapi/v3/apis/apps/v1?hash=OLD").await;
     assert_eq!(moved.code, 301);
@@ -55,7 +55,7 @@ async fn an_old_hash_of_a_document_leads_to_the_present_one() {
 }
 
 #[tokio::test]
-async fn openapi_tells_kubectl_that_the_server_validates() {
+async fn openapi_declares_server_side_validation() {
     let fixture = Fixture::small().await;
     let document = fixture.get("/openapi/v3/api/v1").await.json();
     let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
@@ -66,7 +66,7 @@ async fn openapi_tells_kubectl_that_the_server_validates() {
 }
 
 #[tokio::test]
-async fn version_health_and_reviews_answer() {
+async fn version_health_and_access_reviews_return_200() {
     let fixture = Fixture::small().await;
     assert_eq!(fixture.get("/version").await.json()["gitVersion"], "v1.36.3");
     for path in ["/healthz", "/livez", "/readyz?verbose"] {
@@ -78,7 +78,7 @@ async fn version_health_and_reviews_answer() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_401_and_an_unknown_path_404() {
+async fn unknown_token_returns_401_and_unknown_path_404() {
     let fixture = Fixture::small().await;
     let mut request = fixture.request("GET", "/api/v1/pods", "", "");
     request.headers_mut().insert("authorization", "Bearer wrong".parse().unwrap());

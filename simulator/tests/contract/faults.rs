@@ -14,7 +14,7 @@ fn pod(name: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn streams_are_cut_at_once_or_after_so_many_bytes() {
+async fn streams_are_cut_immediately_or_after_a_byte_limit() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let mut events =
@@ -41,7 +41,7 @@ async fn streams_are_cut_at_once_or_after_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn lists_are_cut_when_their_time_is_over_and_watches_are_not() {
+async fn request_timeout_cuts_lists_but_no_watches() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let mut events =
@@ -62,7 +62,7 @@ async fn lists_are_cut_when_their_time_is_over_and_watches_are_not() {
 }
 
 #[tokio::test]
-async fn watches_are_expired_on_command() {
+async fn expire_watches_ends_watches_with_410() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
@@ -73,7 +73,7 @@ async fn watches_are_expired_on_command() {
 }
 
 #[tokio::test]
-async fn requests_are_refused_by_kind_and_scope() {
+async fn rejections_apply_by_kind_and_scope() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     control.reject(Some(Rejection {
@@ -97,7 +97,7 @@ async fn requests_are_refused_by_kind_and_scope() {
 }
 
 #[tokio::test]
-async fn a_slow_member_trickles() {
+async fn slow_streams_respect_the_byte_rate() {
     let fixture = Fixture::small().await;
     fixture.member.control().slow(Some(100_000));
     let started = tokio::time::Instant::now();
@@ -107,7 +107,7 @@ async fn a_slow_member_trickles() {
 }
 
 #[tokio::test]
-async fn a_half_open_line_is_silent_and_speaks_again() {
+async fn half_open_connection_resumes_after_silence() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let from = control.revision();
@@ -124,7 +124,7 @@ async fn a_half_open_line_is_silent_and_speaks_again() {
 }
 
 #[tokio::test]
-async fn a_stopped_port_refuses_and_comes_back_with_its_state() {
+async fn reopened_port_serves_the_previous_state() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let mut events =
@@ -139,7 +139,7 @@ async fn a_stopped_port_refuses_and_comes_back_with_its_state() {
 }
 
 #[tokio::test]
-async fn revisions_go_back_and_are_given_again() {
+async fn restore_assigns_revisions_again() {
     let fixture = Fixture::small().await;
     let control = fixture.member.control();
     let first = fixture.member.apply(pod("a")).unwrap();
@@ -158,7 +158,7 @@ async fn revisions_go_back_and_are_given_again() {
 }
 
 #[tokio::test]
-async fn raw_frames_go_into_the_stream_and_it_lives_on() {
+async fn watch_continues_after_an_injected_frame() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}")).await;
@@ -176,7 +176,7 @@ fn lines(mut from: impl Read) -> usize {
 }
 
 #[tokio::test]
-async fn gzip_watches_are_one_member_per_flush() {
+async fn gzip_watch_has_one_member_per_flush() {
     let fixture = Fixture::small().await;
     fixture.member.control().gzip_watches(true);
     let from = fixture.member.control().revision();
@@ -198,7 +198,7 @@ async fn gzip_watches_are_one_member_per_flush() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_everything_and_frees_the_port() {
+async fn shutdown_ends_streams_and_frees_the_port() {
     let fixture = Fixture::small().await;
     let mut events =
         fixture.watch("/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await;

@@ -6,7 +6,7 @@ use tributary_simulator::SimulatorConfig;
 use crate::client::{Fixture, names, version};
 
 #[tokio::test]
-async fn a_list_is_whole_sorted_and_in_gos_form() {
+async fn list_is_complete_sorted_and_in_the_format_of_go() {
     let fixture = Fixture::small().await;
     let answer = fixture.get("/api/v1/pods").await;
     assert_eq!(answer.code, 200);
@@ -26,7 +26,7 @@ async fn a_list_is_whole_sorted_and_in_gos_form() {
 }
 
 #[tokio::test]
-async fn every_resource_can_be_listed_and_an_empty_list_is_no_null() {
+async fn each_resource_lists_and_empty_lists_have_items() {
     let fixture = Fixture::small().await;
     for path in [
         "/api/v1/configmaps",
@@ -49,7 +49,7 @@ async fn every_resource_can_be_listed_and_an_empty_list_is_no_null() {
 }
 
 #[tokio::test]
-async fn pages_show_the_state_of_the_first_page() {
+async fn later_pages_have_the_state_of_the_first_page() {
     let fixture = Fixture::small().await;
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(first["metadata"]["remainingItemCount"], 35);
@@ -85,7 +85,7 @@ async fn pages_show_the_state_of_the_first_page() {
 }
 
 #[tokio::test]
-async fn an_expired_page_is_410_with_a_token_that_goes_on() {
+async fn expired_page_returns_410_with_a_usable_token() {
     let fixture = Fixture::small().await;
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(fixture.member.delete("pods", "", ""), None);
@@ -103,7 +103,7 @@ async fn an_expired_page_is_410_with_a_token_that_goes_on() {
 }
 
 #[tokio::test]
-async fn versions_and_matches_mean_what_the_table_says() {
+async fn list_versions_follow_the_table_of_kubernetes() {
     let fixture = Fixture::small().await;
     let old = version(&fixture.get("/api/v1/pods").await.json());
     fixture
@@ -141,7 +141,7 @@ async fn versions_and_matches_mean_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn a_version_from_the_future_is_504_after_a_wait_and_served_when_it_comes() {
+async fn list_at_future_version_waits_then_returns_504() {
     let fixture = Fixture::small().await;
     let now: u64 = version(&fixture.get("/api/v1/pods").await.json()).parse().unwrap();
     let answer = fixture.get(&format!("/api/v1/pods?resourceVersion={}", now + 100)).await;
@@ -157,7 +157,7 @@ async fn a_version_from_the_future_is_504_after_a_wait_and_served_when_it_comes(
 }
 
 #[tokio::test]
-async fn a_page_of_before_a_restore_is_504_until_its_version_is_reached_again() {
+async fn page_from_before_a_restore_returns_504_until_its_version() {
     let fixture = Fixture::small().await;
     let restored: u64 = version(&fixture.get("/api/v1/pods").await.json()).parse().unwrap();
     let extra = |name: &str| json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
@@ -174,7 +174,7 @@ async fn a_page_of_before_a_restore_is_504_until_its_version_is_reached_again() 
 }
 
 #[tokio::test]
-async fn selectors_select_and_tell_no_remaining_count() {
+async fn lists_with_selectors_have_no_remaining_count() {
     let fixture = Fixture::start(SimulatorConfig { pods: 400, namespaces: 4, ..SimulatorConfig::default() }).await;
     let all = fixture.get("/api/v1/pods").await.json();
     let app = all["items"][0]["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap().to_owned();
@@ -198,7 +198,7 @@ async fn selectors_select_and_tell_no_remaining_count() {
 }
 
 #[tokio::test]
-async fn tables_and_partial_metadata_are_given_and_the_unknown_is_406() {
+async fn tables_and_metadata_are_served_and_unknown_types_return_406() {
     let fixture = Fixture::small().await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let table = fixture.get_as("/api/v1/pods?limit=500", table).await.json();
@@ -214,7 +214,7 @@ async fn tables_and_partial_metadata_are_given_and_the_unknown_is_406() {
 }
 
 #[tokio::test]
-async fn a_million_pods_are_there_at_once() {
+async fn million_pods_are_available_immediately() {
     let fixture =
         Fixture::start(SimulatorConfig { pods: 1_000_000, namespaces: 500, ..SimulatorConfig::default() }).await;
     let page = fixture.get("/api/v1/pods?limit=10").await.json();

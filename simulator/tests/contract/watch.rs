@@ -12,7 +12,7 @@ fn pod(name: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_watch_from_a_list_sees_every_later_change_once() {
+async fn watch_after_a_list_receives_each_change_once() {
     let fixture = Fixture::small().await;
     let list = version(&fixture.get("/api/v1/pods").await.json());
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={list}")).await;
@@ -32,7 +32,7 @@ async fn a_watch_from_a_list_sees_every_later_change_once() {
 }
 
 #[tokio::test]
-async fn initial_events_end_with_one_bookmark() {
+async fn initial_events_end_with_a_single_bookmark() {
     let fixture = Fixture::small().await;
     let watch_list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     // A plain watch from 0 of an old client has the same defaults.
@@ -56,7 +56,7 @@ async fn initial_events_end_with_one_bookmark() {
 }
 
 #[tokio::test]
-async fn options_that_do_not_fit_are_422() {
+async fn contradictory_watch_options_return_422() {
     let fixture = Fixture::small().await;
     for query in [
         "sendInitialEvents=true",
@@ -72,7 +72,7 @@ async fn options_that_do_not_fit_are_422() {
 }
 
 #[tokio::test]
-async fn what_is_too_old_is_an_error_in_the_stream() {
+async fn watch_from_expired_version_gets_an_error_event() {
     let fixture = Fixture::small().await;
     let list = version(&fixture.get("/api/v1/pods").await.json());
     fixture.member.apply(pod("a")).unwrap();
@@ -85,7 +85,7 @@ async fn what_is_too_old_is_an_error_in_the_stream() {
 }
 
 #[tokio::test]
-async fn the_window_forgets_the_oldest_events() {
+async fn watch_from_before_the_window_returns_410() {
     let fixture = Fixture::start(SimulatorConfig { watch_window: 5, ..SimulatorConfig::default() }).await;
     let first = fixture.member.apply(pod("a")).unwrap();
     for _ in 0..6 {
@@ -101,7 +101,7 @@ async fn the_window_forgets_the_oldest_events() {
 }
 
 #[tokio::test]
-async fn bookmarks_come_in_time_and_before_the_end() {
+async fn bookmarks_arrive_periodically_and_before_the_end() {
     let fixture =
         Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_millis(200), ..SimulatorConfig::default() })
             .await;
@@ -135,7 +135,7 @@ async fn bookmarks_come_in_time_and_before_the_end() {
 }
 
 #[tokio::test]
-async fn what_was_replayed_last_has_no_bookmark_of_its_version() {
+async fn last_replayed_version_gets_no_bookmark() {
     let fixture =
         Fixture::start(SimulatorConfig { bookmark_interval: Duration::from_millis(200), ..SimulatorConfig::default() })
             .await;
@@ -159,7 +159,7 @@ async fn what_was_replayed_last_has_no_bookmark_of_its_version() {
 }
 
 #[tokio::test]
-async fn selectors_turn_changes_into_arrivals_and_departures() {
+async fn selector_watch_turns_changes_into_added_and_deleted() {
     let fixture = Fixture::small().await;
     let from = fixture.member.apply(pod("a")).unwrap();
     let mut events = fixture
@@ -182,7 +182,7 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
 }
 
 #[tokio::test]
-async fn a_version_from_the_future_waits_silently() {
+async fn watch_from_future_version_waits_without_events() {
     let fixture = Fixture::small().await;
     let now = fixture.member.control().revision();
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=1&resourceVersion={}", now + 1)).await;
@@ -193,7 +193,7 @@ async fn a_version_from_the_future_waits_silently() {
 }
 
 #[tokio::test]
-async fn one_object_can_be_watched_and_tables_name_their_columns_once() {
+async fn single_object_watch_has_table_columns_once() {
     let fixture = Fixture::small().await;
     let from = fixture.member.control().revision();
     let path = format!("/api/v1/watch/namespaces/default/pods/a?resourceVersion={from}");
@@ -218,7 +218,7 @@ async fn one_object_can_be_watched_and_tables_name_their_columns_once() {
 }
 
 #[tokio::test]
-async fn list_and_watch_give_the_final_state_under_churn() {
+async fn list_and_watch_agree_with_the_state_after_churn() {
     let churn = Some(Churn { changes_per_second: 400.0 });
     let fixture = Fixture::start(SimulatorConfig { churn, ..SimulatorConfig::default() }).await;
     let list = fixture.get("/api/v1/pods").await.json();
@@ -250,6 +250,6 @@ async fn list_and_watch_give_the_final_state_under_churn() {
         .map(|item| (names(&json!([item]))[0].clone(), version(item)))
         .collect();
     assert_eq!(state, expected);
-    assert_eq!(fixture.member.control().requests_of(RequestKind::List, "pods"), 2);
-    assert_eq!(fixture.member.control().requests_of(RequestKind::Watch, "pods"), 1);
+    assert_eq!(fixture.member.control().requests_for_resource(RequestKind::List, "pods"), 2);
+    assert_eq!(fixture.member.control().requests_for_resource(RequestKind::Watch, "pods"), 1);
 }

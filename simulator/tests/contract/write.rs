@@ -12,7 +12,7 @@ fn configmap(name: &str, value: &str) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": value}})
 }
 
-fn path_of(pod: &Value) -> String {
+fn object_path(pod: &Value) -> String {
     let text = |member: &str| pod["metadata"][member].as_str().unwrap().to_owned();
     format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
 }
@@ -50,7 +50,7 @@ async fn objects_are_created_read_updated_and_deleted() {
 }
 
 #[tokio::test]
-async fn the_query_of_a_delete_without_body_holds_preconditions() {
+async fn delete_without_body_reads_preconditions_from_the_query() {
     let fixture = Fixture::small().await;
     fixture.write("POST", CONFIGMAPS, JSON, &configmap("c", "1")).await;
     let path = format!("{CONFIGMAPS}/c?resourceVersion=1");
@@ -58,10 +58,10 @@ async fn the_query_of_a_delete_without_body_holds_preconditions() {
 }
 
 #[tokio::test]
-async fn patches_of_every_type_apply_with_their_preconditions() {
+async fn each_patch_type_applies_with_preconditions() {
     let fixture = Fixture::small().await;
     let pod = fixture.some_pod().await;
-    let path = path_of(&pod);
+    let path = object_path(&pod);
     let merge = "application/merge-patch+json";
     let patched = fixture.write("PATCH", &path, merge, &json!({"metadata": {"labels": {"x": "1"}}})).await.json();
     assert_eq!(patched["metadata"]["labels"]["x"], "1");
@@ -97,10 +97,10 @@ async fn patches_of_every_type_apply_with_their_preconditions() {
 }
 
 #[tokio::test]
-async fn a_status_write_changes_the_status_alone() {
+async fn status_update_changes_only_the_status() {
     let fixture = Fixture::small().await;
     let mut pod = fixture.some_pod().await;
-    let path = path_of(&pod);
+    let path = object_path(&pod);
     pod["status"]["phase"] = "Failed".into();
     pod["metadata"]["labels"]["x"] = "1".into();
     let written = fixture.write("PUT", &format!("{path}/status"), JSON, &pod).await.json();
@@ -112,7 +112,7 @@ async fn a_status_write_changes_the_status_alone() {
 }
 
 #[tokio::test]
-async fn scaling_a_deployment_changes_its_pods() {
+async fn scaling_a_deployment_changes_the_number_of_pods() {
     let fixture = Fixture::small().await;
     let deployment = fixture.member.list("deployments.apps")[0].clone();
     let (namespace, name) =
@@ -143,7 +143,7 @@ async fn scaling_a_deployment_changes_its_pods() {
 }
 
 #[tokio::test]
-async fn deleting_a_collection_deletes_what_is_selected() {
+async fn collection_delete_removes_only_selected_objects() {
     let fixture = Fixture::small().await;
     let namespace = fixture.member.list("pods")[0]["metadata"]["namespace"].as_str().unwrap().to_owned();
     let path = format!("/api/v1/namespaces/{namespace}/pods");
@@ -156,9 +156,9 @@ async fn deleting_a_collection_deletes_what_is_selected() {
 }
 
 #[tokio::test]
-async fn logs_are_written_and_followed() {
+async fn logs_are_served_and_followed() {
     let fixture = Fixture::small().await;
-    let path = path_of(&fixture.some_pod().await);
+    let path = object_path(&fixture.some_pod().await);
     let log = fixture.get(&format!("{path}/log?tailLines=3")).await;
     assert_eq!(log.headers["content-type"], "text/plain");
     assert_eq!(String::from_utf8(log.body.to_vec()).unwrap().lines().count(), 3);
@@ -170,7 +170,7 @@ async fn logs_are_written_and_followed() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_names_every_member() {
+async fn kubeconfig_has_a_context_for_each_member() {
     let start = |name: &str| Simulator::start(SimulatorConfig { name: name.to_owned(), ..SimulatorConfig::default() });
     let (one, two) = (start("one").await.unwrap(), start("two").await.unwrap());
     let text = kubeconfig([&one, &two]);
