@@ -1,4 +1,4 @@
-//! By what RBAC allows a request, and what keeps it from allowing one: the words after kube-apiserver's `RBAC:`.
+//! The reasons of RBAC decisions, in the words of kube-apiserver (the text after `RBAC:`).
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use tributary_apimachinery::status::go_quote;
 
 use crate::object::{Binding, RbacKind, Subject};
 
-/// By what a request is allowed.
+/// The reason why a request is allowed.
 #[derive(Clone, Copy, Debug)]
 pub enum AllowedBy<'a> {
-    /// A group that is allowed everything, whatever the roles say.
+    /// The user is in `system:masters`, a group that is allowed everything, whatever the roles are.
     Masters,
-    /// A binding, and the first of its subjects that the user is.
+    /// A binding grants the request.
     Binding(UserBinding<'a>),
 }
 
-/// A binding of a user. Shown in the words of kube-apiserver's `RBAC: allowed by …`.
+/// A binding that names a user. Its `Display` is the text of kube-apiserver's `RBAC: allowed by …`.
 #[derive(Clone, Copy, Debug)]
 pub struct UserBinding<'a> {
     pub(crate) binding: &'a Binding,
@@ -29,19 +29,18 @@ impl<'a> UserBinding<'a> {
         &self.binding.place.namespace
     }
 
-    /// The binding's name.
+    /// The name of the binding.
     pub fn name(&self) -> &'a str {
         &self.binding.place.name
     }
 
-    /// That the role which it gives is not there, as kube-apiserver says it.
+    /// The error message of kube-apiserver for a binding whose role does not exist.
     pub fn role_not_found(&self) -> String {
         role_not_found(self.binding)
     }
 }
 
-/// That the role which a binding gives is not there, as kube-apiserver says it (`NewNotFound` of the lister's
-/// resource).
+/// The message of kube-apiserver for a role that does not exist (`NewNotFound` with the resource of the lister).
 pub(crate) fn role_not_found(binding: &Binding) -> String {
     let Some(role) = &binding.role else { return "unsupported role reference kind".to_owned() };
     let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };
@@ -58,7 +57,7 @@ impl fmt::Display for AllowedBy<'_> {
 }
 
 impl fmt::Display for UserBinding<'_> {
-    /// As kube-apiserver describes it: of a RoleBinding the name comes before the namespace.
+    /// Formats the binding as kube-apiserver does: for a RoleBinding the name precedes the namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Binding { place, role, .. } = self.binding;
         match &*place.namespace {

@@ -1,55 +1,55 @@
-//! Who asks, and for what, in the words of kube-apiserver's authorizers (`authorizer.Attributes`).
+//! The user and the attributes of a request, with the names of kube-apiserver's `authorizer.Attributes`.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, ResourceRequest};
 
-/// Who asks, as far as RBAC looks: neither uid nor extras count.
+/// The user of a request. RBAC ignores the uid and the extra fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacUser<'a> {
-    /// The user's name. A ServiceAccount's is `system:serviceaccount:NAMESPACE:NAME`.
+    /// The user's name. A ServiceAccount has the name `system:serviceaccount:NAMESPACE:NAME`.
     pub name: &'a str,
-    /// Every group; `system:authenticated` too, if it is to count.
+    /// All groups of the user, including `system:authenticated` if bindings to it are to count.
     pub groups: &'a [String],
 }
 
-/// What is asked for.
+/// The subject of an authorization question: a resource or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes<'a> {
-    /// An object, a collection or a subresource.
+    /// A request for an object, a collection or a subresource.
     Resource(ResourceAttributes<'a>),
-    /// Another path.
+    /// A request for any other path.
     NonResource {
-        /// The method in lower case.
+        /// The HTTP method in lower case.
         verb: &'a str,
-        /// The path, its escapes decoded.
+        /// The path with its escapes decoded.
         path: Cow<'a, str>,
     },
 }
 
-/// A request for an object, a collection or a subresource. Empty texts stand for what is not given.
+/// The attributes of a request for an object, a collection or a subresource. An empty string means "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceAttributes<'a> {
     /// `get`, `list`, `create`, …
     pub verb: &'a str,
     /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The API version in which it is asked for; empty for any. Roles do not look at it, and a webhook may.
+    /// The requested API version; empty for any. Roles ignore it, but a webhook authorizer may use it.
     pub version: &'a str,
-    /// The resource, as in a path.
+    /// The resource, as in the path.
     pub resource: &'a str,
-    /// The subresource.
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
-    /// The namespace; empty for all namespaces and for what has none. A request on a Namespace itself counts as one in
-    /// it.
+    /// The namespace; empty for all namespaces and for cluster-scoped resources. A request for a Namespace object has
+    /// the name of that Namespace here.
     pub namespace: &'a str,
-    /// The name; of a list or watch the one that its field selector `metadata.name=…` asks for.
+    /// The name of the object. For a list or watch, the name in the field selector `metadata.name=…`.
     pub name: &'a str,
 }
 
 impl<'a> ResourceAttributes<'a> {
-    /// A verb on what a request asks for.
+    /// The attributes of a resource request, with the given verb.
     pub fn from_request(request: &'a ResourceRequest, verb: &'a str) -> Self {
         let RequestedResource { group, resource, subresource, namespace, name } =
             RequestedResource::from_request(request);
@@ -58,27 +58,26 @@ impl<'a> ResourceAttributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// What an authorizer is asked about a request.
+    /// The attributes of a request, as kube-apiserver passes them to its authorizers.
     pub fn from_request(info: &'a RequestInfo) -> Self {
         match &info.target {
             RequestTarget::Resource(request) => {
                 Self::Resource(ResourceAttributes::from_request(request, info.verb.as_str()))
             }
-            // `RequestInfo::parse` has refused what is not UTF-8.
+            // `RequestInfo::parse` has rejected paths that are not UTF-8.
             RequestTarget::NonResource => {
                 Self::NonResource { verb: info.verb.as_str(), path: percent_decode_str(&info.path).decode_utf8_lossy() }
             }
         }
     }
 
-    /// The verb.
     pub fn verb(&self) -> &str {
         match self {
             Self::Resource(ResourceAttributes { verb, .. }) | Self::NonResource { verb, .. } => verb,
         }
     }
 
-    /// The same, asked with another verb.
+    /// The same attributes with another verb.
     pub fn with_verb<'b>(&'b self, verb: &'b str) -> Attributes<'b> {
         match self {
             Self::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
@@ -86,7 +85,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The namespace whose RoleBindings count; empty where only ClusterRoleBindings do.
+    /// The namespace whose RoleBindings apply; empty if only ClusterRoleBindings apply.
     pub(crate) fn namespace(&self) -> &str {
         match self {
             Self::Resource(attributes) => attributes.namespace,
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_asked_about_as_kube_apiserver_does() {
+    fn attributes_equal_those_of_kube_apiserver() {
         type Row = (&'static str, &'static str, Option<&'static str>, [&'static str; 6]);
         let rows: [Row; 8] = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", None, ["get", "", "pods", "log", "a", "p"]),
@@ -115,7 +114,7 @@ mod tests {
             ("DELETE", "/api/v1/namespaces/a/pods", None, ["deletecollection", "", "pods", "", "a", ""]),
             ("GET", "/api/v1/namespaces/a", None, ["get", "", "namespaces", "", "a", "a"]),
             ("PUT", "/api/v1/namespaces/a/finalize", None, ["update", "", "namespaces", "finalize", "a", "a"]),
-            // The name that a selector asks for names no namespace: kube-apiserver reads that from the path alone.
+            // A name in a field selector sets no namespace: kube-apiserver reads the namespace from the path alone.
             (
                 "GET",
                 "/api/v1/namespaces",

@@ -1,4 +1,4 @@
-//! The roles and bindings of all clusters, and how they are compiled into what their subjects have.
+//! The roles and bindings of all clusters, compiled into the grants of their subjects.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
 
-/// The RBAC of many clusters.
+/// The RBAC objects of many clusters and the rights that they grant.
 #[derive(Debug, Default)]
 pub struct Fleet {
     members: Vec<Option<ClusterObjects>>,
@@ -24,7 +24,7 @@ pub struct Fleet {
     shares: Interner<Share>,
 }
 
-/// It is asked as what it gives now.
+/// A `Fleet` answers questions through its current [`FleetRights`].
 impl Deref for Fleet {
     type Target = FleetRights;
 
@@ -33,36 +33,36 @@ impl Deref for Fleet {
     }
 }
 
-/// What changes of a cluster touch.
+/// The parts of a cluster that a batch of changes affects.
 #[derive(Default)]
 struct Changed {
-    /// The roles that have other rules.
+    /// The roles whose rules changed.
     roles: HashSet<Arc<ObjectPlace>>,
-    /// Where bindings are others.
+    /// The places at which a binding was added, replaced or removed.
     bindings: HashSet<Arc<ObjectPlace>>,
-    /// Whom the bindings before named.
+    /// The subjects of the replaced and removed bindings.
     principals: HashSet<Principal>,
 }
 
-/// What changes. Each call costs what it touches, once: of bindings their subjects' grants in this cluster, of roles
-/// those of all who have them there.
+/// Changes. A changed binding costs the grants of its subjects in this cluster; a changed role costs the grants of all
+/// subjects that are bound to it. A subject is recompiled once per call.
 impl Fleet {
-    /// Puts a role or a binding into a cluster, in place of one of its kind, namespace and name. A cluster not yet
-    /// known is known from then on. Whether anybody's rights may differ from before.
+    /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. A cluster
+    /// that was unknown becomes known. Returns whether any rights may have changed.
     pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
         self.apply(cluster, [RbacChange::Put(object)])
     }
 
-    /// Takes a role or a binding from a cluster; `namespace` is empty for the kinds that have none. Whether anybody's
-    /// rights may differ from before.
+    /// Removes a role or a binding from a cluster; `namespace` is empty for cluster-scoped kinds. Returns whether any
+    /// rights may have changed.
     pub fn remove(&mut self, cluster: &ClusterName, kind: RbacKind, namespace: &str, name: &str) -> bool {
         self.apply(cluster, [RbacChange::Gone { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
     }
 
-    /// Takes over changes of a cluster, in their order. A cluster not yet known is known from then on, if anything is
-    /// put into it. Whether anybody's rights may differ from before.
+    /// Applies changes of one cluster in order. A cluster that was unknown becomes known if the changes contain a
+    /// [`RbacChange::Put`]. Returns whether any rights may have changed.
     ///
-    /// Costs each change and, once however many they are, all grants of the subjects that have them.
+    /// Costs time per change, plus all grants of each affected subject once, however many changes affect the subject.
     pub fn apply(&mut self, cluster: &ClusterName, changes: impl IntoIterator<Item = RbacChange>) -> bool {
         let changes: Vec<_> = changes.into_iter().collect();
         if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
@@ -71,8 +71,8 @@ impl Fleet {
         self.change(cluster, |fleet, index| fleet.step(index, changes))
     }
 
-    /// Makes these all the roles and bindings of a cluster; of several of one kind, namespace and name the last counts.
-    /// Whether anybody's rights may differ from before. Linear in the objects before and after.
+    /// Replaces all roles and bindings of a cluster. If several objects have the same kind, namespace and name, the
+    /// last counts. Returns whether any rights may have changed. Costs time linear in the old and the new objects.
     pub fn replace(&mut self, cluster: &ClusterName, objects: impl IntoIterator<Item = RbacObject>) -> bool {
         self.change(cluster, |fleet, index| {
             let mut member = ClusterObjects::default();
@@ -93,11 +93,11 @@ impl Fleet {
         })
     }
 
-    /// Makes these all the objects of one kind of a cluster, with those of the other kinds as they are; of several of
-    /// one namespace and name the last counts, and objects of other kinds do not. A cluster not yet known is known from
-    /// then on, if there are any. Whether anybody's rights may differ from before.
+    /// Replaces all objects of one kind of a cluster and keeps the other kinds. If several objects have the same
+    /// namespace and name, the last counts; objects of other kinds are ignored. A cluster that was unknown becomes
+    /// known if there is any object. Returns whether any rights may have changed.
     ///
-    /// Costs what [`Self::apply`] does, and a walk over those of before.
+    /// Costs as much as [`Self::apply`], plus a walk over the old objects.
     pub fn replace_kind(
         &mut self,
         cluster: &ClusterName,
@@ -117,14 +117,14 @@ impl Fleet {
         self.apply(cluster, gone.into_iter().chain(objects.into_iter().map(RbacChange::Put)))
     }
 
-    /// Forgets a cluster. Whether it was known.
+    /// Removes a cluster. Returns whether the cluster was known.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
         let Some(index) = self.rights.leave(cluster) else { return false };
         self.put_member(index, None);
         self.rights.close()
     }
 
-    /// Runs a change of one cluster. Whatever it touches is of one generation.
+    /// Applies a change of one cluster, and gives all its effects the same generation.
     fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
         let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
         apply(self, index);
@@ -141,7 +141,7 @@ impl Fleet {
         free
     }
 
-    /// Takes over changes, and makes anew what those have whom they touch.
+    /// Applies changes and recompiles the grants of each affected subject.
     fn step(&mut self, index: ClusterIndex, changes: Vec<RbacChange>) {
         let Some(mut member) = self.members[index].take() else { return };
         let (was_beyond, mut changed) = (member.names_too_many(), Changed::default());
@@ -215,7 +215,7 @@ impl Fleet {
         }
     }
 
-    /// What everybody has by now who had what was changed, or has it now.
+    /// The new grants of each subject that a change affects.
     fn touched(&self, index: ClusterIndex, member: &ClusterObjects, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
         let Changed { roles, bindings, mut principals } = changed;
         let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
@@ -239,7 +239,7 @@ impl Fleet {
         shares.collect()
     }
 
-    /// Puts another member at an index, or none: what each subject has there is made anew.
+    /// Replaces the objects of the cluster at an index (`None` removes them), and recompiles its grants.
     fn put_member(&mut self, index: ClusterIndex, member: Option<ClusterObjects>) {
         let before = self.members[index].take().filter(|before| !before.names_too_many());
         let had = before.iter().flat_map(ClusterObjects::bindings).flat_map(|binding| principals(binding));
@@ -249,8 +249,8 @@ impl Fleet {
         self.members[index] = member;
     }
 
-    /// Makes anew what each subject has in a cluster, those of `grants` included, which had something. Nobody has
-    /// anything where that would take too much.
+    /// Recompiles the grants of each subject of a cluster. `grants` has an empty entry for each subject that had grants
+    /// before. If the bindings name too many subjects, no subject has grants.
     fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
         self.rights.set_unknown(index, member.names_too_many());
         for binding in member.bindings().filter(|_| !member.names_too_many()) {
@@ -262,13 +262,13 @@ impl Fleet {
     }
 
     fn set_share(&mut self, index: ClusterIndex, principal: &Principal, mut grants: Vec<Grant>) {
-        // A binding that names somebody as a user and as a ServiceAccount gives what it gives once.
+        // A binding can name a ServiceAccount twice, as a user and as a ServiceAccount: it grants its role once.
         grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
         let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
         self.rights.set_share(index, principal, share);
     }
 
-    /// What each binding of a cluster gives, in an order that stays while they do.
+    /// The grants of all bindings of a cluster, in an order that stays the same until the bindings change.
     pub(crate) fn grants(&self, cluster: &ClusterName) -> impl Iterator<Item = Grant> {
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         member.into_iter().flat_map(|member| member.bindings().map(|binding| member.grant(binding)))

@@ -1,18 +1,17 @@
-//! One copy of what many clusters have alike.
+//! Interning: equal values of many clusters share one allocation.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Below this many values nothing is swept: it would save little.
+/// The interner is not swept while it has fewer values than this: a sweep would free little memory.
 const SWEEP_MIN: usize = 1024;
 
-/// Keeps one `Arc` for each distinct value that somebody holds. Two of its values are equal exactly when their `Arc`s
-/// are the same.
+/// Keeps one `Arc` for each distinct value in use. Two interned values are equal exactly if their `Arc`s are the same.
 #[derive(Debug)]
 pub(crate) struct Interner<T> {
     values: HashSet<Arc<T>>,
-    /// How many values there are when those that nobody holds are dropped next.
+    /// The number of values at which the interner next drops the values that are no longer in use.
     sweep_at: usize,
 }
 
@@ -23,7 +22,7 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash> Interner<T> {
-    /// The one copy of a value. Costs its hash, and now and then a walk over all, which the values added since pay for.
+    /// The shared copy of a value. Costs its hash and, amortized over the added values, a walk over all values.
     pub(crate) fn intern(&mut self, value: T) -> Arc<T> {
         if let Some(known) = self.values.get(&value) {
             return Arc::clone(known);
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_one_and_what_nobody_holds_goes() {
+    fn interner_shares_equal_values_and_drops_unused_values() {
         let mut interner = Interner::default();
         let kept = interner.intern(0);
         for value in 0..100 * SWEEP_MIN {

@@ -1,8 +1,9 @@
-//! Who may do what in which cluster: the RBAC objects of many clusters, compiled.
+//! RBAC for many clusters: compiles their roles and bindings, and decides which user may do what in which cluster.
 //!
-//! The answers are those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
-//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the one before it, which lets `system:masters` do
-//! everything. The router keeps one as the clusters' objects are, in the shared mode.
+//! The decisions equal those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the authorizer in front of it, which allows
+//! `system:masters` everything. In the shared mode, the router keeps a [`Fleet`] up to date with the objects of the
+//! clusters.
 //!
 //! ```
 //! use std::error::Error;
@@ -28,32 +29,33 @@
 //! # }
 //! ```
 //!
-//! A [`Fleet`] takes over changes; what it gives to whom is its [`FleetRights`], a value that stays as it is: whoever
-//! asks has one, and never waits for a change. For each subject it knows its grants in each cluster. Equal bindings,
-//! rules and lists of grants are held once, so that a thousand clusters with the same roles and bindings take little
-//! more than one. On two shared cores (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100
-//! roles and 200 bindings each, a user with 50 groups):
+//! A [`Fleet`] applies changes. Readers use its [`FleetRights`], an immutable snapshot: a reader clones it and never
+//! waits for a change. The snapshot has the grants of each subject in each cluster. Equal bindings, rules and lists of
+//! grants are stored once, so a thousand clusters with the same roles and bindings need little more memory than one
+//! cluster. On two shared cores (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100 roles
+//! and 200 bindings each, a user with 50 groups):
 //!
-//! | what | figure | asked for |
+//! | operation | figure | goal |
 //! |---|---|---|
-//! | memory, once all is compiled | 27 MB | 150 MB |
-//! | 300,000 objects read and compiled, one by one or a list at a time | 1.7 s | 30 s |
-//! | a request that is allowed, or refused | 0.2 µs, 4.1 µs | 5 µs |
+//! | memory after everything is compiled | 27 MB | 150 MB |
+//! | parse and compile 300,000 objects, one by one or a list at a time | 1.7 s | 30 s |
+//! | a request that is allowed, or denied | 0.2 µs, 4.1 µs | 5 µs |
 //! | [`FleetRights::generation_of`] | 0.7 µs | |
-//! | [`FleetRights::rights`] to some namespaces, in one cluster, in all | 7 µs, 7 ms, once a generation | |
-//! | [`Visible::lists`], of each object of a list | 5 ns | 5 µs |
-//! | [`Scope::from_visible`] some namespaces in all clusters | 65 µs | |
-//! | a binding goes and comes | 3.3 µs | |
+//! | [`FleetRights::rights`] to some namespaces, in one cluster, in all | 7 µs, 7 ms, once per generation | |
+//! | [`Visible::lists`], for each object of a list | 5 ns | 5 µs |
+//! | [`Scope::from_visible`] with some namespaces in all clusters | 65 µs | |
+//! | remove a binding and add it again | 3.3 µs | |
 //!
-//! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not
-//! looked at, and allows nothing ([`FleetRights::is_beyond`]). Nor do its bindings take others' memory: they are
-//! compiled for so many subjects as [`NAMED_SUBJECTS_MAX`] says, and for nobody where they name more. That is less than
-//! four times the text of bindings as a kube-apiserver stores them; whatever it writes, some 60 MB where large bindings
-//! name them, and by the sizes of what is held up to 190 MB where each has a binding of its own. Roles take at most
-//! four times their text (`authorization/tests/hostile_roles.rs`).
+//! A hostile cluster cannot slow down requests to the others: if the grants of a subject in a cluster exceed
+//! [`GRANTED_WORDS_MAX`], they are ignored and allow nothing there ([`FleetRights::rights_are_unknown`]). Nor can its bindings
+//! exhaust the memory: they are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and for no subject if they name
+//! more. The compiled form takes less than four times the text of the bindings as a kube-apiserver stores them. At most
+//! it takes some 60 MB if large bindings name the subjects, and (estimated from the sizes of the structures) up to 190
+//! MB if each subject has a binding of its own. Roles take at most four times their text
+//! (`authorization/tests/hostile_roles.rs`).
 //!
-//! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows
-//! nothing.
+//! Invariant: the crate has only values, no I/O and no clock. An unknown cluster and an object that cannot be parsed
+//! allow nothing.
 
 pub mod allowed_by;
 pub mod attributes;

@@ -1,4 +1,4 @@
-//! The roles and bindings of one cluster, found by their places.
+//! The roles and bindings of one cluster, indexed by namespace and name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use crate::object::{Binding, ObjectPlace, RbacKind};
 use crate::rule::Rules;
 use crate::share::Grant;
 
-/// A role that is there, or that bindings speak of.
+/// A role that exists or that bindings refer to.
 #[derive(Debug, Default)]
 struct RoleEntry {
     rules: Option<Arc<Rules>>,
-    /// The bindings that give it, and some that no longer do or are there twice.
+    /// The bindings that refer to the role. Some of them may be outdated or duplicates.
     bindings: Vec<Arc<Binding>>,
-    /// How many of them no longer did when they were replaced. They are swept once they are more than half: looking for
-    /// each would cost all bindings of the role, for each of them that changes.
+    /// The number of bindings that were replaced while they referred to the role. They are swept once they are more
+    /// than half of the list: to find each of them at once would cost a walk over all bindings of the role per change.
     stale: usize,
 }
 
-/// How many subjects all bindings of one cluster may name, one that several bindings name counted for each. 250,000:
-/// ten thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, and a binding
-/// some 500: of a cluster that names more it is not compiled what anybody has, and its rights are unknown.
+/// The maximum number of subjects in all bindings of one cluster; a subject counts once for each binding that names it.
+/// 250,000 is ten thousand namespaces whose bindings name 25 subjects each. The grants of a subject take some 200
+/// bytes, and a binding some 500. The bindings of a cluster with more subjects are not compiled, and its rights are
+/// unknown.
 pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
 /// The roles and bindings of one cluster.
@@ -28,22 +29,21 @@ pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 pub(crate) struct ClusterObjects {
     roles: HashMap<Arc<ObjectPlace>, RoleEntry>,
     bindings: HashMap<Arc<ObjectPlace>, Arc<Binding>>,
-    /// How many subjects the bindings name.
+    /// The number of subjects that the bindings name.
     named: usize,
 }
 
 impl ClusterObjects {
-    /// Whether the bindings name more subjects than are compiled.
+    /// Whether the bindings name more than [`NAMED_SUBJECTS_MAX`] subjects.
     pub(crate) fn names_too_many(&self) -> bool {
         self.named > NAMED_SUBJECTS_MAX
     }
 
-    /// Every binding.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = &Arc<Binding>> {
         self.bindings.values()
     }
 
-    /// The places of all objects of a kind.
+    /// The namespaces and names of all objects of a kind.
     pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &ObjectPlace> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
         let roles =
@@ -53,24 +53,23 @@ impl ClusterObjects {
         places.filter(move |place| place.is_namespaced() == kind.is_namespaced())
     }
 
-    /// The binding of a place.
     pub(crate) fn binding(&self, place: &ObjectPlace) -> Option<&Arc<Binding>> {
         self.bindings.get(place)
     }
 
-    /// The bindings that give a role; some of them twice.
+    /// The bindings that refer to a role. A binding can occur twice.
     pub(crate) fn bindings_of(&self, role: &ObjectPlace) -> impl Iterator<Item = &Arc<Binding>> {
         let bindings = self.roles.get(role).into_iter().flat_map(|entry| &entry.bindings);
         bindings.filter(|binding| is_live(&self.bindings, binding))
     }
 
-    /// A binding with the rules that it gives now.
+    /// A binding with the current rules of its role.
     pub(crate) fn grant(&self, binding: &Arc<Binding>) -> Grant {
         let role = binding.role.as_ref().and_then(|role| self.roles.get(role));
         Grant { binding: Arc::clone(binding), rules: role.and_then(|role| role.rules.clone()) }
     }
 
-    /// Puts, replaces or takes away (`None`) a role. Whether it has other rules than before.
+    /// Adds, replaces or removes (`None`) a role. Returns whether its rules changed.
     pub(crate) fn set_role(&mut self, place: &Arc<ObjectPlace>, rules: Option<Arc<Rules>>) -> bool {
         let entry = self.roles.entry(Arc::clone(place)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
@@ -79,8 +78,8 @@ impl ClusterObjects {
         !same
     }
 
-    /// Puts, replaces or takes away (`None`) a binding. Returns the one before. Costs the same however many there are,
-    /// but for a walk over those of its role, which as many changes pay for.
+    /// Adds, replaces or removes (`None`) a binding. Returns the previous binding. Costs constant time, plus a walk
+    /// over the bindings of the role that is amortized over the changes.
     pub(crate) fn set_binding(
         &mut self,
         place: &Arc<ObjectPlace>,
@@ -123,7 +122,7 @@ impl RoleEntry {
     }
 }
 
-/// Whether this is the binding of its place.
+/// Whether this binding is the current one at its namespace and name.
 fn is_live(bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
     bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

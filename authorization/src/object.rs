@@ -1,4 +1,4 @@
-//! Roles and bindings, as a cluster stores them.
+//! The RBAC objects (roles and bindings) as clusters store them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,24 +13,25 @@ use crate::rule::{CompiledRule, rules};
 /// The kinds of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacKind {
-    /// Rules within one namespace.
+    /// Grants permissions within one namespace.
     Role,
-    /// Gives a role within one namespace.
+    /// Binds subjects to a Role or a ClusterRole within one namespace.
     RoleBinding,
-    /// Rules for wherever they are bound. Those of an aggregated one are what the cluster's controller has stored.
+    /// Grants permissions wherever the role is bound. The rules of an aggregated ClusterRole are those that the
+    /// cluster's controller has stored in the object.
     ClusterRole,
-    /// Gives a ClusterRole everywhere.
+    /// Binds subjects to a ClusterRole in the whole cluster.
     ClusterRoleBinding,
 }
 
 impl RbacKind {
-    /// The API group of all of them.
+    /// The API group of all four kinds.
     pub const GROUP: &str = "rbac.authorization.k8s.io";
 
-    /// All of them.
+    /// All four kinds.
     pub const ALL: [Self; 4] = [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
 
-    /// The kind's name.
+    /// The name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Role => "Role",
@@ -40,7 +41,7 @@ impl RbacKind {
         }
     }
 
-    /// The resource, as in a path.
+    /// The plural resource name, as in paths.
     pub fn resource(self) -> &'static str {
         match self {
             Self::Role => "roles",
@@ -50,7 +51,7 @@ impl RbacKind {
         }
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether the objects of the kind live in namespaces.
     pub fn is_namespaced(self) -> bool {
         matches!(self, Self::Role | Self::RoleBinding)
     }
@@ -62,7 +63,7 @@ impl fmt::Display for RbacKind {
     }
 }
 
-/// Where a role or a binding is: its namespace, empty for the kinds that have none, and its name.
+/// The namespace (empty for cluster-scoped kinds) and the name of a role or a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectPlace {
     pub(crate) namespace: Arc<str>,
@@ -74,26 +75,25 @@ impl ObjectPlace {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Whether it is one of a kind whose objects live in namespaces.
     pub(crate) fn is_namespaced(&self) -> bool {
         !self.namespace.is_empty()
     }
 }
 
-/// Whom a binding names. A cluster says how many there are, so each takes one text and no more.
+/// A subject of a binding. A cluster decides how many subjects there are, so a subject is one string and no more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     User(Arc<str>),
     Group(Arc<str>),
     ServiceAccount {
         user: Arc<str>,
-        /// The bytes of its namespace.
+        /// The length of the namespace within `user`, in bytes.
         namespace: u32,
     },
 }
 
 impl Subject {
-    /// A ServiceAccount; `None` where its namespace is as long as none can be.
+    /// A ServiceAccount; `None` if the namespace has 4 GiB or more.
     fn service_account(namespace: &str, name: &str) -> Option<Self> {
         let user = format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{namespace}:{name}").into();
         Some(Self::ServiceAccount { user, namespace: u32::try_from(namespace.len()).ok()? })
@@ -101,7 +101,7 @@ impl Subject {
 }
 
 impl fmt::Display for Subject {
-    /// As kube-apiserver describes it: of a ServiceAccount the name comes before the namespace.
+    /// Formats the subject as kube-apiserver does: for a ServiceAccount the name precedes the namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(name) => write!(f, "User {name:?}"),
@@ -115,11 +115,11 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A binding: to whom which role is given. A place with a namespace is a RoleBinding's.
+/// A binding of subjects to a role. It is a RoleBinding if its place has a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     pub(crate) place: ObjectPlace,
-    /// The place of its role; `None` for a kind of role that there is not, which grants nothing.
+    /// The place of the role; `None` if the roleRef has an invalid kind. Such a binding grants nothing.
     pub(crate) role: Option<ObjectPlace>,
     pub(crate) subjects: Box<[Subject]>,
 }
@@ -134,43 +134,43 @@ pub(crate) enum Content {
     Binding(Binding),
 }
 
-/// One change of a cluster's roles and bindings.
+/// A change of a role or a binding of a cluster.
 #[derive(Clone, Debug)]
 pub enum RbacChange {
-    /// It is there, as it is now, in place of one of its kind, namespace and name.
+    /// The object was added or updated. It replaces the object of the same kind, namespace and name.
     Put(RbacObject),
-    /// It is not there, or cannot be read: then it allows nothing.
+    /// The object was deleted, or it cannot be parsed. Either way it grants nothing.
     Gone {
-        /// Its kind.
+        /// The kind of the object.
         kind: RbacKind,
-        /// Its namespace; empty for the kinds that have none.
+        /// The namespace of the object; empty for cluster-scoped kinds.
         namespace: String,
-        /// Its name.
+        /// The name of the object.
         name: String,
     },
 }
 
-/// Why a text is no role or binding. Whoever mirrors a cluster skips and counts it.
+/// The reason why a text is not a valid role or binding. The mirror of a cluster skips and counts such objects.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRbacObject {
-    /// No JSON, or a field has another type than in `rbac.authorization.k8s.io/v1`.
+    /// The text is not JSON, or a field has another type than in `rbac.authorization.k8s.io/v1`.
     #[error("not a {kind}")]
     Fields {
-        /// What was expected.
+        /// The expected kind.
         kind: RbacKind,
-        /// The decoder's error.
+        /// The error of the JSON decoder.
         source: serde_json::Error,
     },
-    /// The object says that it is of another kind, or of another API.
-    #[error("a {kind} was expected, and not another kind or apiVersion")]
+    /// The object has another kind or another apiVersion.
+    #[error("the object has another kind or apiVersion than a {kind}")]
     Kind {
-        /// What was expected.
+        /// The expected kind.
         kind: RbacKind,
     },
-    /// No name, or a namespace where none can be, or none where one must be.
-    #[error("a {kind} has a name, and a namespace only if its kind has one")]
+    /// The name is missing, a cluster-scoped object has a namespace, or a namespaced object has none.
+    #[error("the {kind} has no name, or its namespace does not fit its kind")]
     Place {
-        /// What was expected.
+        /// The expected kind.
         kind: RbacKind,
     },
 }
@@ -201,8 +201,8 @@ struct WireMetadata {
     name: String,
 }
 
-/// A roleRef or a subject. Neither's `apiGroup` counts: kube-apiserver checks it when the object is written, and not
-/// when it decides.
+/// A roleRef or a subject. Its `apiGroup` is ignored, because kube-apiserver checks it only when the object is written,
+/// not when it authorizes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireName {
@@ -215,14 +215,13 @@ struct WireName {
 }
 
 impl RbacObject {
-    /// Reads an object of a known kind; items of a list do not say their kind themselves.
+    /// Parses an object of a known kind. The `kind` field may be missing, as in the items of a list.
     ///
-    /// What kube-apiserver ignores when it decides is ignored: unknown fields, subjects of kinds that there are not,
-    /// ServiceAccounts without a namespace in a ClusterRoleBinding. A role of an unknown kind is read, and grants
-    /// nothing.
+    /// Ignores the same parts as kube-apiserver: unknown fields, subjects of unknown kinds, and ServiceAccounts without
+    /// a namespace in a ClusterRoleBinding. A binding to a role of an unknown kind is valid and grants nothing.
     ///
     /// # Errors
-    /// [`InvalidRbacObject`], for what no kube-apiserver would have stored.
+    /// [`InvalidRbacObject`] if a kube-apiserver would not have stored the object.
     pub fn parse(kind: RbacKind, text: &[u8]) -> Result<Self, InvalidRbacObject> {
         let wire: WireObject =
             serde_json::from_slice(text).map_err(|source| InvalidRbacObject::Fields { kind, source })?;
@@ -244,7 +243,7 @@ impl RbacObject {
         }))
     }
 
-    /// The object's kind.
+    /// The kind of the object.
     pub fn kind(&self) -> RbacKind {
         match (&self.0, self.place().is_namespaced()) {
             (Content::Role(..), false) => RbacKind::ClusterRole,
@@ -254,7 +253,6 @@ impl RbacObject {
         }
     }
 
-    /// Where it is.
     pub(crate) fn place(&self) -> &ObjectPlace {
         match &self.0 {
             Content::Role(place, _) => place,
@@ -263,7 +261,7 @@ impl RbacObject {
     }
 }
 
-/// Where a binding's role is. A ClusterRoleBinding of a Role names one in no namespace: there is none.
+/// The place of a binding's role; `None` for an invalid kind, such as a Role in a ClusterRoleBinding.
 fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
     match reference.kind.as_str() {
         "ClusterRole" => Some(ObjectPlace::new("", &reference.name)),
@@ -272,7 +270,7 @@ fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
     }
 }
 
-/// The subjects that can be somebody, each once, in the order of the binding.
+/// The subjects of known kinds without duplicates, in the order of the binding.
 fn subjects_of(subjects: Vec<WireName>, binding_namespace: &str) -> Box<[Subject]> {
     let mut seen = HashSet::new();
     let subject = |subject: WireName| match subject.kind.as_str() {
@@ -292,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_kube_apiserver_would_not_have_stored_is_refused() {
+    fn parse_rejects_objects_that_kube_apiserver_would_not_store() {
         let refused: [(RbacKind, &[u8]); 14] = [
             (RbacKind::Role, b""),
             (RbacKind::Role, b"null"),
@@ -318,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_for_nothing_is_left_out() {
+    fn parse_ignores_parts_that_grant_nothing() {
         let text = br#"{"metadata":{"name":"a","labels":null},"roleRef":null,"unknown":[{}],"subjects":[
             {"kind":"Robot","name":"r"},{"kind":"ServiceAccount","name":"s"},{"kind":"user","name":"u"},
             {"kind":"User","name":"u","apiGroup":"example.io"},{"kind":"User","name":"u"}]}"#;
@@ -336,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_is_of_the_bindings_namespace_unless_it_says() {
+    fn service_account_defaults_to_the_namespace_of_the_binding() {
         let text = br#"{"metadata":{"name":"a","namespace":"n"},"roleRef":{"kind":"Role","name":"r"},"subjects":[
             {"kind":"ServiceAccount","name":"s"},{"kind":"ServiceAccount","name":"s","namespace":"m"}]}"#;
         let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::RoleBinding, text).unwrap() else {

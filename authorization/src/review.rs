@@ -1,4 +1,4 @@
-//! What a cluster says our own rights are, and whether it agrees with the mirror.
+//! Compares a SelfSubjectRulesReview of a cluster with the rights that its mirrored roles and bindings give.
 
 use std::collections::HashSet;
 
@@ -7,28 +7,28 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::rule::{CompiledRule, rules};
 
-/// The status of a SelfSubjectRulesReview.
+/// The status of a SelfSubjectRulesReview for the gateway's own user.
 #[derive(Clone, Debug)]
 pub struct RulesReview {
     incomplete: bool,
     evaluation_error: String,
-    /// Resource rules and rules for paths apart, as the review has them.
+    /// The resource rules and the non-resource rules, each as a rule of its own.
     rules: HashSet<CompiledRule>,
 }
 
-/// Why a review does not show that a cluster decides by RBAC.
+/// A reason to doubt that a cluster authorizes by RBAC alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
-    /// An authorizer cannot list rules: a webhook, for instance.
+    /// An authorizer of the cluster, for example a webhook, cannot list its rules.
     #[error("the cluster cannot list all rules")]
     Incomplete,
-    /// The cluster could not evaluate all of them.
+    /// The cluster reported an error while it evaluated its rules.
     #[error("the cluster could not evaluate its rules")]
     EvaluationError,
-    /// A rule that the mirror has is not there: another authorizer decides, or the mirror is behind.
+    /// The review lacks a rule of the mirror: another authorizer decides, or the mirror is behind.
     #[error("the cluster lacks rules that its RBAC objects give")]
     Missing,
-    /// There is a rule that the mirror does not have: another authorizer decides, too, or the mirror is behind.
+    /// The review has a rule that the mirror lacks: another authorizer also grants rights, or the mirror is behind.
     #[error("the cluster has rules that its RBAC objects do not give")]
     Further,
 }
@@ -53,7 +53,7 @@ struct WireStatus {
 }
 
 impl Default for WireStatus {
-    /// What does not say that it is complete is not.
+    /// A status without `incomplete` counts as incomplete.
     fn default() -> Self {
         Self {
             incomplete: true,
@@ -65,11 +65,11 @@ impl Default for WireStatus {
 }
 
 impl RulesReview {
-    /// Reads a SelfSubjectRulesReview as a cluster answers it; one without `status.incomplete` counts as incomplete, as
-    /// Kubernetes always writes that field.
+    /// Parses a SelfSubjectRulesReview that a cluster returned. A review without `status.incomplete` counts as
+    /// incomplete, because Kubernetes always writes that field.
     ///
     /// # Errors
-    /// The decoder's, for what is no such object.
+    /// The decoder's error, if the text is not a SelfSubjectRulesReview.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         let WireStatus { incomplete, evaluation_error, resource_rules, non_resource_rules } =
             serde_json::from_slice::<WireReview>(text)?.status;
@@ -77,15 +77,15 @@ impl RulesReview {
         Ok(Self { incomplete, evaluation_error, rules })
     }
 
-    /// Whether the review shows these rules: those that the mirror gives our own user in the review's namespace
-    /// ([`crate::FleetRights::rules`]). It is complete, without an evaluation error, and has each of them word for word
-    /// and no other.
+    /// Checks that the review has exactly the mirrored rules, complete and without an evaluation error. `mirrored` are
+    /// the rules that the mirror gives the gateway's own user in the review's namespace
+    /// ([`crate::FleetRights::rules`]). Rules are compared literally.
     ///
-    /// Alone it is no proof that RBAC decides: it has to be asked again, and some allows confirmed.
+    /// One match does not prove that RBAC decides: the caller repeats the review and confirms some allowed requests.
     ///
     /// # Errors
-    /// [`Doubt`] says what is wrong with it.
-    pub fn bears_out<'a>(&self, mirrored: impl IntoIterator<Item = &'a CompiledRule>) -> Result<(), Doubt> {
+    /// The first [`Doubt`] that was found.
+    pub fn confirms_rules<'a>(&self, mirrored: impl IntoIterator<Item = &'a CompiledRule>) -> Result<(), Doubt> {
         if self.incomplete {
             return Err(Doubt::Incomplete);
         }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_review_that_has_every_rule_bears_the_mirror_out() {
+    fn review_matches_only_if_complete_with_exactly_the_mirrored_rules() {
         let pods = rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}"#);
         let paths = rule(r#"{"verbs":["get"],"nonResourceURLs":["/healthz"]}"#);
         let turned = rule(r#"{"verbs":["list","get"],"apiGroups":[""],"resources":["pods"]}"#);
@@ -124,13 +124,13 @@ mod tests {
             "nonResourceRules":[{"verbs":["get"],"nonResourceURLs":["/healthz"]}]"#;
         let whole = review(&format!(r#"{{"incomplete":false,{rules}}}"#));
         let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
-        assert_eq!(whole.bears_out([&pods, &paths, &all, &nothing]), Ok(()));
-        // What another authorizer gives is no rule of a role, and whoever has none is given nothing by roles.
-        assert_eq!(whole.bears_out([&pods, &paths]), Err(Doubt::Further));
-        assert_eq!(whole.bears_out([]), Err(Doubt::Further));
-        // A rule that allows more is not the rule.
+        assert_eq!(whole.confirms_rules([&pods, &paths, &all, &nothing]), Ok(()));
+        // Rules of another authorizer are in the review but not in any role; a user may also have no roles at all.
+        assert_eq!(whole.confirms_rules([&pods, &paths]), Err(Doubt::Further));
+        assert_eq!(whole.confirms_rules([]), Err(Doubt::Further));
+        // A rule that allows more than the expected rule does not replace it.
         for other in [&turned, &named, &both] {
-            assert_eq!(whole.bears_out([&pods, other]), Err(Doubt::Missing), "{other:?}");
+            assert_eq!(whole.confirms_rules([&pods, other]), Err(Doubt::Missing), "{other:?}");
         }
         for (status, doubt) in [
             (format!(r#"{{"incomplete":true,{rules}}}"#), Doubt::Incomplete),
@@ -140,9 +140,9 @@ mod tests {
             (format!(r#"{{"incomplete":false,"evaluationError":"x",{rules}}}"#), Doubt::EvaluationError),
             (r#"{"incomplete":false,"resourceRules":null}"#.to_owned(), Doubt::Missing),
         ] {
-            assert_eq!(review(&status).bears_out([&pods]), Err(doubt), "{status}");
+            assert_eq!(review(&status).confirms_rules([&pods]), Err(doubt), "{status}");
         }
-        assert_eq!(RulesReview::parse(b"{}").unwrap().bears_out([]), Err(Doubt::Incomplete));
+        assert_eq!(RulesReview::parse(b"{}").unwrap().confirms_rules([]), Err(Doubt::Incomplete));
         for bad in [&b"[1]"[..], b"", br#"{"status":{"incomplete":"no"}}"#, br#"{"status":{"resourceRules":{}}}"#] {
             assert!(RulesReview::parse(bad).is_err());
         }

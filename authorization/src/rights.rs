@@ -1,4 +1,4 @@
-//! What the subjects of all clusters have at one moment: subject, cluster, grants.
+//! An immutable snapshot of the grants of every subject in every cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,83 +14,81 @@ use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
 
-/// How much is remembered of subjects that lost what they had in a cluster, in subjects and 256 bytes of their names.
-/// 1,024: bindings come and go with namespaces, and what nobody remembers any more counts as changed for everybody
-/// there.
+/// The limit for remembered losses in a cluster: one for each subject that lost its last grant there, and one more for
+/// each 256 bytes of its name. 1,024, because bindings come and go with namespaces. Beyond the limit the losses are
+/// forgotten, and the rights of every user in that cluster count as changed.
 const GONE_MAX: usize = 1024;
 
-/// The number of a cluster, as subjects have it. One that left is given again.
+/// The index of a cluster in the tables of subjects. The index of a cluster that left is reused.
 pub(crate) type ClusterIndex = usize;
 
-/// What the subjects of many clusters have at one moment. A clone costs nothing and stays as it is: its maps are
-/// persistent (copy-on-write), so whoever asks never waits for what changes.
+/// A snapshot of the grants of all subjects in many clusters. A clone is cheap and immutable: the maps are persistent
+/// (copy-on-write), so readers never wait for a change.
 #[derive(Clone, Debug, Default)]
 pub struct FleetRights {
     clusters: SharedMap<ClusterName, ServedCluster>,
-    /// Above all indices that were ever given.
+    /// One more than the largest index that was ever assigned.
     next_index: ClusterIndex,
-    /// Of how many subjects more is granted than is looked at, in the clusters that have such.
+    /// For each cluster that has any, the number of subjects whose grants exceed the limit.
     beyond: BTreeMap<ClusterIndex, usize>,
-    /// How many subjects have a binding whose role is not there, in the clusters that have such.
+    /// For each cluster that has any, the number of subjects with a binding to a role that does not exist.
     without_role: BTreeMap<ClusterIndex, usize>,
-    /// The clusters whose bindings name more subjects than are compiled: nobody has anything there.
+    /// The clusters whose bindings name too many subjects. No subject has grants there.
     unknown: BTreeSet<ClusterIndex>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
     groups: SharedMap<Arc<str>, Arc<Shares>>,
-    /// Counts changes of what anybody may do.
+    /// Increases with each change of any rights.
     generation: u64,
-    /// Whether anything has changed since this generation began.
+    /// Whether anything has changed since the current generation began.
     touched: bool,
-    /// When a cluster last came or went.
+    /// The generation in which a cluster last joined or left.
     clusters_changed: u64,
-    /// How much is remembered of subjects that lost what they had in a cluster: see [`GONE_MAX`].
+    /// The remembered losses in each cluster: see [`GONE_MAX`].
     gone: BTreeMap<ClusterIndex, usize>,
-    /// When that was last forgotten, in the clusters where it was.
+    /// For each cluster whose losses were forgotten, the generation in which this last happened.
     forgotten: BTreeMap<ClusterIndex, u64>,
-    /// What is held of what large grants reach.
+    /// The parts that large grants make visible, shared between their users.
     parts: Arc<SharedParts>,
 }
 
-/// A cluster that is there.
 #[derive(Clone, Copy, Debug)]
 struct ServedCluster {
     index: ClusterIndex,
-    /// The generation in which it came.
+    /// The generation in which the cluster joined.
     since: u64,
 }
 
-/// What a subject has, cluster by cluster in the order of their indices.
+/// The grants of a subject in each cluster, ordered by the index of the cluster.
 #[derive(Clone, Debug, Default)]
 struct Shares {
     by_cluster: Vec<ClusterShare>,
     changed: u64,
 }
 
-/// What a subject has in one cluster.
 #[derive(Clone, Debug)]
 struct ClusterShare {
     index: ClusterIndex,
-    /// `None` once it has nothing any more, for as long as that is remembered.
+    /// `None` after the subject has lost its grants, for as long as the loss is remembered.
     share: Option<Arc<Share>>,
     changed: u64,
 }
 
-/// The clusters that allow something.
+/// The clusters that allow a request.
 #[derive(Debug)]
 pub struct AllowingClusters<'a> {
     rights: &'a FleetRights,
-    /// Whether each does, by its index.
+    /// Whether the cluster with an index allows the request.
     indices: Vec<bool>,
 }
 
 impl AllowingClusters<'_> {
-    /// Whether a cluster is one of them. One that is not known is not.
+    /// Whether the cluster allows the request. An unknown cluster does not.
     pub fn contains(&self, cluster: &ClusterName) -> bool {
         self.rights.index(cluster).is_some_and(|index| self.indices[index])
     }
 }
 
-/// Who a subject of a binding is, for lookups: a ServiceAccount is a user.
+/// The user or group that a subject names, as the key for lookups. A ServiceAccount is a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Principal {
     User(Arc<str>),
@@ -122,19 +120,19 @@ impl Shares {
         self.by_cluster[self.place(index).ok()?].share.as_ref()
     }
 
-    /// When it last changed in a cluster, as far as that is remembered.
+    /// The generation in which the grants in a cluster last changed; 0 if no change is remembered.
     fn changed_in(&self, index: ClusterIndex) -> u64 {
         self.place(index).map_or(0, |at| self.by_cluster[at].changed)
     }
 
-    /// What it has from this generation on.
+    /// Replaces the grants in a cluster. `now` is the current generation.
     fn set(&mut self, index: ClusterIndex, share: Option<Arc<Share>>, now: u64) {
         let own = ClusterShare { index, share, changed: now };
         match self.place(index) {
             Ok(at) => self.by_cluster[at] = own,
             Err(at) => {
                 if self.by_cluster.is_empty() {
-                    // Most of those whom a hostile cluster makes up are in it alone.
+                    // A subject that a hostile cluster invents is mostly in that cluster alone.
                     self.by_cluster.reserve_exact(1);
                 }
                 self.by_cluster.insert(at, own);
@@ -143,13 +141,13 @@ impl Shares {
         self.changed = now;
     }
 
-    /// Whether it remembers what it has no more in a cluster.
+    /// Whether the subject has lost its grants in a cluster and the loss is still remembered.
     fn remembers(&self, index: ClusterIndex) -> bool {
         self.place(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
-/// Forgets what subjects have no more in a cluster.
+/// Forgets the losses of all subjects in a cluster.
 fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
     let remembering = map.iter().filter(|(_, shares)| shares.remembers(index));
     let remembering: Vec<_> = remembering.map(|(name, _)| Arc::clone(name)).collect();
@@ -163,28 +161,27 @@ fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
     }
 }
 
-/// What changes, by the [`Fleet`](crate::Fleet) that compiles it.
+/// Changes, made by the [`Fleet`](crate::Fleet) that compiles the grants.
 impl FleetRights {
-    /// The index of a cluster.
     pub(crate) fn index(&self, cluster: &ClusterName) -> Option<ClusterIndex> {
         self.clusters.get(cluster).map(|joined| joined.index)
     }
 
-    /// Gives a cluster an index, in which nobody has anything.
+    /// Assigns an index to a cluster. No subject has grants there yet.
     pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
         self.clusters_changed = self.touch();
         self.clusters.insert(cluster.clone(), ServedCluster { index, since: self.clusters_changed });
         self.next_index = self.next_index.max(index + 1);
     }
 
-    /// Forgets which index a cluster had, and says which.
+    /// Removes a cluster and returns its index.
     pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<ClusterIndex> {
         let ServedCluster { index, .. } = self.clusters.remove(cluster)?;
         self.clusters_changed = self.touch();
         Some(index)
     }
 
-    /// What a subject has in a cluster.
+    /// The grants of a subject in a cluster.
     pub(crate) fn share(&self, index: ClusterIndex, principal: &Principal) -> Option<&Arc<Share>> {
         let (map, name) = match principal {
             Principal::User(name) => (&self.users, name),
@@ -193,14 +190,14 @@ impl FleetRights {
         map.get(name)?.get(index)
     }
 
-    /// Gives a subject another share in a cluster, or none.
+    /// Replaces or removes (`None`) the grants of a subject in a cluster.
     pub(crate) fn set_share(&mut self, index: ClusterIndex, principal: &Principal, share: Option<Arc<Share>>) {
         let before = self.share(index, principal);
         if before.map(Arc::as_ptr) == share.as_ref().map(Arc::as_ptr) {
             return;
         }
         let (before, after) = (before.map(|share| &**share), share.as_deref());
-        let [beyond, without_role] = [Share::is_beyond, Share::lacks_role]
+        let [beyond, without_role] = [Share::exceeds_limit, Share::lacks_role]
             .map(|is_so: fn(&Share) -> bool| [before, after].map(|share| share.is_some_and(is_so)));
         count(&mut self.beyond, index, beyond);
         count(&mut self.without_role, index, without_role);
@@ -215,8 +212,8 @@ impl FleetRights {
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
 
-    /// Says whether a cluster's bindings name more subjects than are compiled. Where that is news, what anybody may do
-    /// there may have changed.
+    /// Records whether the bindings of a cluster name too many subjects. If that changes, the rights of every user
+    /// there count as changed.
     pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
         let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
@@ -225,7 +222,7 @@ impl FleetRights {
         }
     }
 
-    /// Begins a new generation if anything was touched, and says whether.
+    /// Begins a new generation if anything changed, and returns whether it did.
     pub(crate) fn close(&mut self) -> bool {
         let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(index, _)| *index).collect();
         for index in full {
@@ -240,14 +237,14 @@ impl FleetRights {
         touched
     }
 
-    /// The generation of what changes now.
+    /// Records a change and returns the generation that it belongs to.
     fn touch(&mut self) -> u64 {
         self.touched = true;
         self.generation + 1
     }
 }
 
-/// Counts a subject that was, or is now, one of those that are counted in a cluster.
+/// Updates the number of subjects of a cluster that have a property which one subject had before, or has now.
 fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
     let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
     if subjects > 0 {
@@ -255,58 +252,57 @@ fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [befo
     }
 }
 
-/// What is asked. A cluster that is not known allows nothing, to nobody.
+/// Queries. An unknown cluster allows nothing to any user.
 impl FleetRights {
-    /// Whether a cluster is known.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.clusters.contains_key(cluster)
     }
 
-    /// Whether a cluster grants more to one of its subjects than is looked at.
+    /// Whether a subject of the cluster has grants beyond [`GRANTED_WORDS_MAX`](crate::GRANTED_WORDS_MAX).
     pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
         self.index(cluster).is_some_and(|index| self.beyond.contains_key(&index))
     }
 
-    /// Whether a cluster's bindings name more subjects than are compiled
-    /// ([`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX)): what it allows anybody is not known, and is nothing here.
+    /// Whether the bindings of a cluster name more than [`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX) subjects. Its
+    /// rights are unknown then, and this type allows nothing there.
     pub fn names_too_many(&self, cluster: &ClusterName) -> bool {
         self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
-    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what
-    /// it grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject
-    /// has so much, and a lookup for each group there.
-    pub fn is_beyond(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+    /// Whether the rights of a user in a cluster are unknown, because the user or one of the user's groups has too many
+    /// grants there, or because the bindings of the cluster name too many subjects. Unknown grants allow nothing.
+    /// Costs a lookup per group if the cluster has a subject with too many grants, and nothing otherwise.
+    pub fn rights_are_unknown(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
-            // Those need no binding.
+            // `system:masters` needs no binding.
             return !is_master(user);
         }
         self.beyond.contains_key(&index)
-            && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.is_beyond())
+            && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.exceeds_limit())
     }
 
-    /// Counts the changes of what anybody may do anywhere.
+    /// The number of changes of any rights in any cluster.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
-    /// every answer. It never falls. Costs a lookup for each group.
+    /// The generation in which the rights of this user in any cluster last changed or may have changed. While it stays
+    /// the same, every answer for the user stays the same. It never decreases. Costs a lookup per group.
     pub fn generation_of(&self, user: RbacUser<'_>) -> u64 {
         let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
         let rest = self.clusters_changed.max(forgotten);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
-    /// The same of what this user may do in one cluster, whatever changes in others.
+    /// The generation in which the rights of this user in one cluster last changed, as in [`Self::generation_of`].
     pub fn generation_in(&self, cluster: &ClusterName, user: RbacUser<'_>) -> u64 {
         let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
         let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
-    /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
+    /// Whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
     pub fn allows(&self, cluster: &ClusterName, user: RbacUser<'_>, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let asked = Marks::of_request(attributes);
@@ -314,8 +310,8 @@ impl FleetRights {
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
 
-    /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group,
-    /// and for the clusters in which any of them has the same rules what it costs for one.
+    /// The clusters that allow at least one of these requests, decided as by [`Self::allows`]. Costs a lookup per
+    /// group. Clusters in which a subject has the same grants cost as much as one cluster.
     pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
@@ -331,8 +327,8 @@ impl FleetRights {
         AllowingClusters { rights: self, indices }
     }
 
-    /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource.
-    /// Costs what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
+    /// The namespaces and names in which a cluster allows a verb (`list`, `watch`, `get`, …) on a resource. Costs as
+    /// much as [`Self::allows`] for each namespace in which the user or a group of the user has a RoleBinding.
     pub fn rights(
         &self,
         cluster: &ClusterName,
@@ -354,17 +350,17 @@ impl FleetRights {
         part.map_or(Visible::Whole, Visible::Part)
     }
 
-    /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
-    /// itself lists in a SelfSubjectRulesReview.
+    /// Every rule that applies to a user in a namespace, cluster-wide rules included: the rules that the cluster itself
+    /// lists in a SelfSubjectRulesReview.
     pub fn rules<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'a>, namespace: &'a str) -> Vec<&'a CompiledRule> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
         let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
-    /// By which bindings a cluster allows a request, each once and in order; kube-apiserver tells the first that it
-    /// finds, in an order of its own. None exactly where it is not allowed. For people: it costs the whole of the
-    /// user's grants in that namespace.
+    /// All reasons why a cluster allows a request, each once and in a fixed order; empty exactly if the request is
+    /// denied. kube-apiserver reports only the first that it finds, in its own order. For messages to people: it costs
+    /// a walk over all grants of the user in the namespace.
     pub fn allowed_by<'a>(
         &'a self,
         cluster: &ClusterName,
@@ -390,12 +386,12 @@ impl FleetRights {
         masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
     }
 
-    /// The bindings of a user that name a role which is not there, in all namespaces, each once and in order. For
-    /// people: it costs the whole of the user's grants.
+    /// The bindings of a user, in all namespaces, whose role does not exist: each once and in a fixed order. For
+    /// messages to people: it costs a walk over all grants of the user.
     pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'_>) -> Vec<UserBinding<'a>> {
         let mut bindings = BTreeMap::new();
         for share in self.shares_without_role(cluster, user) {
-            let without = share.looked_at().iter().filter(|grant| grant.rules.is_none());
+            let without = share.evaluated_grants().iter().filter(|grant| grant.rules.is_none());
             bindings.extend(without.map(|grant| (&grant.binding.place, &*grant.binding)));
         }
         let of_user = |binding: &'a Binding| {
@@ -405,9 +401,8 @@ impl FleetRights {
         bindings.into_values().filter_map(of_user).collect()
     }
 
-    /// Which roles are not there that bindings of a user name which count in a namespace, as kube-apiserver says it:
-    /// each once, in the order of the bindings, and of no more than `most` roles. Costs a look at each of those
-    /// bindings, and a text for each role that is told.
+    /// kube-apiserver's messages for the missing roles of a user's bindings that apply in a namespace: one per role, in
+    /// the order of the bindings, and at most `most`. Costs a look at each of those bindings, and a string per message.
     pub fn roles_not_found(
         &self,
         cluster: &ClusterName,
@@ -431,9 +426,9 @@ impl FleetRights {
         naming.into_iter().map(role_not_found).collect()
     }
 
-    /// What a user and their groups have in a cluster that has bindings whose role is not there.
+    /// The grants of a user and the user's groups in a cluster, if they include a binding whose role does not exist.
     fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
-        // Most clusters have none.
+        // Most clusters have no such binding.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
         let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
         index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())
@@ -449,13 +444,13 @@ fn is_master(user: RbacUser<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }
 
-/// What shares reach; `None` for everything.
+/// The part of a resource that these grants make visible; `None` for everything.
 fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Part> {
     let marks = Marks::of_request(&Attributes::Resource(*asked));
     let (mut part, mut reaches) = (Part::default(), HashMap::new());
-    for Grant { binding, rules } in shares.iter().flat_map(|share| share.looked_at()) {
+    for Grant { binding, rules } in shares.iter().flat_map(|share| share.evaluated_grants()) {
         let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(marks)) else { continue };
-        // Many bindings give one role.
+        // Many bindings may refer to the same role: its rules are evaluated once.
         let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::from_rules(rules, asked, marks));
         if !reach.add_to(&mut part, &binding.place.namespace) {
             return None;
@@ -464,11 +459,11 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
     Some(part.simplified())
 }
 
-/// What the rules of a role reach of the objects that are asked for, wherever it is bound.
+/// The objects of a resource that the rules of a role allow, before a binding limits them to a namespace.
 enum Reach {
-    /// All of them.
+    /// All objects.
     Whole,
-    /// Those of these names, if any.
+    /// The objects with these names; no objects if it is empty.
     Named(BTreeSet<Arc<str>>),
 }
 
@@ -484,7 +479,8 @@ impl Reach {
         Self::Named(named)
     }
 
-    /// Adds it, as a binding in a namespace gives it, or one that counts everywhere; not where that is everything.
+    /// Adds the objects as a binding in this namespace grants them (empty: a ClusterRoleBinding). Returns `false`, and
+    /// adds nothing, if the binding grants everything.
     fn add_to(&self, part: &mut Part, namespace: &Arc<str>) -> bool {
         match (self, namespace.is_empty()) {
             (Self::Whole, true) => return false,

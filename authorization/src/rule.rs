@@ -1,4 +1,4 @@
-//! One rule of a role, and what it allows: `pkg/apis/rbac/v1/evaluation_helpers.go` of Kubernetes 1.36, word for word.
+//! One rule of a role, evaluated exactly as in `pkg/apis/rbac/v1/evaluation_helpers.go` of Kubernetes 1.36.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::attributes::{Attributes, ResourceAttributes};
 
-/// What stands for every verb, group, resource or path.
+/// The wildcard for every verb, group, resource or path.
 const ALL: &str = "*";
 
-/// A PolicyRule as its role has it, and what tells at once that it cannot match. A cluster says how many rules and
-/// words there are, so that a rule is two texts, however many words it has.
+/// A PolicyRule with a filter that quickly excludes requests. A cluster decides how many rules and words there are, so
+/// a rule has a fixed number of allocations, however many words it has.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct CompiledRule {
     marks: Marks,
-    /// The words of all lists, one behind the other.
+    /// The words of all lists, concatenated.
     text: Box<str>,
-    /// Where each word ends in the text, in bytes.
+    /// The end of each word in `text`, in bytes.
     ends: Box<[u32]>,
-    /// How many words there are up to the end of each list.
+    /// For each list, the number of words up to its end.
     lists: [u32; LISTS],
 }
 
-/// The lists of a rule: verbs, API groups, resources, names, paths.
+/// The number of lists in a rule: verbs, API groups, resources, resource names, non-resource URLs.
 const LISTS: usize = 5;
 
 #[derive(Default, Deserialize)]
@@ -39,12 +39,11 @@ struct WireRule {
     resources: WireWords,
     #[serde(deserialize_with = "null_is_default")]
     resource_names: WireWords,
-    /// `NonResourceURLs` in Go, and spelled `nonResourceURLs`.
+    /// The field is `NonResourceURLs` in Go and `nonResourceURLs` in JSON.
     #[serde(rename = "nonResourceURLs", deserialize_with = "null_is_default")]
     non_resource_urls: WireWords,
 }
 
-/// A list of words that is being read.
 #[derive(Default)]
 struct WireWords {
     text: String,
@@ -66,7 +65,7 @@ impl<'a> FromIterator<&'a str> for WireWords {
     }
 }
 
-/// Where a text ends. No object is nearly as long as 4 GiB.
+/// The length of a text. No object comes near 4 GiB.
 fn end_of(text: &str) -> u32 {
     u32::try_from(text.len()).unwrap_or(u32::MAX)
 }
@@ -121,7 +120,7 @@ impl From<WireRule> for CompiledRule {
     }
 }
 
-/// Reads the rules of a role. Those that can allow nothing are left out.
+/// Deserializes the rules of a role, without the rules that can allow nothing.
 pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<CompiledRule>, D::Error> {
     struct RulesVisitor;
 
@@ -180,38 +179,38 @@ impl CompiledRule {
         })
     }
 
-    /// The verbs; `*` is all.
+    /// The verbs; `*` means all.
     pub fn verbs(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(0)
     }
 
-    /// The API groups; `*` is all.
+    /// The API groups; `*` means all.
     pub fn api_groups(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(1)
     }
 
-    /// `pods`, `pods/log`, `*/scale`; `*` is all.
+    /// The resources, for example `pods`, `pods/log`, `*/scale`; `*` means all.
     pub fn resources(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(2)
     }
 
-    /// The names that the rule is limited to; none is no limit.
+    /// The names that the rule is limited to; an empty list is no limit.
     pub fn resource_names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(3)
     }
 
-    /// Paths, with `*` at the end for what begins so.
+    /// The paths. A `*` at the end matches every path with that prefix.
     pub fn non_resource_urls(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(4)
     }
 
-    /// Whether there is any request that the rule allows.
+    /// Whether the rule allows any request at all.
     pub(crate) fn allows_something(&self) -> bool {
         self.verbs().len() > 0
             && (self.non_resource_urls().len() > 0 || (self.api_groups().len() > 0 && self.resources().len() > 0))
     }
 
-    /// What the rule says of resources, and what of paths, as a review lists them (`RBACAuthorizer.RulesFor`).
+    /// The resource part and the non-resource part as two rules, as a review lists them (`RBACAuthorizer.RulesFor`).
     pub(crate) fn halves(&self) -> impl Iterator<Item = Self> {
         let (none, words) = (WireWords::default, |list| self.list(list).collect());
         let resources = || Self::from_lists([words(0), words(1), words(2), words(3), none()]);
@@ -220,7 +219,7 @@ impl CompiledRule {
         resources.into_iter().chain((self.non_resource_urls().len() > 0).then(paths))
     }
 
-    /// Whether the rule allows the request (`RuleAllows`). Where it applies is its binding's matter.
+    /// Whether the rule allows the request (`RuleAllows`). The binding decides in which namespaces the rule applies.
     pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         match attributes {
             Attributes::Resource(attributes) => self.covers(attributes) && self.names(attributes.name),
@@ -228,14 +227,14 @@ impl CompiledRule {
         }
     }
 
-    /// Whether verb, group, resource and subresource match, whatever the name.
+    /// Whether the verb, group, resource and subresource match; the name is not compared.
     pub(crate) fn covers(&self, attributes: &ResourceAttributes<'_>) -> bool {
         self.has_verb(attributes.verb)
             && has(self.api_groups(), attributes.group)
             && self.resources().any(|resource| resource_matches(resource, attributes))
     }
 
-    /// Whether the rule reaches this name; the empty name is a request without one.
+    /// Whether the rule applies to this name; an empty name is a request without a name.
     fn names(&self, name: &str) -> bool {
         self.resource_names().len() == 0 || self.resource_names().any(|own| own == name)
     }
@@ -272,19 +271,19 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
     below(asked.resource) || below(ALL)
 }
 
-/// The rules of a role, with what tells at once that none of them can match.
+/// The rules of a role, with a filter for all of them together.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     rules: Box<[CompiledRule]>,
     marks: Marks,
-    /// How many words there are in all of them, and one for each.
+    /// The number of words in all rules, plus one per rule.
     words: usize,
-    /// How many of these are names.
+    /// The number of resource names in all rules.
     names: usize,
 }
 
-/// One bit of 64 for each verb, and for each resource or path, chosen by its text; all bits where a wildcard stands.
-/// A request whose bits are not among a rule's cannot match it: most rules are passed over without reading their texts.
+/// A filter for rules: the hash of each verb, and of each resource or path, sets one of 64 bits; a wildcard sets all
+/// bits. A request whose bits are not set cannot match the rule, so most rules are skipped without comparing strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Marks {
     verbs: u64,
@@ -301,7 +300,6 @@ impl Marks {
         Self { verbs: bits(rule.verbs(), whole), things }
     }
 
-    /// Of a request.
     pub(crate) fn of_request(attributes: &Attributes<'_>) -> Self {
         match attributes {
             Attributes::Resource(asked) => {
@@ -324,11 +322,12 @@ fn without_subresource(resource: &str) -> &str {
     resource.split_once('/').map_or(resource, |(resource, _)| resource)
 }
 
-/// FNV-1a: short texts, and whoever chooses them so that they meet makes only their own rules slower.
+/// The bit of a text, chosen by FNV-1a, which is fast for short texts. A cluster that provokes collisions slows down
+/// only its own rules.
 fn bit_of(text: &str) -> u64 {
     const PRIME: u64 = 0x0100_0000_01b3;
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-    // The upper bits: the lowest ones of a product depend on few bits of its factors.
+    // Use the upper bits: the lowest bits of a product depend on few bits of its factors.
     1 << (hash >> 58)
 }
 
@@ -344,43 +343,39 @@ impl Rules {
         Self { rules: rules.into(), marks, words, names }
     }
 
-    /// How much there is to look at: the words of the rules, and one for each.
+    /// The number of words in all rules, plus one per rule: a measure of the cost of an evaluation.
     pub(crate) fn words(&self) -> usize {
         self.words
     }
 
-    /// How many names their rules are limited to.
+    /// The number of resource names in all rules.
     pub(crate) fn names(&self) -> usize {
         self.names
     }
 
-    /// Every rule.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &CompiledRule> {
         self.rules.iter()
     }
 
-    /// The rule of a place; `None` behind the last.
     pub(crate) fn get(&self, place: usize) -> Option<&CompiledRule> {
         self.rules.get(place)
     }
 
-    /// How many rules there are.
     pub(crate) fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether one of them may match a request with these marks.
+    /// Whether a rule may match a request with these marks.
     pub(crate) fn may_match(&self, asked: Marks) -> bool {
         self.marks.may_match(asked)
     }
 
-    /// The rules that may match a request with these marks.
     pub(crate) fn candidates(&self, asked: Marks) -> impl Iterator<Item = &CompiledRule> {
         let rules: &[_] = if self.may_match(asked) { &self.rules } else { &[] };
         rules.iter().filter(move |rule| rule.marks.may_match(asked))
     }
 
-    /// Whether one of them allows the request.
+    /// Whether a rule allows the request.
     pub(crate) fn allow(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
         self.candidates(asked).any(|rule| rule.allows(attributes))
     }
@@ -391,7 +386,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> WireWords {
-        // A word `''` is the empty text: the core group, or no name.
+        // The word `''` stands for the empty string: the core group, or no name.
         text.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
     }
 
@@ -409,7 +404,7 @@ mod tests {
         ])
     }
 
-    /// Asks the rule, and the rules of a role that has it alone.
+    /// Evaluates the rule alone and as the only rule of a role, and checks that the results are equal.
     fn allows(rule: &CompiledRule, attributes: &Attributes<'_>) -> bool {
         let alone = rule.allows(attributes);
         let role = Rules::new(vec![CompiledRule::default(), rule.clone()]);
@@ -417,9 +412,9 @@ mod tests {
         alone
     }
 
-    /// Rule, request as `verb group resource/subresource name`, whether it is allowed.
+    /// Each case: a rule, a request as `verb group resource/subresource name`, and whether the rule allows it.
     #[test]
-    fn a_rule_allows_what_its_words_say() {
+    fn rule_matches_verb_group_resource_and_name() {
         let cases = [
             (rule("get", "''", "pods", ""), ["get", "", "pods", "", "p"], true),
             (rule("get", "''", "pods", ""), ["list", "", "pods", "", ""], false),
@@ -427,7 +422,7 @@ mod tests {
             (rule("get", "''", "pods", ""), ["get", "", "pods", "log", "p"], false),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "", "p"], false),
-            // A SubjectAccessReview may ask so; the text is the same.
+            // A SubjectAccessReview may use this form; the resulting text is the same.
             (rule("get", "''", "pods/log", ""), ["get", "", "pods/log", "", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "", "p"], false),
@@ -441,19 +436,19 @@ mod tests {
             (rule("get", "''", "", ""), ["get", "", "pods", "", "p"], false),
             (rule("", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
             (rule("GET", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
-            // A wildcard is a whole word, and one that is asked for is a word like another.
+            // A wildcard is a whole word, and a `*` in a request is an ordinary word.
             (rule("get*", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
             (rule("get", "''", "po*", ""), ["get", "", "pods", "", "p"], false),
             (rule("get", "''", "pods", ""), ["*", "", "pods", "", "p"], false),
             (rule("get", "''", "pods", ""), ["get", "", "*", "", "p"], false),
-            // Names: what has none, a create or a plain list, is reached by no rule with names,
+            // A request without a name (create, or a plain list) matches no rule with names,
             (rule("*", "''", "pods", "p q"), ["get", "", "pods", "", "q"], true),
             (rule("*", "''", "pods", "p q"), ["get", "", "pods", "", "r"], false),
             (rule("*", "''", "pods", "p q"), ["create", "", "pods", "", ""], false),
             (rule("*", "''", "pods", "p q"), ["list", "", "pods", "", ""], false),
             (rule("*", "''", "pods", "p q"), ["watch", "", "pods", "", "q"], true),
             (rule("*", "''", "pods", "p q"), ["deletecollection", "", "pods", "", ""], false),
-            // but by one that has the empty name,
+            // except a rule that has the empty name,
             (rule("*", "''", "pods", "''"), ["list", "", "pods", "", ""], true),
             (rule("*", "''", "pods", "''"), ["get", "", "pods", "", "p"], false),
             // and `*` is no wildcard among names.
@@ -466,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_match_whole_or_by_what_they_begin_with() {
+    fn non_resource_rule_matches_whole_paths_and_prefixes() {
         let cases = [
             ("/healthz", "/healthz", true),
             ("/healthz", "/healthz/", false),
@@ -491,7 +486,7 @@ mod tests {
             let post = Attributes::NonResource { verb: "post", path: asked.into() };
             assert!(!allows(&rule, &post), "{own} {asked}");
         }
-        // Neither half of a rule grants the other's requests.
+        // The resource part of a rule does not grant paths, and the path part does not grant resources.
         let all_resources = rule("*", "*", "*", "");
         assert!(!allows(&all_resources, &Attributes::NonResource { verb: "get", path: "/healthz".into() }));
         let all_paths = paths("*", words("*"));
@@ -500,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_the_words_of_its_text() {
+    fn rule_keeps_the_words_of_its_json() {
         let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
             "resourceNames":[],"unknown":[{}]}"#;
         let read: CompiledRule = serde_json::from_str(text).unwrap();
@@ -515,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_can_allow_nothing_is_left_out() {
+    fn rules_that_can_allow_nothing_are_dropped() {
         #[derive(Deserialize)]
         struct Role {
             #[serde(deserialize_with = "super::rules")]

@@ -1,4 +1,4 @@
-//! Samples of what roles and bindings allow, for a cluster to confirm.
+//! Sample requests that roles and bindings allow, to be confirmed by the cluster.
 
 use tributary_apimachinery::ClusterName;
 
@@ -7,34 +7,34 @@ use crate::fleet::Fleet;
 use crate::object::{Binding, Subject};
 use crate::rule::CompiledRule;
 
-/// Something that a cluster's roles and bindings allow somebody.
+/// A request that the roles and bindings of a cluster allow to a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The user's name; empty where a group is allowed it.
+    /// The user's name; empty if the subject is a group.
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// `get`, `list`, …
+    /// The verb, for example `get` or `list`.
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The resource.
+    /// The resource, in the plural.
     pub resource: String,
     /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// The namespace; empty for all of them.
+    /// The namespace; empty for all namespaces.
     pub namespace: String,
-    /// The name; empty for all of them.
+    /// The name; empty for all names.
     pub name: String,
 }
 
 impl Sample {
-    /// Who is allowed it.
+    /// The user who is allowed the request.
     pub fn user(&self) -> RbacUser<'_> {
         RbacUser { name: &self.user, groups: &self.groups }
     }
 
-    /// What is allowed.
+    /// The attributes of the allowed request.
     pub fn attributes(&self) -> ResourceAttributes<'_> {
         ResourceAttributes {
             verb: &self.verb,
@@ -67,15 +67,16 @@ impl Sample {
     }
 }
 
-/// One of some words, in turn; `of_all` where that stands for all.
+/// The word with the index `turn`, modulo the number of words; `of_all` if that word is the wildcard.
 fn one_of<'a>(mut words: impl ExactSizeIterator<Item = &'a str>, of_all: &str, turn: usize) -> Option<String> {
     let word = words.nth(turn % words.len().max(1))?;
     Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
 }
 
 impl Fleet {
-    /// At most so many things that a cluster's roles and bindings allow, each of another binding. Equal `turn`s choose
-    /// alike; with each further one others come. Costs a look at each binding of the cluster.
+    /// At most `count` requests that the roles and bindings of a cluster allow, each from a different binding. The same
+    /// `turn` gives the same samples; the next `turn` gives further samples. Costs a look at each binding of the
+    /// cluster.
     pub fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
         let grants: Vec<_> = self.grants(cluster).collect();
         let begin = turn.wrapping_mul(count) % grants.len().max(1);
@@ -85,7 +86,7 @@ impl Fleet {
             let rule = rules.get(turn % rules.len().max(1))?;
             let subjects = &grant.binding.subjects;
             let sample = Sample::from_binding(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
-            // What it says must be what is answered here: a wildcard may stand for something else.
+            // Replacing a wildcard by a word can change the answer: keep only samples that are allowed here.
             self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
         });
         samples.take(count).collect()
@@ -98,7 +99,7 @@ mod tests {
     use crate::object::{RbacKind, RbacObject};
 
     #[test]
-    fn each_sample_is_allowed_and_all_bindings_come_in_turn() {
+    fn samples_are_allowed_and_cover_all_bindings_over_the_turns() {
         let (mut fleet, eu) = (Fleet::default(), ClusterName::new("eu").unwrap());
         assert_eq!(fleet.samples(&eu, 20, 0), []);
         let mut put = |kind, text: &str| fleet.upsert(&eu, RbacObject::parse(kind, text.as_bytes()).unwrap());

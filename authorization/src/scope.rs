@@ -1,25 +1,25 @@
-//! Under which rights a token was made.
+//! The rights for which a resourceVersion token was issued.
 
 use sha2::{Digest, Sha256};
 use tributary_apimachinery::ClusterName;
 
 use crate::visible::Visible;
 
-/// What somebody may list of one resource in some clusters, as a token carries it: everything, or a hash.
+/// The rights to list one resource in some clusters, as a token carries them: everything, or a hash.
 ///
-/// Equal on every replica and in every later version of the program: what is hashed is laid down here.
+/// The hash is the same on every replica and in every later version of the program: its input format is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Everything in each of the clusters, as far as rights go.
+    /// The user may list everything in each of the clusters.
     Everything,
-    /// The first 16 bytes of a SHA-256: enough that no two scopes meet.
+    /// The first 16 bytes of a SHA-256 over the visible parts: long enough that two scopes do not collide.
     Part([u8; 16]),
 }
 
 impl Scope {
-    /// The scope of somebody who sees this much in each of these clusters: those that the token's vector names, so that
-    /// a cluster that joins later makes no other scope, and one that was lost (`Visible::nothing`) does. Their order
-    /// does not count; each is named once. Of no cluster it is everything.
+    /// The scope of a user who can list these parts of these clusters. `clusters` are those in the token's vector: a
+    /// cluster that joins later does not change the scope, and a cluster whose rights were lost (`Visible::nothing`)
+    /// does. The order is irrelevant; each cluster occurs once. Without clusters the scope is [`Self::Everything`].
     pub fn from_visible<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
         let mut clusters: Vec<_> = clusters.into_iter().collect();
         if clusters.iter().all(|(_, visible)| **visible == Visible::Whole) {
@@ -37,7 +37,7 @@ impl Scope {
     }
 }
 
-/// Lengths come first, so that no two scopes are written alike.
+/// Hashes the visible part. Each length precedes its data, so that different scopes have different encodings.
 fn add(hash: &mut Sha256, visible: &Visible) {
     let Visible::Part(part) = visible else {
         return hash.update([1]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_another_scope() {
+    fn scope_differs_for_every_difference_in_rights() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let namespace = part(|part| part.namespaces = ["n".into()].into());
         let name = part(|part| part.names = ["n".into()].into());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_the_same_in_every_version() {
+    fn scope_hash_is_the_same_in_every_version() {
         let eu = ClusterName::new("eu").unwrap();
         let shop = part(|part| part.namespaces = ["shop".into()].into());
         let Scope::Part(hash) = Scope::from_visible([(&eu, &shop)]) else { panic!("everything") };

@@ -1,4 +1,4 @@
-//! What one subject has in one cluster.
+//! The grants of one subject in one cluster.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -8,21 +8,21 @@ use crate::attributes::Attributes;
 use crate::object::{Binding, ObjectPlace};
 use crate::rule::{Marks, Rules};
 
-/// How much of one subject's grants in one cluster is looked at: so many words of rules, each role counted once, and so
-/// many bindings, each with the names that its role is limited to, of which what may be seen is made. 50,000 take some
-/// milliseconds and 2 MB: ten thousand namespaces with two bindings each are less than half of it. A cluster decides
-/// what it gives to whom, `system:authenticated` included, and whoever asks for anything asks with all of it, and
-/// remembers it.
+/// The limit for the grants of one subject in one cluster. It applies to the words of the rules, each role counted
+/// once, and to the bindings plus the resource names of their roles. Grants beyond it are ignored as a whole. 50,000
+/// take some milliseconds and 2 MB; ten thousand namespaces with two bindings each are less than half of it. There is a
+/// limit because a cluster decides what it grants, also to `system:authenticated`: each request evaluates all grants of
+/// its user and groups, and caches the result.
 pub const GRANTED_WORDS_MAX: usize = 50_000;
 
-/// A binding and the rules of its role; no rules where the role is not there.
+/// A binding and the rules of its role; `None` if the role does not exist.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) binding: Arc<Binding>,
     pub(crate) rules: Option<Arc<Rules>>,
 }
 
-/// Bindings and rules are interned, so that equal ones are the same.
+/// Bindings and rules are interned, so equal grants have equal addresses.
 impl PartialEq for Grant {
     fn eq(&self, other: &Self) -> bool {
         self.addresses() == other.addresses()
@@ -38,7 +38,7 @@ impl Hash for Grant {
 }
 
 impl Grant {
-    /// What orders grants: those of a namespace come together, and in it those of a role.
+    /// The sort key: it groups grants by namespace, and within a namespace by role.
     fn order(&self) -> (&str, Option<*const Rules>, &str) {
         let ObjectPlace { namespace, name } = &self.binding.place;
         (namespace, self.rules.as_ref().map(Arc::as_ptr), name)
@@ -49,18 +49,19 @@ impl Grant {
     }
 }
 
-/// What one subject has in one cluster: every binding that names it, in the order of their namespaces and names, those
-/// of no namespace first. Interned: subjects and clusters that have the same share hold one.
+/// The grants of one subject in one cluster: each binding that names the subject, ordered by namespace, role and name,
+/// with ClusterRoleBindings first. Shares are interned: equal shares of several subjects or clusters are one
+/// allocation.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
     grants: Vec<Grant>,
-    /// How many are ClusterRoleBindings.
+    /// The number of ClusterRoleBindings.
     everywhere: usize,
-    /// How many bindings there are, and names that their roles are limited to.
+    /// The number of bindings, plus the resource names that their roles are limited to.
     places: usize,
-    /// Whether they are more than is looked at.
-    is_beyond: bool,
-    /// Whether one of them names a role that is not there.
+    /// Whether the grants exceed [`GRANTED_WORDS_MAX`].
+    exceeds_limit: bool,
+    /// Whether a binding refers to a role that does not exist.
     lacks_role: bool,
 }
 
@@ -75,55 +76,53 @@ impl Share {
             grants.iter().filter_map(|grant| grant.rules.as_ref()).filter(once).map(|it| it.words()).sum();
         let names = |grant: &Grant| 1 + grant.rules.as_ref().map_or(0, |rules| rules.names());
         let places: usize = grants.iter().map(names).sum();
-        let is_beyond = words.max(places) > GRANTED_WORDS_MAX;
+        let exceeds_limit = words.max(places) > GRANTED_WORDS_MAX;
         let lacks_role = grants.iter().any(|grant| grant.rules.is_none());
-        Self { grants, everywhere, places, is_beyond, lacks_role }
+        Self { grants, everywhere, places, exceeds_limit, lacks_role }
     }
 
-    /// How much what may be seen by it is made of.
+    /// The number of bindings and resource names; 0 if the share exceeds the limit.
     pub(crate) fn places(&self) -> usize {
-        if self.is_beyond { 0 } else { self.places }
+        if self.exceeds_limit { 0 } else { self.places }
     }
 
-    /// Whether there is more than is looked at. It is as if there were nothing, and is not known to be.
-    pub(crate) fn is_beyond(&self) -> bool {
-        self.is_beyond
+    /// Whether the grants exceed [`GRANTED_WORDS_MAX`]. They allow nothing then, and the real rights are unknown.
+    pub(crate) fn exceeds_limit(&self) -> bool {
+        self.exceeds_limit
     }
 
-    /// Whether a binding of it names a role that is not there.
     pub(crate) fn lacks_role(&self) -> bool {
         self.lacks_role
     }
 
-    /// Every grant that is looked at.
-    pub(crate) fn looked_at(&self) -> &[Grant] {
-        if self.is_beyond { &[] } else { &self.grants }
+    /// All grants; none if the share exceeds the limit.
+    pub(crate) fn evaluated_grants(&self) -> &[Grant] {
+        if self.exceeds_limit { &[] } else { &self.grants }
     }
 
-    /// Every grant, whether it is looked at or not.
+    /// All grants, even if the share exceeds the limit.
     pub(crate) fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// The grants that count in a namespace and are looked at, those of ClusterRoleBindings first; only these where it
-    /// is empty.
+    /// The grants that apply in a namespace, ClusterRoleBindings first; only ClusterRoleBindings if the namespace is
+    /// empty. None if the share exceeds the limit.
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
-        let grants = self.looked_at();
+        let grants = self.evaluated_grants();
         let (everywhere, namespaced) = grants.split_at(self.everywhere.min(grants.len()));
         let from = namespaced.partition_point(|grant| *grant.binding.place.namespace < *namespace);
         let own = namespaced[from..].iter().take_while(move |grant| *grant.binding.place.namespace == *namespace);
         everywhere.iter().chain(own)
     }
 
-    /// The rules of the roles that count in a namespace, and for what is in none. However many bindings give one in a
-    /// namespace, it comes once; one that is given everywhere, too, may come twice.
+    /// The rules of the roles that apply in a namespace (empty: cluster-wide). A role occurs once however many bindings
+    /// of the namespace refer to it; if it is also bound cluster-wide, it may occur twice.
     pub(crate) fn roles_within(&self, namespace: &str) -> impl Iterator<Item = &Rules> {
         let mut last: Option<*const Rules> = None;
         let rules = self.within(namespace).filter_map(|grant| grant.rules.as_deref());
         rules.filter(move |rules| last.replace(std::ptr::from_ref(*rules)) != Some(std::ptr::from_ref(*rules)))
     }
 
-    /// Whether one of them allows the request.
     pub(crate) fn allows(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
         let mut rules = self.roles_within(attributes.namespace());
         rules.any(|rules| rules.allow(attributes, asked))

@@ -1,7 +1,7 @@
-//! What large grants reach, held once by all who have the same grants.
+//! A cache of the visible parts of large grants, shared by all users with the same grants.
 //!
-//! A cluster decides what it gives to whom. What a user may see of a resource is remembered for each of their watches
-//! and lists; of some namespaces it is some bytes, of all that may be looked at some megabytes.
+//! A cluster decides how much it grants. Each watch and list of a user keeps the part of the resource that the user may
+//! see: some bytes for a few namespaces, but some megabytes at the limit of the grants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::share::Share;
 use crate::visible::Part;
 
-/// From how many places on (bindings, and names that their roles are limited to) it is shared: less is sooner made
-/// anew.
+/// The number of places (bindings, plus names that their roles are limited to) from which on a part is shared. Smaller
+/// parts are cheaper to compute again.
 pub(crate) const SHARED_FROM: usize = 1_000;
 
-/// Below this many nothing is swept.
+/// The cache is not swept while it has fewer entries than this.
 const SWEEP_MIN: usize = 256;
 
-/// What is asked of some shares.
+/// The key of a part: the shares of a user and the question.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PartKey {
     /// The addresses of the shares.
@@ -26,11 +26,11 @@ struct PartKey {
     resource: Box<str>,
 }
 
-/// What was found, for as long as somebody holds it.
+/// A cached part, which lives as long as a user of it.
 #[derive(Debug)]
 struct WeakPart {
     part: Weak<Part>,
-    /// No other share has their addresses while these are here.
+    /// Keeps the addresses of the shares from being reused.
     _shares: Vec<Weak<Share>>,
 }
 
@@ -40,12 +40,12 @@ struct Parts {
     sweep_at: usize,
 }
 
-/// The large parts that somebody holds.
+/// The large parts that are in use.
 #[derive(Debug, Default)]
 pub(crate) struct SharedParts(Mutex<Parts>);
 
 impl SharedParts {
-    /// The part that these shares reach, as somebody holds it, or as it is made now.
+    /// The part that these shares make visible, from the cache or computed by `make`.
     pub(crate) fn get(
         &self,
         shares: &[&Arc<Share>],
@@ -60,7 +60,7 @@ impl SharedParts {
         }
         let part = Arc::new(make()?);
         let mut parts = self.parts();
-        // Another may have made it meanwhile.
+        // Another thread may have computed it in the meantime.
         if let Some(part) = known(&parts) {
             return Some(part);
         }
@@ -74,7 +74,7 @@ impl SharedParts {
     }
 
     fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
-        // Whoever panicked has left it whole.
+        // A panic in another thread cannot have left the map in an inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

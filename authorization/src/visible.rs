@@ -1,44 +1,43 @@
-//! What somebody may do with the objects of one resource in one cluster.
+//! The objects of one resource in one cluster for which a user has a permission.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::share::GRANTED_WORDS_MAX;
 
-/// In which namespaces, and with which names, somebody may do one thing (get, list, …) with one resource of one
-/// cluster.
+/// The namespaces and names for which a user has one permission (get, list, …) on one resource of one cluster.
 ///
-/// Cheap to clone, and a value: it holds until [`crate::FleetRights::generation_of`] changes.
+/// A value that is cheap to clone. It is valid until [`crate::FleetRights::generation_of`] changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
-    /// Everywhere, whatever the name.
+    /// All objects of the resource.
     Whole,
-    /// Only there. What is said twice is said once: a namespace that is allowed as a whole has no names of its own.
+    /// Some objects, without redundant entries: a namespace that is allowed as a whole has no entries for names.
     Part(Arc<Part>),
 }
 
-/// What is not everything. The default is nothing.
+/// The allowed namespaces and names, if they are not everything. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The namespaces that are allowed as a whole.
+    /// The namespaces in which every name is allowed.
     pub namespaces: BTreeSet<Arc<str>>,
-    /// Names that are allowed in every namespace, and where there is none.
+    /// The names that are allowed in every namespace, and for cluster-scoped objects.
     pub names: BTreeSet<Arc<str>>,
-    /// Names that are allowed in one namespace.
+    /// The names that are allowed in one namespace.
     pub names_within: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
-/// How what somebody may see differs from what they could see before.
+/// The difference between the rights of a user before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisibleChange {
-    /// Something is visible that was not.
+    /// An object is visible that was not visible before.
     pub gains: bool,
-    /// Something was visible that is not.
+    /// An object was visible before and no longer is.
     pub losses: bool,
 }
 
 impl Part {
-    /// Takes out what is said twice.
+    /// Removes redundant entries.
     pub(crate) fn simplified(mut self) -> Self {
         let Self { namespaces, names, names_within } = &mut self;
         names_within.retain(|namespace, own| {
@@ -54,8 +53,9 @@ impl Part {
             || self.names_within.get(namespace).is_some_and(|names| names.contains(name))
     }
 
-    /// What both allow; `None` where that is made of more namespaces and names than are looked at: what one allows in a
-    /// namespace as a whole, and the other for names in every namespace, comes once for each of both.
+    /// The intersection; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and names. If one side
+    /// allows whole namespaces and the other names in every namespace, the intersection has an entry for each
+    /// combination.
     fn within(&self, other: &Self) -> Option<Self> {
         let pairs = |one: &Self, other: &Self| one.namespaces.len().saturating_mul(other.names.len());
         if pairs(self, other).max(pairs(other, self)) > GRANTED_WORDS_MAX {
@@ -89,18 +89,18 @@ impl Part {
 }
 
 impl Visible {
-    /// Nothing.
+    /// A value that allows no object.
     pub fn nothing() -> Self {
         Self::Part(Arc::default())
     }
 
-    /// Whether it is nothing.
+    /// Whether no object is allowed.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Part(part) if **part == Part::default())
     }
 
-    /// Whether a request for this name in this namespace is allowed: what an authorizer would answer. An empty name is
-    /// a request without one, an empty namespace one for all namespaces or for what has none. Costs three searches.
+    /// Whether an authorizer would allow a request for this name in this namespace. An empty name is a request without
+    /// a name; an empty namespace is a request for all namespaces or a cluster-scoped object. Costs three searches.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::Whole => true,
@@ -108,13 +108,13 @@ impl Visible {
         }
     }
 
-    /// Whether a list without a name shows the objects of this namespace. What a list's filter asks of each object
-    /// (empty for those without a namespace). A list of one name asks [`Self::allows`].
+    /// Whether a list without a name shows the objects of this namespace (empty: cluster-scoped objects). The filter of
+    /// a list calls it for each object. A list of one name uses [`Self::allows`].
     pub fn lists(&self, namespace: &str) -> bool {
         self.allows(namespace, "")
     }
 
-    /// Whether all that `other` allows is allowed.
+    /// Whether this value allows every object that `other` allows.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Whole, _) => true,
@@ -123,8 +123,7 @@ impl Visible {
         }
     }
 
-    /// What both this and `other` allow; `None` where that is made of more namespaces and names than are looked at
-    /// ([`GRANTED_WORDS_MAX`]).
+    /// The intersection of two values; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and names.
     pub fn within(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Whole, one) | (one, Self::Whole) => Some(one.clone()),
@@ -132,7 +131,7 @@ impl Visible {
         }
     }
 
-    /// Of how many namespaces and names it is made.
+    /// The number of namespaces and names that the value consists of.
     pub fn places(&self) -> usize {
         match self {
             Self::Whole => 0,
@@ -143,7 +142,7 @@ impl Visible {
         }
     }
 
-    /// What changes for somebody who could see this and now sees `now`.
+    /// The difference for a user who could see this value before and sees `now`.
     pub fn change(&self, now: &Self) -> VisibleChange {
         VisibleChange { gains: !self.covers(now), losses: !now.covers(self) }
     }
@@ -153,7 +152,8 @@ impl Visible {
 mod tests {
     use super::*;
 
-    /// `n` a namespace, `/a` a name everywhere, `n/a` a name in a namespace, `*` everything.
+    /// Parses a test notation: `n` is a namespace, `/a` a name in every namespace, `n/a` a name in one namespace, `*`
+    /// everything.
     fn visible(text: &str) -> Visible {
         let mut part = Part::default();
         for word in text.split_whitespace() {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_tells_gains_from_losses() {
+    fn change_reports_gains_and_losses() {
         let cases = [
             ("", "", false, false),
             ("", "n", true, false),
@@ -183,7 +183,7 @@ mod tests {
             ("n/a", "n", true, false),
             ("n/a", "/a", true, false),
             ("/a", "n/a", false, true),
-            // No namespaces that are named are all of them.
+            // A name in every namespace also covers namespaces that are not listed.
             ("/a", "n m", true, true),
             ("n/a n/b", "n/a", false, true),
             ("n/a m/a", "/a n/a", true, false),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_allow_is_what_each_allows() {
+    fn intersection_allows_exactly_the_requests_that_both_allow() {
         let words = ["", "*", "n", "n m", "/a", "n/a", "n/b m/a", "n /a", "m/a /b", "n m/b /a"];
         for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {
             let (one, other) = (visible(one), visible(other));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_allow_takes_no_more_than_what_one_does() {
+    fn intersection_beyond_the_limit_is_none() {
         let many = |letter: &str| (0..300).map(|it| format!("{letter}{it}").into()).collect();
         let namespaces = Visible::Part(Arc::new(Part { namespaces: many("n"), ..Part::default() }));
         let names = Visible::Part(Arc::new(Part { names: many("a"), ..Part::default() }));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_twice_is_said_once() {
+    fn simplified_part_has_no_redundant_entries() {
         for (text, same) in [("n n/a", "n"), ("/a n/a n/b", "/a n/b"), ("n/a m/a /a", "/a")] {
             assert_eq!(visible(text), visible(same));
         }

@@ -1,4 +1,4 @@
-//! What a hostile cluster's roles take: little more than their text, and little time of whoever asks.
+//! The memory for a hostile cluster's roles is bounded by their text, and they cost other users little time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,11 +11,11 @@ use tributary_authorization::{
     Attributes, Fleet, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Visible,
 };
 
-/// What roles may take for each byte of their text once they are compiled, and one of them while it is.
+/// The maximum memory for compiled roles, and for one role during its compilation, as a multiple of the text.
 const TIMES_TEXT: u64 = 4;
 const TIMES_TEXT_MEANWHILE: u64 = 8;
 
-/// The text of one role, in bytes: some hundred of these are what a cluster may have.
+/// The text of one role, in bytes. A cluster may have some hundred such roles.
 const ROLE_BYTES: usize = 512 << 10;
 
 fn name(cluster: &str) -> ClusterName {
@@ -26,12 +26,12 @@ fn read(kind: RbacKind, text: &str) -> RbacObject {
     RbacObject::parse(kind, text.as_bytes()).unwrap()
 }
 
-/// A ClusterRole of these rules.
+/// The JSON of a ClusterRole with these rules.
 fn role(name: &str, rules: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}"}},"rules":[{rules}]}}"#)
 }
 
-/// A text again and again, with another number each time, up to the size of a role.
+/// A comma-separated list of texts with increasing numbers, up to the size of a role.
 fn repeated(one: impl Fn(usize) -> String) -> String {
     let mut all = String::new();
     for number in 0.. {
@@ -47,7 +47,7 @@ fn repeated(one: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn roles_take_no_more_than_four_times_their_text_whatever_they_say() {
+fn compiled_roles_take_at_most_four_times_their_text() {
     let words = |word: fn(usize) -> String| repeated(move |number| format!("\"{}\"", word(number)));
     let named = |word| {
         format!(r#"{{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":[{}]}}"#, words(word))
@@ -93,11 +93,11 @@ fn roles_take_no_more_than_four_times_their_text_whatever_they_say() {
     }
 }
 
-/// They are taken while nobody else's roles are compiled.
+/// Samples are taken under the lock under which the roles of all clusters are compiled.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn samples_cost_a_look_at_each_binding_however_much_its_role_says() {
-    /// A hundred times what it takes.
+fn cost_of_samples_does_not_depend_on_the_size_of_roles() {
+    /// A hundred times the usual duration.
     const MOST: Duration = Duration::from_secs(5);
     let rules = repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned());
     let binding = |number: usize| {
@@ -114,9 +114,9 @@ fn samples_cost_a_look_at_each_binding_however_much_its_role_says() {
     assert!(took <= MOST, "{took:?}");
 }
 
-/// A user has a watch of each resource in each window, and another for each name that they select.
+/// A user has a watch per resource and window, and another for each name in a field selector.
 #[test]
-fn what_is_remembered_of_large_grants_is_remembered_once() {
+fn visible_parts_of_large_grants_are_stored_once() {
     const WATCHES: usize = 1_000;
     const MOST_BYTES: u64 = 8 << 20;
     let (mut fleet, own, other) = (Fleet::default(), name("eu"), name("us"));
@@ -144,7 +144,7 @@ fn what_is_remembered_of_large_grants_is_remembered_once() {
     let bytes = taken.bytes_current.unsigned_abs();
     assert!(bytes <= MOST_BYTES, "{bytes}");
     assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
-    // Another cluster's grants, and those of another time, are others.
+    // Grants of another cluster or of a later state are separate.
     fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
     let ann = RbacUser { name: "ann", groups: &groups };
     assert!(fleet.rights(&other, ann, "list", "", "configmaps").is_nothing());
@@ -152,14 +152,14 @@ fn what_is_remembered_of_large_grants_is_remembered_once() {
     fleet.upsert(&own, read(RbacKind::ClusterRole, &role("r", &rules.replace("9c3f", "9c40"))));
     let now = fleet.rights(&own, ann, "list", "", "configmaps");
     assert!(now.allows("n", "9c40") && !now.allows("n", "9c3f"));
-    assert!(held[0].allows("n", "9c3f"), "what is held stays as it is");
+    assert!(held[0].allows("n", "9c3f"), "an existing value does not change");
 }
 
-/// Whoever asks for anything asks with all that a cluster gives `system:authenticated`, and remembers what it may see.
+/// The rights of each user include all grants to `system:authenticated`, and the visible part is cached.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn what_everybody_is_given_costs_each_question_little() {
-    /// A hundred times what it takes.
+fn large_grants_to_all_users_cost_each_request_little() {
+    /// A hundred times the usual duration.
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
     let group = ["system:authenticated".to_owned()];
@@ -210,10 +210,10 @@ fn what_everybody_is_given_costs_each_question_little() {
     }
 }
 
-/// Whoever is refused something is told of roles that are not there, and a namespace's administrator may bind any
-/// number.
+/// A denied user gets messages about missing roles, and the administrator of a namespace can create any number of
+/// bindings to missing roles.
 #[test]
-fn of_roles_that_are_not_there_no_more_is_written_than_is_told() {
+fn roles_not_found_writes_only_the_messages_that_it_returns() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];
@@ -225,7 +225,7 @@ fn of_roles_that_are_not_there_no_more_is_written_than_is_told() {
         read(RbacKind::RoleBinding, &text.to_string())
     };
     let not_found = |role: usize| format!("clusterrole.rbac.authorization.k8s.io \"r{role}\" not found");
-    // How many bindings name each role, and how many roles are told.
+    // The number of bindings per role, and the expected number of messages.
     for (each, told) in [(1, 10), (2, 10), (BINDINGS, 1)] {
         let (mut fleet, own) = (Fleet::default(), name("eu"));
         fleet.replace(&own, (0..BINDINGS).map(|number| binding(number, number / each)));

@@ -1,4 +1,4 @@
-//! RBAC as `rule.go` and `rbac.go` evaluate it, read off line by line: every binding, every subject, every rule.
+//! RBAC transcribed line by line from `rule.go` and `rbac.go`: it checks every binding, subject and rule.
 
 use serde_json::Value;
 use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
@@ -44,7 +44,7 @@ impl Reference {
         self.0.push(object);
     }
 
-    /// Puts those of a kind in place of all that there are of it.
+    /// Replaces all objects of a kind.
     pub(crate) fn replace_kind(&mut self, kind: RbacKind, objects: &[Object]) {
         self.0.retain(|own| own.kind != kind);
         objects.iter().filter(|object| object.kind == kind).for_each(|object| self.put(object.clone()));
@@ -54,7 +54,7 @@ impl Reference {
         self.0.retain(|own| !own.is_the_one(object));
     }
 
-    /// Puts each object, or takes it away where that is false.
+    /// Puts (`true`) or removes (`false`) each object, in order.
     pub(crate) fn apply(&mut self, changes: &[(bool, Object)]) {
         for (is_put, object) in changes {
             match is_put {

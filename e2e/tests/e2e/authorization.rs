@@ -165,7 +165,7 @@ impl BySide {
             let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
             let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
             ensure!(mirrored.len() >= 3, "{mirrored:?}");
-            review.bears_out(mirrored).map_err(Into::into)
+            review.confirms_rules(mirrored).map_err(Into::into)
         })
         .await?;
         let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
@@ -173,7 +173,7 @@ impl BySide {
             self.fleet.upsert(&self.name, RbacObject::parse(object.kind, object.value.to_string().as_bytes())?);
         }
         let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
-        ensure!(review.bears_out(mirrored) == Err(Doubt::Missing), "a rule that the server lacks went unseen");
+        ensure!(review.confirms_rules(mirrored) == Err(Doubt::Missing), "a rule that the server lacks went unseen");
         Ok(())
     }
 }

@@ -101,7 +101,7 @@ impl ClusterFacts {
 /// different list of rules, or in a sample.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
-    let doubt = reviews.iter().find_map(|review| review.bears_out(mirrored).err()).map(ReviewCause::Rules);
+    let doubt = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);
     let not_by_roles = (!may_read_roles).then_some(ReviewCause::NotByRoles);
     let refuted = || refuted.as_ref().map(|sample| ReviewCause::Refuted(described(sample)));
     let open = || open.as_ref().map(|sample| ReviewCause::Open(described(sample)));

@@ -60,7 +60,7 @@ impl CallerRights {
     /// Whether the user, or the impersonated user, has more bindings than Tributary reads.
     fn is_beyond(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
-        users.into_iter().any(|user| fleet.is_beyond(cluster, user))
+        users.into_iter().any(|user| fleet.rights_are_unknown(cluster, user))
     }
 
     /// Whether a cluster is visible for a request, and `is_so` holds there; `None` if unknown. `is_so` is evaluated

@@ -56,7 +56,7 @@ impl CallerRights {
             Some(Decides::Live) => true,
             // The roles are known, although the cluster's decision about the impersonation is not.
             Some(Decides::Rules | Decides::Reviews) => {
-                let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
+                let is_beyond = [user, acting].into_iter().any(|user| fleet.rights_are_unknown(cluster, user));
                 let existence = match self.actor.impersonated_user() {
                     None => Some(LetsBe::Anything),
                     Some(given) => {

@@ -1,4 +1,4 @@
-//! What a hostile cluster's bindings take: little more than their text, and nobody else's rights.
+//! The memory for a hostile cluster's bindings is bounded by their text, and they do not affect other clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use tributary_authorization::{
     Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes,
 };
 
-/// What bindings may take for each byte of their text.
+/// The maximum memory for compiled bindings, as a multiple of their text.
 const TIMES_TEXT: u64 = 4;
 
 const ANN: RbacUser<'_> = RbacUser { name: "ann", groups: &[] };
@@ -28,20 +28,20 @@ fn read(kind: RbacKind, text: &str) -> RbacObject {
     RbacObject::parse(kind, text.as_bytes()).unwrap()
 }
 
-/// How a made-up subject is written.
+/// The notation of an invented subject.
 #[derive(Clone, Copy, Debug)]
 enum Written {
-    /// As a kube-apiserver stores a user.
+    /// A user as a kube-apiserver stores it.
     User,
-    /// As a kube-apiserver stores a ServiceAccount.
+    /// A ServiceAccount as a kube-apiserver stores it.
     ServiceAccount,
-    /// With as little as can be.
+    /// The shortest valid notation of a user.
     Shortest,
 }
 
-/// A RoleBinding whose subjects nobody else names.
+/// A RoleBinding whose subjects occur in no other binding.
 fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) -> String {
-    // Written by hand: there are half a million of them.
+    // Formatted by hand for speed: the tests create half a million of them.
     let subject = |number: usize| match written {
         Written::User => {
             format!(r#"{{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"{cluster}-{binding}-{number}"}}"#)
@@ -62,7 +62,7 @@ fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) ->
     )
 }
 
-/// The text of the bindings of some clusters, and what they take once they are compiled, in bytes.
+/// The size of the text of the bindings of some clusters, and of their compiled form, in bytes.
 fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is_listed: bool) -> (u64, u64) {
     let (mut fleet, mut text) = (Fleet::default(), 0);
     let taken = measure(|| {
@@ -93,7 +93,7 @@ fn bindings_with_made_up_subjects_take_no_more_than_four_times_their_text() {
         (4, 5, 1_000, Written::ServiceAccount),
         (8, 250, 1, Written::User),
         (1, 2_000, 1, Written::ServiceAccount),
-        // More than are compiled.
+        // More subjects than are compiled.
         (1, 30, 10_000, Written::Shortest),
     ];
     for (clusters, bindings, subjects, written) in cases {
@@ -111,7 +111,6 @@ fn lists(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
     fleet.allows(cluster, user, &Attributes::Resource(asked))
 }
 
-/// A RoleBinding of ann.
 fn own() -> RbacObject {
     let text = r#"{"metadata":{"namespace":"n","name":"own"},"roleRef":{"kind":"ClusterRole","name":"r"},
         "subjects":[{"kind":"User","name":"ann"}]}"#;
@@ -119,42 +118,45 @@ fn own() -> RbacObject {
 }
 
 #[test]
-fn a_cluster_that_names_too_many_is_unknown_to_all_and_changes_nobodys_rights_elsewhere() {
+fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_unchanged() {
     const EACH: usize = 10_000;
     let masters = ["system:masters".to_owned()];
     let (master, nobody) = (RbacUser { name: "root", groups: &masters }, RbacUser { name: "nobody", groups: &[] });
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
-    // With ann's as many as there may be.
+    // Together with the binding of ann, exactly the maximum number of subjects.
     let full = NAMED_SUBJECTS_MAX / EACH;
     let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), own()]);
     fleet.replace(&a, some());
     fleet.replace(&b, [role(), own()]);
-    assert!(!fleet.names_too_many(&a) && !fleet.is_beyond(&a, ANN) && lists(&fleet, &a, ANN));
+    assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, ANN) && lists(&fleet, &a, ANN));
     let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, ANN));
 
     let unknown = |fleet: &Fleet| {
         assert!(fleet.names_too_many(&a) && !lists(fleet, &a, ANN));
-        assert!(fleet.is_beyond(&a, ANN) && fleet.is_beyond(&a, nobody), "what anybody may do there is not known");
-        assert!(!fleet.is_beyond(&a, master) && lists(fleet, &a, master), "who needs no binding loses nothing");
-        assert!(!fleet.names_too_many(&b) && !fleet.is_beyond(&b, ANN) && lists(fleet, &b, ANN));
+        assert!(
+            fleet.rights_are_unknown(&a, ANN) && fleet.rights_are_unknown(&a, nobody),
+            "the rights of all users there are unknown"
+        );
+        assert!(!fleet.rights_are_unknown(&a, master) && lists(fleet, &a, master), "system:masters needs no binding");
+        assert!(!fleet.names_too_many(&b) && !fleet.rights_are_unknown(&b, ANN) && lists(fleet, &b, ANN));
         assert_eq!(fleet.generation_in(&b, ANN), of_b);
     };
     assert!(fleet.upsert(&a, binding(full, 1)));
     unknown(&fleet);
-    assert!(fleet.generation_of(nobody) > before, "whoever remembers an answer asks anew");
-    assert!(!fleet.upsert(&a, binding(full + 1, 1)), "it is no news any more");
+    assert!(fleet.generation_of(nobody) > before, "cached answers must expire");
+    assert!(!fleet.upsert(&a, binding(full + 1, 1)), "the cluster was already unknown");
     assert!(!fleet.upsert(&a, role()));
     unknown(&fleet);
-    // It is known again as soon as there are few enough.
+    // The rights are known again as soon as there are few enough subjects.
     let gone =
         |number| RbacChange::Gone { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
     assert!(!fleet.apply(&a, [gone(full)]));
     assert!(fleet.apply(&a, [gone(full + 1)]));
-    assert!(!fleet.names_too_many(&a) && !fleet.is_beyond(&a, nobody) && lists(&fleet, &a, ANN));
+    assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, nobody) && lists(&fleet, &a, ANN));
     assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
 
-    // So it is where all of it is listed anew, and the next in its place has nothing of it.
+    // The same after a relist. A cluster that takes over the index does not inherit the state.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), own()]));
@@ -162,5 +164,5 @@ fn a_cluster_that_names_too_many_is_unknown_to_all_and_changes_nobodys_rights_el
     assert!(!lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
     fleet.upsert(&name("c"), own());
-    assert!(!fleet.names_too_many(&name("c")) && !fleet.is_beyond(&name("c"), nobody));
+    assert!(!fleet.names_too_many(&name("c")) && !fleet.rights_are_unknown(&name("c"), nobody));
 }
