@@ -1,5 +1,5 @@
-//! The file of `--authentication-config`: AuthenticationConfiguration of apiserver.config.k8s.io/v1, with
-//! kube-apiserver's validation and words (apiserver `pkg/apis/apiserver/validation`).
+//! The file of `--authentication-config`: an AuthenticationConfiguration of apiserver.config.k8s.io/v1, validated with
+//! kube-apiserver's rules and messages (apiserver `pkg/apis/apiserver/validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -8,47 +8,47 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 
-/// What to use in place of an expression.
+/// The message for CEL expressions, with the alternative.
 const NO_EXPRESSIONS: &str = "CEL expressions are not supported here; map a claim, or have the issuer compute one";
 
-/// What the file says, validated.
+/// The validated contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationConfiguration {
-    /// The issuers, each with its own URL.
+    /// The issuers; their URLs are distinct.
     pub jwt: Vec<JwtAuthenticator>,
 }
 
-/// An issuer and how its claims name a user.
+/// An issuer, and the mapping of its claims to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtAuthenticator {
-    /// `iss` of its tokens, exactly.
+    /// The exact `iss` claim of the issuer's tokens.
     pub issuer_url: String,
-    /// Where the discovery document is.
+    /// The URL of the discovery document.
     pub discovery_url: String,
-    /// PEM certificates that vouch for the issuer's server; `None`: the system's.
+    /// PEM certificates of the authorities for the issuer's server; `None` for the system's authorities.
     pub certificate_authority: Option<String>,
-    /// One of these must be in `aud`.
+    /// The accepted audiences: `aud` must contain at least one of them.
     pub audiences: Vec<String>,
-    /// Claims that must have exactly this text.
+    /// Claims that must be present with exactly this value.
     pub required_claims: BTreeMap<String, String>,
-    /// The claim of the name.
+    /// The claim that becomes the user's name.
     pub username: ClaimMapping,
-    /// The claim of the groups.
+    /// The claim that becomes the user's groups.
     pub groups: Option<ClaimMapping>,
-    /// The claim of the uid.
+    /// The claim that becomes the user's uid.
     pub uid: Option<String>,
 }
 
-/// A claim, and what is put before its value.
+/// A claim, and the prefix for its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimMapping {
-    /// Its name.
+    /// The name of the claim.
     pub claim: String,
-    /// What is put before each value; may be empty.
+    /// The prefix for each value; may be empty.
     pub prefix: String,
 }
 
-/// All that is wrong with a file, a line each: `FIELD: PROBLEM`.
+/// All problems of a file, one per line: `FIELD: PROBLEM`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct InvalidConfiguration(pub Vec<String>);
@@ -121,7 +121,7 @@ struct Mapping {
     expression: String,
 }
 
-/// Gathers what is wrong, in kube-apiserver's words (apimachinery `field.Error`).
+/// Collects problems, in the words of kube-apiserver (apimachinery `field.Error`).
 #[derive(Default)]
 struct Problems(Vec<String>);
 
@@ -145,11 +145,12 @@ impl Problems {
 }
 
 impl AuthenticationConfiguration {
-    /// Reads a file, YAML or JSON. `disallowed` are issuers whose tokens somebody else verifies: ServiceAccounts'.
+    /// Parses and validates a file, YAML or JSON. Issuers in `disallowed` are rejected, because another authenticator
+    /// verifies their tokens: ServiceAccounts'.
     ///
     /// # Errors
-    /// [`InvalidConfiguration`]. Unknown fields are errors, as are expressions (CEL) and anonymous users, which this
-    /// endpoint does not have.
+    /// [`InvalidConfiguration`] with all problems. Unknown fields are errors, and so are CEL expressions and anonymous
+    /// users, which this endpoint does not support.
     pub fn parse(text: &str, disallowed: &[String]) -> Result<Self, InvalidConfiguration> {
         let file: File = serde_saphyr::from_str(text).map_err(|error| InvalidConfiguration(vec![error.to_string()]))?;
         let mut problems = Problems::default();
@@ -162,7 +163,7 @@ impl AuthenticationConfiguration {
         }
         if let Some(anonymous) = &file.anonymous {
             if anonymous.enabled {
-                problems.forbidden("anonymous.enabled", "this endpoint knows no anonymous users");
+                problems.forbidden("anonymous.enabled", "this endpoint does not support anonymous users");
             } else if !anonymous.conditions.is_empty() {
                 let detail = "enabled should be set to true when conditions are defined";
                 problems.invalid("anonymous.conditions", "", detail);
@@ -259,7 +260,7 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
     if !issuer.certificate_authority.is_empty() {
         let mut found = CertificateDer::pem_slice_iter(issuer.certificate_authority.as_bytes()).peekable();
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
-            // kube-apiserver's words, and what they leave out: most who meet them have named a file.
+            // kube-apiserver's message, and a hint: the usual cause is the name of a file.
             let detail = "data does not contain any valid RSA or ECDSA certificates; it holds the PEM text itself, not the name of \
                           a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);
@@ -274,7 +275,7 @@ fn validate_url(url: &str, field: &str, problems: &mut Problems) {
     let (before_fragment, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (address, query) = before_fragment.split_once('?').unwrap_or((before_fragment, ""));
     let Ok(parsed) = address.parse::<http::Uri>() else {
-        return problems.invalid(field, url, "it is no URL");
+        return problems.invalid(field, url, "not a URL");
     };
     if parsed.scheme_str() != Some("https") {
         problems.invalid(field, url, "URL scheme must be https");

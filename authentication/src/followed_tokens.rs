@@ -1,8 +1,8 @@
-//! Tokens by which something lasts, and that a cluster has reviewed: it is asked about them again, so that what was
-//! opened with one ends when the cluster no longer knows it, long before the token's own end, if it has any.
+//! Repeated reviews of the tokens of open streams. A cluster that has reviewed a token is asked again, so that a stream
+//! ends when the cluster revokes its token, even if the token expires much later or never.
 //!
-//! A stream follows its token as long as it lasts: there is one for each token and user, however many streams, and
-//! nobody else keeps the token's text.
+//! A stream holds a [`FollowedToken`] as long as it is open. There is one for each token and user, however many streams
+//! there are, and the token's text is stored nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -17,26 +17,26 @@ use tributary_apimachinery::ClusterName;
 use crate::token_cache::TokenKey;
 use crate::user::UserInfo;
 
-/// How long a token is not asked about again.
+/// The minimum time between two reviews of a token.
 const ASKED_EACH: Duration = Duration::from_secs(60);
 
-/// How long what a cluster said last holds while it cannot say anything: nobody loses a shell because a cluster is
-/// upgraded, and a token that was revoked meanwhile has not a day.
+/// The time for which the last answer of a cluster stays valid while the cluster cannot answer. An hour: an upgrade of
+/// the cluster must not close shells, and a token that was revoked in the meantime must not stay usable for a day.
 const HOLDS_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// A token by which something lasts. Whoever holds it has it followed.
+/// The token of an open stream. It is reviewed again as long as someone holds the `Arc`.
 pub struct FollowedToken {
-    /// The cluster that vouches.
+    /// The cluster that vouches for the token.
     pub(crate) cluster: ClusterName,
-    /// The question about it, which has the token's text.
+    /// The TokenReview, which contains the token's text.
     pub(crate) question: Vec<u8>,
-    /// Whom it named.
+    /// The user that the first review named.
     user: UserInfo,
     is_lost: AtomicBool,
     said: Mutex<TokenTimes>,
 }
 
-/// When it was a token's turn, when its cluster was asked, and when that said that it knows the token.
+/// The times when the token last was due, when its cluster was last asked, and when the cluster last confirmed it.
 #[derive(Clone, Copy)]
 struct TokenTimes {
     turn: Instant,
@@ -57,13 +57,13 @@ impl FollowedToken {
         Self { cluster, question, user, is_lost, said: Mutex::new(TokenTimes { turn: now, asked: now, known: now }) }
     }
 
-    /// Whether its cluster knew it the last time, as the same user.
+    /// Whether the last review confirmed the token and its user.
     pub fn is_known(&self) -> bool {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Whether it is its turn now. Then its next turn is in a minute, whether or not its cluster is asked: one that is
-    /// silent is not asked about all of its tokens.
+    /// Whether the token is due for a review. If it is, it is next due in a minute, even if its cluster is not asked
+    /// now: a cluster that does not answer is not asked about all of its tokens.
     fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said.lock();
         let is_due = self.is_known() && now.duration_since(said.turn) >= ASKED_EACH;
@@ -73,12 +73,13 @@ impl FollowedToken {
         is_due
     }
 
-    /// Notes that its cluster is being asked about it.
-    pub(crate) fn is_asked(&self) {
+    /// Records that the cluster is being asked about the token.
+    pub(crate) fn record_review(&self) {
         self.said.lock().asked = Instant::now();
     }
 
-    /// Takes over what the cluster says of it: whom it names, nobody, or nothing (`None`). Whether it is lost by that.
+    /// Applies an answer of the cluster: a user, no user (`Some(None)`), or no answer (`None`). Returns whether the
+    /// token is lost from now on.
     pub(crate) fn update_user(&self, answer: Option<Option<&UserInfo>>) -> bool {
         let (mut said, now) = (self.said.lock(), Instant::now());
         let is_lost = match answer {
@@ -94,25 +95,24 @@ impl FollowedToken {
         false
     }
 
-    /// Whom it named.
+    /// The user that the first review named.
     pub(crate) fn user(&self) -> &UserInfo {
         &self.user
     }
 }
 
-/// Whether two are one to every rule. A verifier may say groups in any order.
+/// Whether two users are equal for every rule. A verifier may list the groups in any order.
 fn is_same(one: &UserInfo, other: &UserInfo) -> bool {
     let groups = |user: &UserInfo| user.groups.iter().cloned().collect::<BTreeSet<_>>();
     (&one.username, &one.uid, &one.extra) == (&other.username, &other.uid, &other.extra) && groups(one) == groups(other)
 }
 
-/// The tokens that are followed.
+/// The tokens of all open streams.
 #[derive(Default)]
 pub(crate) struct FollowedTokens(Mutex<HashMap<TokenKey, Weak<FollowedToken>>>);
 
 impl FollowedTokens {
-    /// Follows a token of which a cluster has just said that it is a user's. `key` tells apart what is another token,
-    /// or another user.
+    /// Follows a token that a cluster has just reviewed. `key` identifies the pair of token and user.
     pub(crate) fn follow(
         &self,
         key: TokenKey,
@@ -121,7 +121,7 @@ impl FollowedTokens {
         question: impl FnOnce() -> Vec<u8>,
     ) -> Arc<FollowedToken> {
         let mut by_key = self.0.lock();
-        // One that was lost is known again.
+        // A token that was lost may be valid again; then it gets a new entry.
         if let Some(known) = by_key.get(&key).and_then(Weak::upgrade).filter(|known| known.is_known()) {
             return known;
         }
@@ -137,9 +137,8 @@ impl FollowedTokens {
         of_cluster.fold(false, |any, followed| any | !followed.is_lost.swap(true, Ordering::AcqRel))
     }
 
-    /// Those that clusters are to be asked about now, by cluster; those first that were not asked about for longest, so
-    /// that some of which the cluster says nothing keep no others from their turn for ever. Forgets those that nobody
-    /// follows any more.
+    /// The tokens that are due for a review, by cluster. The least recently reviewed come first, so that tokens without
+    /// an answer cannot starve others. Removes the tokens that no stream holds any more.
     pub(crate) fn due(&self) -> BTreeMap<ClusterName, Vec<Arc<FollowedToken>>> {
         let (mut by_cluster, now) = (BTreeMap::<_, Vec<_>>::new(), Instant::now());
         self.0.lock().retain(|_, followed| {

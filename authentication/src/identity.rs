@@ -1,4 +1,5 @@
-//! What of a user a member may be told. Pure: the security of impersonation rests on it, so it is tested by table.
+//! The identity under which a member cluster sees a user. The security of impersonation rests on these pure functions,
+//! so tests cover them with tables.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,52 +12,55 @@ use tributary_apimachinery::{
 use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
-/// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these
-/// names.
+/// Names that no member is ever told, as groups or as users: `system:masters` is allowed everything, and `system:nodes`
+/// is the group of kubelets.
 const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
-/// Users whom no verifier names, and groups that would take `system:authenticated` away.
+/// The user and the group of anonymous requests. No verifier may name them: the group would displace
+/// `system:authenticated`.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
-/// What one member is told of users whom others vouch for.
+/// The parts of a user that one member is told, if the member does not vouch for the user itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberRules {
-    /// Whether the uid is sent.
+    /// Whether the member is told the uid.
     pub uid: bool,
-    /// The keys of extras that are sent, in lower case. Keys of kubernetes.io and k8s.io are not, even if listed: they
-    /// name pods and nodes of one cluster, and admission there believes them.
+    /// The keys of the extra fields that the member is told, in lower case. Keys in the domains kubernetes.io and
+    /// k8s.io are never sent, even if listed: they name pods and nodes of one cluster, and admission in that cluster
+    /// trusts them.
     pub extra: BTreeSet<String>,
 }
 
-/// Why a member is told nothing, so that the request must not be sent there in the user's name.
+/// The reason why a request must not be sent to a member in the user's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotSent {
-    /// Another cluster vouches for the user.
-    #[error("cluster {0} vouches for the user, which is good in that cluster alone")]
+    /// Another cluster vouches for the user, and its word is valid only there.
+    #[error("cluster {0} vouches for the user, so the user is valid only in that cluster")]
     OfAnotherCluster(ClusterName),
-    /// The name is one that clusters give meaning to by themselves.
-    #[error("user {0:?} is a name of the system, which is not sent to another cluster")]
+    /// The name begins with `system:`, and each cluster gives such names a meaning of its own.
+    #[error("user {0:?} has a system name, which only its own cluster may be told")]
     SystemName(String),
-    /// No cluster is ever told of such a user, or group.
+    /// The user or the group is never sent to any cluster.
     #[error("{what} {name:?} is never sent to a cluster, so that nobody acts as such through this endpoint")]
     Never {
-        /// What it is: `user` or `group`.
+        /// The kind of the name: `user` or `group`.
         what: &'static str,
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// A member would not know in whose name to act.
+    /// The user has no name to impersonate.
     #[error("the user has no name")]
     NoName,
 }
 
-/// As whom `member` sees a user. The result is what impersonation headers are made of.
+/// The identity of a user for `member`, from which the impersonation headers are made.
 ///
-/// Nodes and nobody's names are never sent. Groups that are not sent are left out: they can only give rights. Beyond
-/// the member that vouches for a user, names that begin with `system:` stay here, and extras go by the allow-list. That
-/// member is told all that it has said itself, also where its word is good in the others.
+/// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because groups can
+/// only add rights. A member that does not vouch for the user is not told names that begin with `system:`, and gets
+/// only the extra fields of the allow-list. The member that vouches for the user is told everything that it said
+/// itself, even if its word is valid in other members too.
 ///
 /// # Errors
-/// [`NotSent`] where the user must not act there at all.
+/// [`NotSent`] if the user must not act in this member.
 pub fn identity_for(
     user: &UserInfo,
     authority: &Authority,
@@ -70,15 +74,15 @@ pub fn identity_for(
     identity_for_member(user, own, rules)
 }
 
-/// As whom members see a user for whom they do not vouch themselves.
+/// The identity of a user for members that do not vouch for the user.
 ///
 /// # Errors
-/// [`NotSent`], but for [`NotSent::OfAnotherCluster`].
-pub fn identity_elsewhere(user: &UserInfo, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+/// [`NotSent`], except [`NotSent::OfAnotherCluster`].
+pub fn identity_for_other_members(user: &UserInfo, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     identity_for_member(user, false, rules)
 }
 
-/// What a member is told of a user. `own` says that it is the member's word.
+/// The identity of a user for one member. `own` is true if the member itself vouches for the user.
 fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     let name = sent_name(&user.username, own)?;
     let groups = user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect();
@@ -86,10 +90,10 @@ fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Resul
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
-/// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to
-/// give no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none
-/// is empty. Whoever has no credentials is called so by this endpoint itself, and chose nothing.
-pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+/// The name and the groups that at least one member can be told. Only these count for privileges in this process: names
+/// that no member is told give no rights there, and an issuer may let its users choose any group name. The name is
+/// empty if it is never sent. The names of an anonymous user count, because this endpoint sets them itself.
+pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
         return (&user.username, Cow::Borrowed(&user.groups));
     }
@@ -102,13 +106,13 @@ pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&
     (name, groups)
 }
 
-/// The name and groups by which a user may be given something that is not one member's to give: those that
-/// [count](identity_that_counts) somewhere. Of whom one member alone vouches for only names of the system do, which
-/// mean whoever a cluster calls so, and which no authority for all members gives to anybody: all other names are those
-/// of people whom this endpoint's own authorities know, and a member may call anybody so. A name that does not count is
-/// empty.
-pub fn identity_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
-    let (name, groups) = identity_that_counts(user, authority);
+/// The name and the groups that count for privileges which are not in the hands of one member: names that
+/// [count](counted_names) in some member. If only one member vouches for the user, all names except `system:`
+/// names are dropped: they are names of people, which this endpoint's own authorities assign, and the member could give
+/// them to anyone. A `system:` name means the same role in each cluster, and no central authority assigns it. The name
+/// is empty if it does not count.
+pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+    let (name, groups) = counted_names(user, authority);
     if !matches!(authority.reach, Reach::Member(_)) {
         return (name, groups);
     }
@@ -119,22 +123,22 @@ pub fn identity_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> 
     (name, groups.iter().filter(|group| group.starts_with(SYSTEM_PREFIX)).cloned().collect())
 }
 
-/// As whom a member sees somebody whom its own rules let a user be: as all that the user asks to be, or not at all.
-/// What is asked for by name is not left out in silence.
+/// The identity of the user whom a client asks to impersonate, where the member's own rules decide about it. It is sent
+/// as a whole or not at all: a requested part is never dropped silently.
 ///
 /// # Errors
-/// [`NotSent`] where a part of it is never sent.
-pub fn asked_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
+/// [`NotSent`] if a part of it is never sent.
+pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     let name = sent_name(&asked.username, true)?;
-    // One of no name is one that is asked for, too: a kube-apiserver adds no groups of its own beside it. No header
-    // carries it everywhere.
+    // An empty group counts as a requested group: a kube-apiserver then adds no groups of its own. Some HTTP stacks
+    // cannot transmit an empty header.
     if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }
     Ok(UserInfo { username: name.to_owned(), ..asked.clone() })
 }
 
-/// A user's name, if a member is told it. `own` says that it is the member's word.
+/// The user's name, if the member may be told it. `own` is true if the member itself vouches for the user.
 fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
     match name {
         "" => Err(NotSent::NoName),
@@ -144,19 +148,19 @@ fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
     }
 }
 
-/// Whether a member is told of a group.
+/// Whether the member may be told a group.
 fn is_sent_group(group: &str, own: bool) -> bool {
     let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM_PREFIX);
     !group.is_empty() && !is_never_sent(group) && is_known
 }
 
-/// Whether no member is ever told of a user, or of a group, of this name.
+/// Whether a name of a user or group is never sent to any member.
 fn is_never_sent(name: &str) -> bool {
     name.starts_with(NODE_USER_PREFIX) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
 }
 
-/// The extras that are sent, with keys in lower case as headers carry them: `A` and `a` arrive as one key, so they are
-/// judged as one.
+/// The extra fields to send. Keys are in lower case, as in headers: `A` and `a` arrive as one key, so the rules treat
+/// them as one key.
 fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) -> BTreeMap<String, Vec<String>> {
     let mut sent: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, values) in extra {
@@ -168,8 +172,7 @@ fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) 
     sent
 }
 
-/// Whether a key is in a domain that Kubernetes keeps for itself
-/// (apiserver `validation.isKubernetesDomainPrefix`).
+/// Whether a key is in a domain that Kubernetes reserves (apiserver `validation.isKubernetesDomainPrefix`).
 pub(crate) fn is_kubernetes(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return false };
     ["kubernetes.io", "k8s.io"]
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_is_told() {
+    fn identity_for_follows_the_rules_of_the_member() {
         let everywhere = Reach::Everywhere;
         let a = Reach::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_member_is_told_counts_nowhere() {
+    fn names_that_no_member_is_told_do_not_count() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         for (reach, name, groups, expected) in [
             (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
@@ -243,23 +246,23 @@ mod tests {
         ] {
             let authority = Authority { verifier: "test".into(), reach: reach.clone() };
             let who = user(name, groups);
-            let (name, groups) = identity_that_counts(&who, &authority);
+            let (name, groups) = counted_names(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
-        // Nobody but this endpoint calls somebody so.
+        // Only this endpoint itself assigns the anonymous names.
         let nobody = UserInfo::anonymous();
         for (verifier, expected) in [
             (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
             (VerifierName::client_certificates(), ("", Vec::new())),
         ] {
             let authority = Authority { verifier, reach: Reach::Everywhere };
-            let (name, groups) = identity_that_counts(&nobody, &authority);
+            let (name, groups) = counted_names(&nobody, &authority);
             assert_eq!((name, groups.into_owned()), expected);
         }
     }
 
     #[test]
-    fn a_member_names_nobody_for_whom_others_vouch() {
+    fn member_users_keep_only_system_names_for_shared_privileges() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let known = "system:authenticated";
@@ -279,7 +282,7 @@ mod tests {
         ] {
             let authority = Authority { verifier: "test".into(), reach };
             let who = user(name, groups);
-            let (name, groups) = identity_beyond_member(&who, &authority);
+            let (name, groups) = names_beyond_member(&who, &authority);
             assert_eq!(
                 (name, groups.iter().map(String::as_str).collect()),
                 (expected.0, expected.1.to_vec()),
@@ -289,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_member_vouches_for_is_nobody_in_another() {
+    fn user_of_one_member_is_not_sent_to_another() {
         let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
     }
 
     #[test]
-    fn uid_and_extras_go_by_the_members_rules() {
+    fn uid_and_extra_fields_follow_the_member_rules() {
         let listed = ["scopes.example.com/a", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
         let table: &[(Reach, MemberRules, &str, &[&str])] = &[
@@ -324,27 +327,26 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_be_is_sent_whole_or_not_at_all() {
+    fn impersonated_user_is_sent_whole_or_not_at_all() {
         let asked = user("System:bob", &["dev", "system:serviceaccounts"]);
-        assert_eq!(asked_identity(&asked).as_ref(), Ok(&asked));
+        assert_eq!(impersonated_identity(&asked).as_ref(), Ok(&asked));
         for group in
             ["", "system:masters", "system:nodes", "system:node:n1", "system:unauthenticated", "system:anonymous"]
         {
-            let error = asked_identity(&user("bob", &["dev", group])).unwrap_err();
+            let error = impersonated_identity(&user("bob", &["dev", group])).unwrap_err();
             assert_eq!(error, NotSent::Never { what: "group", name: group.to_owned() });
             let why = format!(
                 "group {group:?} is never sent to a cluster, so that nobody acts as such through this endpoint"
             );
             assert_eq!(error.to_string(), why);
-            assert!(asked_identity(&user(group, &[])).is_err(), "{group}");
+            assert!(impersonated_identity(&user(group, &[])).is_err(), "{group}");
         }
-        assert_eq!(asked_identity(&user("", &[])), Err(NotSent::NoName));
+        assert_eq!(impersonated_identity(&user("", &[])), Err(NotSent::NoName));
     }
 
     proptest::proptest! {
-        /// Whatever a user is called, and whatever groups are said of it, no cluster is told of masters or nodes.
         #[test]
-        fn masters_and_nodes_never_leave(
+        fn masters_and_nodes_are_never_sent(
             name in "(system:(node:|nodes|masters|x)?)?[a-z]{0,2}",
             groups in proptest::collection::vec("(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
             own: bool,

@@ -1,9 +1,9 @@
-//! The keys of an issuer, fetched when a token needs them and kept.
+//! The keys of an issuer: fetched when a token needs them, and cached.
 //!
-//! As kube-apiserver and go-oidc (`RemoteKeySet`) do: a key that is not known is looked for at the issuer, by one
-//! question for all who wait, and while the issuer does not answer the keys that it served last go on. Stricter: the
-//! issuer is asked at most each [`FETCH_INTERVAL`], so that invented key ids cost it nothing, and keys older than
-//! [`KEYS_AGE`] are fetched anew, so that one that it has withdrawn ends.
+//! As in kube-apiserver and go-oidc (`RemoteKeySet`), an unknown key causes a fetch that all waiting requests share,
+//! and the last known keys stay in use while the issuer does not answer. Two rules are stricter: the issuer is asked at
+//! most once per [`FETCH_INTERVAL`], so that invented key ids cost it nothing, and keys older than [`KEYS_AGE`] are
+//! fetched again, so that withdrawn keys end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use crate::configuration::JwtAuthenticator;
 use crate::jwk::JsonWebKeySet;
 use crate::jwt::{Token, TokenError, Verified};
 
-/// How often an issuer is asked at most; kube-apiserver asks each 10 s until it answers for the first time.
+/// The minimum time between two fetches from an issuer. kube-apiserver retries every 10 s until the first success.
 const FETCH_INTERVAL: Duration = Duration::from_secs(10);
-/// The age from which keys are fetched anew at their next use, without anybody waiting for it.
+/// The age at which the next use of the keys fetches them again in the background.
 const KEYS_AGE: Duration = Duration::from_secs(300);
-/// How long a document may take: clients wait for it.
+/// The timeout for a fetch: clients wait for it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fetches documents of issuers.
+/// Fetches documents from issuers.
 pub trait FetchDocument: Send + Sync + fmt::Debug {
-    /// The body of a 200 to a GET over HTTPS, of bounded length. The server must have a certificate of
-    /// `certificate_authority` (PEM), or of the system's authorities; no redirect is followed. Whoever asks bounds the
-    /// time. Cancel: safe.
+    /// Fetches a document over HTTPS and returns the body of a 200 response, of bounded length. The server's
+    /// certificate must be issued by `certificate_authority` (PEM) or by an authority of the system. Redirects are not
+    /// followed. The caller sets a timeout. Cancel: safe.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no document.
     fn fetch(&self, url: &str, certificate_authority: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>>;
 }
 
-/// Why a token of an issuer is not taken.
+/// The reason why a token of an issuer is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
-    /// It is not good.
+    /// The token is invalid.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Nobody can tell: no keys of the issuer are known.
+    /// No keys of the issuer are known, so the token cannot be verified.
     #[error("the keys of issuer {issuer} cannot be fetched: {problem}")]
     NoKeys {
-        /// Its URL.
+        /// The URL of the issuer.
         issuer: String,
-        /// What is wrong.
+        /// The reason why the fetch failed.
         problem: Arc<str>,
     },
 }
@@ -56,7 +56,7 @@ pub enum IssuerError {
 type Keys = Arc<JsonWebKeySet>;
 type KeyFetch = Shared<BoxFuture<'static, Result<Keys, Arc<str>>>>;
 
-/// An issuer and its keys.
+/// An issuer with its cached keys.
 #[derive(Debug)]
 pub(crate) struct IssuerKeys {
     pub(crate) issuer: Arc<JwtAuthenticator>,
@@ -67,14 +67,14 @@ pub(crate) struct IssuerKeys {
 #[derive(Debug, Default)]
 struct IssuerState {
     keys: Option<Keys>,
-    /// When the issuer was asked last, and what was wrong then.
+    /// The time of the last fetch, and its error.
     asked: Option<Instant>,
     problem: Option<Arc<str>>,
     flight: Option<KeyFetch>,
 }
 
 impl IssuerState {
-    /// Whether the issuer was not asked a moment ago.
+    /// Whether [`FETCH_INTERVAL`] has passed since the last fetch.
     fn may_ask(&self) -> bool {
         self.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL)
     }
@@ -85,9 +85,9 @@ impl IssuerKeys {
         Arc::new(Self { issuer: Arc::new(issuer), documents, state: Mutex::default() })
     }
 
-    /// Verifies a token. Waits for the issuer where its key is not known, and where none that is known has made the
-    /// signature: a token need not name its key, and an issuer may have another one under the same id. What is fetched
-    /// is kept even if the waiter goes away. Must be called within a tokio runtime.
+    /// Verifies a token. Waits for a fetch if the key of the token is unknown, and also if no known key verifies the
+    /// signature: a token need not name its key, and an issuer may reuse an id for a new key. If the caller stops
+    /// waiting, the fetched keys are still cached. Must be called within a tokio runtime.
     pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
         let verified = token.verify(&self.issuer, &keys, SystemTime::now());
@@ -99,7 +99,7 @@ impl IssuerKeys {
         Ok(verified?)
     }
 
-    /// Keys that are known since, or that the issuer serves by now, if it may be asked.
+    /// Keys newer than `than`: from the cache, or fetched if a fetch is allowed now.
     async fn newer(self: &Arc<Self>, than: &Keys) -> Option<Keys> {
         let flight = {
             let mut state = self.state.lock();
@@ -142,7 +142,7 @@ impl IssuerKeys {
         IssuerError::NoKeys { issuer: self.issuer.issuer_url.clone(), problem }
     }
 
-    /// Asks the issuer, in a task of its own: whoever waits may go away.
+    /// Starts a fetch in a task of its own, which outlives the callers that wait for it.
     fn start(self: &Arc<Self>, state: &mut IssuerState) -> KeyFetch {
         let own = Arc::clone(self);
         let task = tokio::spawn(async move {
@@ -162,14 +162,13 @@ impl IssuerKeys {
             }
             fetched
         });
-        let flight =
-            task.map(|done| done.unwrap_or_else(|_| Err("the question was broken off".into()))).boxed().shared();
+        let flight = task.map(|done| done.unwrap_or_else(|_| Err("the fetch was interrupted".into()))).boxed().shared();
         (state.asked, state.flight) = (Some(Instant::now()), Some(flight.clone()));
         flight
     }
 }
 
-/// The discovery document, and the keys that it points to.
+/// Fetches the discovery document, and the keys that it points to.
 async fn fetch(issuer: &JwtAuthenticator, documents: &dyn FetchDocument) -> Result<JsonWebKeySet, String> {
     #[derive(Deserialize)]
     struct Discovery {
@@ -181,13 +180,13 @@ async fn fetch(issuer: &JwtAuthenticator, documents: &dyn FetchDocument) -> Resu
     let discovery: Discovery =
         serde_json::from_slice(&text).map_err(|_| "the discovery document has no issuer and jwks_uri".to_owned())?;
     if discovery.issuer != issuer.issuer_url {
-        return Err(format!("the discovery document is of issuer {:?}", discovery.issuer));
+        return Err(format!("the discovery document names another issuer, {:?}", discovery.issuer));
     }
     if !discovery.jwks_uri.starts_with("https://") {
         return Err(format!("jwks_uri {:?} is not https", discovery.jwks_uri));
     }
     let text = documents.fetch(&discovery.jwks_uri, authority).await?;
-    JsonWebKeySet::parse(&text).map_err(|_| "jwks_uri serves no key set".to_owned())
+    JsonWebKeySet::parse(&text).map_err(|_| "jwks_uri does not serve a JSON Web Key Set".to_owned())
 }
 
 #[cfg(test)]

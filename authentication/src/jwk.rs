@@ -1,4 +1,4 @@
-//! Keys of issuers (RFC 7517), and signatures by them (RFC 7518).
+//! Public keys of issuers (RFC 7517), and the verification of signatures (RFC 7518).
 
 use aws_lc_rs::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use base64::Engine as _;
@@ -6,13 +6,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How many keys of a set are kept: issuers have two to ten, and a token without `kid` is tried with each.
+/// The maximum number of keys in a set. Issuers have two to ten, and a token without `kid` is tried with each key.
 const MAX_KEYS: usize = 64;
-/// How many of them may have one id: each is tried with a token that names it, which strangers may send.
+/// The maximum number of keys with the same id. A token with that `kid`, from any client, is tried with each of them.
 const MAX_KEYS_OF_ONE_ID: usize = 4;
 
-/// The algorithms that kube-apiserver takes with `--authentication-config` (oidc `allowedSigningAlgs`). There is no
-/// `none` and no HMAC to be confused with: what is not named here does not exist.
+/// The algorithms that kube-apiserver accepts with `--authentication-config` (oidc `allowedSigningAlgs`). Neither
+/// `none` nor HMAC is among them, so a token cannot use a public key as an HMAC secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of RFC 7518")]
 pub enum SigningAlgorithm {
@@ -27,7 +27,7 @@ pub enum SigningAlgorithm {
     Ps512,
 }
 
-/// Each by RFC 7518's name.
+/// The algorithms by their names in RFC 7518.
 const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
     ("RS256", SigningAlgorithm::Rs256),
     ("RS384", SigningAlgorithm::Rs384),
@@ -40,31 +40,31 @@ const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
     ("PS512", SigningAlgorithm::Ps512),
 ];
 
-/// Curves by RFC 7518's names, and how many bytes a coordinate takes.
+/// The curves by their names in RFC 7518, with the length of a coordinate in bytes.
 const CURVES: [(&str, usize); 3] = [("P-256", 32), ("P-384", 48), ("P-521", 66)];
 
 impl SigningAlgorithm {
-    /// Reads the `alg` of a header, in exactly RFC 7518's spelling.
+    /// Parses the `alg` of a header, in exactly the spelling of RFC 7518.
     pub fn parse(text: &str) -> Option<Self> {
         ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
     }
 
-    /// RFC 7518's spelling.
+    /// The name in RFC 7518.
     fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|(_, algorithm)| *algorithm == self).map_or("", |(name, _)| name)
     }
 }
 
-/// An issuer's keys.
+/// The public keys of an issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JsonWebKeySet(Vec<JsonWebKey>);
 
-/// One of them. Serializes as RFC 7517 has it.
+/// A public key. Serializes as in RFC 7517.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "KeyText", into = "KeyText")]
 pub(crate) struct JsonWebKey {
     id: String,
-    /// The one algorithm that the key is for, if it says so.
+    /// The only algorithm for which the key may be used, if it is limited to one.
     algorithm: Option<SigningAlgorithm>,
     key: PublicKey,
 }
@@ -75,7 +75,7 @@ enum PublicKey {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// The uncompressed point, and the length of a coordinate in bytes, which tells the curve.
+    /// `point` is uncompressed. `coordinate` is the length of a coordinate in bytes, which determines the curve.
     EllipticCurve {
         point: Vec<u8>,
         coordinate: usize,
@@ -104,11 +104,11 @@ struct KeyText {
 }
 
 impl JsonWebKeySet {
-    /// Reads a key set. Keys of another kind, for another use than signatures or for another algorithm are left out,
-    /// as are those that cannot be read: an issuer may serve more than Kubernetes' tokens.
+    /// Parses a key set. Skips keys of unsupported types, keys that are not for signatures or are for another
+    /// algorithm, and malformed keys: an issuer may serve keys for other purposes.
     ///
     /// # Errors
-    /// The parser's words where it is no key set.
+    /// The parser's error, if the text is not a key set.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct SetText {
@@ -125,23 +125,21 @@ impl JsonWebKeySet {
         Ok(Self(kept))
     }
 
-    /// Each key.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &JsonWebKey> {
         self.0.iter()
     }
 
-    /// Each key, by itself.
     pub(crate) fn into_keys(self) -> impl Iterator<Item = JsonWebKey> {
         self.0.into_iter()
     }
 
-    /// Whether a key of this id is known. Without an id each key may be meant.
+    /// Whether a key has this id. Every key matches if `id` is `None`.
     pub fn has(&self, id: Option<&str>) -> bool {
         self.0.iter().any(|key| key.has_id(id))
     }
 
-    /// Whether one of the keys made a signature: those of this id, or each where the token names none. Takes 0.03 to
-    /// 0.3 ms per key that is tried.
+    /// Whether a key with this id (every key if `None`) verifies a signature. Takes 0.03 to 0.3 ms per key that is
+    /// tried.
     pub fn verifies(&self, algorithm: SigningAlgorithm, id: Option<&str>, message: &[u8], signature: &[u8]) -> bool {
         self.0.iter().any(|key| key.verifies(algorithm, id, message, signature))
     }
@@ -156,12 +154,12 @@ impl JsonWebKey {
         Some(Self { key: PublicKey::new(&text)?, id: text.kid, algorithm })
     }
 
-    /// Whether it has this id. Without an id each key may be meant.
+    /// Whether the key has this id. Every key matches `None`.
     pub(crate) fn has_id(&self, id: Option<&str>) -> bool {
         id.is_none_or(|id| self.id == id)
     }
 
-    /// Whether it may be meant, and made a signature.
+    /// Whether the key has this id, allows this algorithm, and verifies the signature.
     pub(crate) fn verifies(
         &self,
         algorithm: SigningAlgorithm,
@@ -179,7 +177,7 @@ impl TryFrom<KeyText> for JsonWebKey {
     type Error = &'static str;
 
     fn try_from(text: KeyText) -> Result<Self, Self::Error> {
-        Self::new(text).ok_or("no key for signatures that is known here")
+        Self::new(text).ok_or("not a supported key for signatures")
     }
 }
 
@@ -206,7 +204,7 @@ impl PublicKey {
         let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).ok().filter(|bytes| !bytes.is_empty());
         match text.kty.as_str() {
             "RSA" => {
-                // Some issuers write a leading zero, which the number does not have.
+                // Some issuers write a leading zero byte, which is not part of the number.
                 let number = |bytes: Vec<u8>| bytes.into_iter().skip_while(|&byte| byte == 0).collect();
                 Some(Self::Rsa { modulus: number(bytes(&text.n)?), exponent: number(bytes(&text.e)?) })
             }
@@ -220,7 +218,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether this key made the signature by this algorithm: RSA of 2,048 bits and more, each curve by its own hash.
+    /// Whether the key verifies the signature. RSA keys need at least 2,048 bits, and each curve has its own hash.
     fn verifies(&self, algorithm: SigningAlgorithm, message: &[u8], made: &[u8]) -> bool {
         use SigningAlgorithm as A;
         match self {

@@ -1,4 +1,4 @@
-//! Tokens of issuers (apiserver `plugin/pkg/authenticator/token/oidc`, go-oidc `verify.go`).
+//! JSON Web Tokens of issuers (apiserver `plugin/pkg/authenticator/token/oidc`, go-oidc `verify.go`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,52 +14,52 @@ use crate::configuration::JwtAuthenticator;
 use crate::jwk::{JsonWebKey, JsonWebKeySet, SigningAlgorithm};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 
-/// The longest token that is looked at, in bytes. Directories with hundreds of groups make some of 20 KB.
+/// The maximum length of a token, in bytes. Directories with hundreds of groups issue tokens of some 20 KB.
 pub(crate) const MAX_TOKEN: usize = 32 * 1024;
 
-/// How much later than now `nbf` may be: clocks differ. go-oidc's; there is none for `exp`.
+/// The tolerance for `nbf`, because clocks differ. It is go-oidc's, which has no tolerance for `exp`.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
 
-/// Claims that decide whether a token is good. Go reads their names in any case, so another spelling beside them would
-/// mean one thing here and another there.
+/// The claims that decide whether a token is valid. Go matches their names in any case, so a second spelling of one of
+/// them could mean different things here and there.
 const REGISTERED: [&str; 10] =
     ["iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "at_hash", "_claim_names", "_claim_sources"];
 
-/// Why a token is not taken. Never holds any of its text but an issuer and names of claims.
+/// The reason why a token is rejected. It contains no text of the token except the issuer and names of claims.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is no token in three parts, or its header or claims are no JSON objects.
+    /// The token does not have three parts, or its header or claims are not JSON objects.
     #[error("oidc: malformed jwt: {0}")]
     Malformed(&'static str),
-    /// Neither RS, ES nor PS with 256, 384 or 512.
+    /// The algorithm is not RS, ES or PS with 256, 384 or 512.
     #[error("oidc: id token signed with unsupported algorithm")]
     Algorithm,
-    /// No key of the issuer made the signature.
+    /// No key of the issuer verifies the signature.
     #[error("failed to verify signature: failed to verify id token signature")]
     Signature,
-    /// Another issuer's.
+    /// Another issuer issued the token.
     #[error("oidc: id token issued by a different provider")]
     Issuer,
-    /// For another audience.
+    /// The token is for other audiences.
     #[error("oidc: expected audience in the issuer's audiences")]
     Audience,
-    /// Its time is over, or it says no time.
+    /// The token has expired, or has no `exp`.
     #[error("oidc: token is expired")]
     Expired,
-    /// Its time has not come.
+    /// The token is not valid yet.
     #[error("oidc: current time is before the nbf (not before) time")]
     NotYet,
-    /// A claim is missing or is not what the configuration needs.
+    /// A claim is missing or has a value that the configuration does not allow.
     #[error("oidc: claim {claim}: {problem}")]
     Claim {
-        /// Its name.
+        /// The name of the claim.
         claim: String,
-        /// What is wrong with it.
+        /// The problem with the claim.
         problem: &'static str,
     },
 }
 
-/// A token that nobody has verified: who claims to have issued it, and what is needed to find out.
+/// A parsed token that is not verified yet.
 pub struct Token<'a> {
     algorithm: SigningAlgorithm,
     key_id: Option<String>,
@@ -68,19 +68,19 @@ pub struct Token<'a> {
     signature: Vec<u8>,
 }
 
-/// The token's text stays out of logs.
+/// `Debug` leaves out the token's text, which must not be logged.
 impl fmt::Debug for Token<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Token").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
 }
 
-/// Whom a token names, and until when.
+/// The user of a verified token, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The user.
+    /// The user that the claims name.
     pub user: UserInfo,
-    /// `exp`: nothing may remember the user beyond it.
+    /// The `exp` claim: the user must not be cached beyond it.
     pub expires: SystemTime,
 }
 
@@ -95,19 +95,19 @@ struct Header {
     b64: Option<Value>,
 }
 
-/// Claims by name, each once.
+/// The claims by name; each name occurs once.
 struct Claims(BTreeMap<String, Value>);
 
 impl<'a> Token<'a> {
-    /// Reads a token without believing it. `kid` only chooses among the keys of the configured issuer; `jwk`, `jku` and
-    /// `x5u`, by which a token would bring its own key, are not read at all.
+    /// Parses a token without verifying it. `kid` only selects among the keys of the configured issuer. `jwk`, `jku`
+    /// and `x5u`, with which a token could supply its own key, are ignored.
     ///
     /// # Errors
-    /// [`TokenError::Malformed`], [`TokenError::Algorithm`]. Extensions that must be understood (`crit`, `b64`), and
-    /// claims that stand twice, are refused.
+    /// [`TokenError::Malformed`], [`TokenError::Algorithm`]. Critical extensions (`crit`, `b64`) and duplicate claims
+    /// are malformed.
     pub fn parse(text: &'a str) -> Result<Self, TokenError> {
         if text.len() > MAX_TOKEN {
-            return Err(TokenError::Malformed("it is too long"));
+            return Err(TokenError::Malformed("it is longer than 32 KiB"));
         }
         let three = TokenError::Malformed("it does not have three parts");
         let (message, signature) = text.rsplit_once('.').ok_or(three.clone())?;
@@ -118,12 +118,12 @@ impl<'a> Token<'a> {
         let decoded =
             |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("a part is not base64url"));
         let header: Header = serde_json::from_slice(&decoded(header)?)
-            .map_err(|_| TokenError::Malformed("its header is no object with alg"))?;
+            .map_err(|_| TokenError::Malformed("its header is not an object with alg"))?;
         if header.crit.is_some() || header.b64.is_some() {
-            return Err(TokenError::Malformed("its header has extensions that are not known"));
+            return Err(TokenError::Malformed("its header has unknown extensions"));
         }
         let claims = serde_json::from_slice(&decoded(payload)?)
-            .map_err(|_| TokenError::Malformed("its claims are no object in which each stands once"))?;
+            .map_err(|_| TokenError::Malformed("its claims are not an object, or contain a duplicate"))?;
         Ok(Self {
             algorithm: SigningAlgorithm::parse(&header.alg).ok_or(TokenError::Algorithm)?,
             key_id: header.kid.filter(|id| !id.is_empty()),
@@ -133,40 +133,41 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Who is said to have issued it: chooses the verifier and nothing else.
+    /// The unverified `iss` claim. It may only be used to choose the verifier.
     pub fn unverified_issuer(&self) -> Option<&str> {
         match self.claims.0.get("iss")?.as_str() {
-            // (`untrustedIssuer` in apiserver's `oidc.go`; OpenID Connect Core, "GoogleIss")
+            // Google also issues the name without a scheme (`untrustedIssuer` in apiserver's `oidc.go`; OpenID Connect
+            // Core, "GoogleIss").
             Some("accounts.google.com") => Some("https://accounts.google.com"),
             issuer => issuer,
         }
     }
 
-    /// The key that is said to have signed it.
+    /// The unverified `kid` of the header.
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
     }
 
-    /// Until when it is said to be good; `None` where it does not say so, or says no time.
+    /// The unverified `exp` claim; `None` if it is missing or invalid.
     pub fn unverified_expiry(&self) -> Option<SystemTime> {
         self.claims.time("exp").ok().flatten()
     }
 
-    /// Whether one of these keys made the signature; says nothing of what the claims are worth.
+    /// Whether one of these keys verifies the signature. The claims are not checked.
     pub fn is_signed_by(&self, keys: &JsonWebKeySet) -> bool {
         keys.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
-    /// Whether this key made the signature.
+    /// Whether this key verifies the signature. The claims are not checked.
     pub(crate) fn is_signed_by_key(&self, key: &JsonWebKey) -> bool {
         key.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
-    /// Verifies the token by an issuer's keys and rules. The signature comes first: of what nobody signed, nothing else
-    /// is told.
+    /// Verifies the token with the keys and rules of an issuer. The signature is checked first: the error for a token
+    /// without a valid signature discloses nothing else.
     ///
-    /// Stricter than kube-apiserver: a user whose name's claim is empty or null, groups with a null among them, times
-    /// written as text and distributed claims (`_claim_names`) are refused.
+    /// Stricter than kube-apiserver: an empty or null name claim, a null among the groups, times in strings and
+    /// distributed claims (`_claim_names`) are rejected.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -212,7 +213,7 @@ impl Claims {
         }
         let name = self.text(&issuer.username.claim)?;
         if name.is_empty() {
-            return Err(problem(&issuer.username.claim, "names nobody"));
+            return Err(problem(&issuer.username.claim, "is empty"));
         }
         let verified = self.0.get("email_verified");
         if issuer.username.claim == "email" && verified.is_some_and(|verified| *verified != Value::Bool(true)) {
@@ -242,9 +243,9 @@ impl Claims {
         claim.as_str().ok_or_else(|| problem(name, "is not text"))
     }
 
-    /// A claim that is one text or a list of them; nothing where it is missing or null.
+    /// The strings of a claim that is a string or a list of strings; empty if it is missing or null.
     fn strings(&self, name: &str) -> Result<Vec<String>, TokenError> {
-        let wrong = || problem(name, "is neither text nor a list of texts");
+        let wrong = || problem(name, "is neither a string nor a list of strings");
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::String(text)) => Ok(vec![text.clone()]),
@@ -255,12 +256,12 @@ impl Claims {
         }
     }
 
-    /// A time in seconds since 1970, cut to whole ones. What is before 1970 is 1970, and what no clock reaches is far.
+    /// A time claim in seconds since 1970, without fractions, limited to the years 1970 to 9999.
     fn time(&self, name: &str) -> Result<Option<SystemTime>, TokenError> {
         /// The year 9999, in seconds since 1970.
         const LAST: u64 = 253_402_300_799;
         let Some(claim) = self.0.get(name) else { return Ok(None) };
-        // `exp: null` is an error for Go, `nbf: null` is none there.
+        // For Go, `exp: null` is an error and `nbf: null` is not.
         if claim.is_null() && name == "nbf" {
             return Ok(None);
         }
@@ -291,7 +292,7 @@ impl<'de> Deserialize<'de> for Claims {
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     let other_case = REGISTERED.iter().any(|own| own.eq_ignore_ascii_case(&name) && **own != *name);
                     if other_case || claims.insert(name, value).is_some() {
-                        return Err(A::Error::custom("a claim stands twice"));
+                        return Err(A::Error::custom("duplicate claim"));
                     }
                 }
                 Ok(Claims(claims))

@@ -1,10 +1,12 @@
-//! Who asks. A certificate, a token or a front proxy's headers become a [`UserInfo`], with whose word that is
-//! ([`Authority`]) and the rules of what of it a member may be told ([`identity_for`]).
+//! Authentication of requests. It turns a client certificate, a bearer token or the headers of a front proxy into a
+//! [`UserInfo`] with the [`Authority`] that vouches for it, and decides which parts of it a member cluster may be told
+//! ([`identity_for`]).
 //!
-//! It decides and does no I/O: keys and files are arguments, and what has to be asked for a token is asked by traits
-//! ([`FetchDocument`], [`TokenReviewer`]). The server asks it once per request, before the router sees the request.
+//! The crate decides and does no I/O: keys and files are arguments, and remote questions about a token go through
+//! traits ([`FetchDocument`], [`TokenReviewer`]). The server calls it once per request, before the router sees the
+//! request.
 //!
-//! Where it departs from kube-apiserver it refuses what that accepts, never the other way round. The cases of
+//! It is never more permissive than kube-apiserver; each known difference is stricter. The cases of
 //! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.
 
 mod configuration;
@@ -31,8 +33,8 @@ mod x509;
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use followed_tokens::FollowedToken;
 pub use identity::{
-    MemberRules, NotSent, asked_identity, identity_beyond_member, identity_elsewhere, identity_for,
-    identity_that_counts,
+    MemberRules, NotSent, counted_names, identity_for, identity_for_other_members, impersonated_identity,
+    names_beyond_member,
 };
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};

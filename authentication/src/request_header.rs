@@ -1,4 +1,4 @@
-//! Users whom a front proxy names in headers (apiserver `pkg/authentication/request/headerrequest`).
+//! Users that a front proxy names in headers (apiserver `pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::user::UserInfo;
 use crate::x509::{CertificateError, ClientCertificates, common_name};
 
-/// What the `--requestheader-*` flags say. Header names are in lower case, as [`HeaderName`] has them.
+/// The settings of the `--requestheader-*` flags. Header names are in lower case, as in [`HeaderName`].
 #[derive(Debug)]
 pub struct RequestHeaders {
     /// `--requestheader-client-ca-file`.
     pub authorities: ClientCertificates,
-    /// `--requestheader-allowed-names`; empty: each name that the authorities vouch for.
+    /// `--requestheader-allowed-names`; if empty, every name in a certificate of the authorities is allowed.
     pub allowed_names: Vec<String>,
     /// `--requestheader-username-headers`.
     pub username: Vec<HeaderName>,
@@ -27,31 +27,32 @@ pub struct RequestHeaders {
     pub extra_prefixes: Vec<String>,
 }
 
-/// Why headers that name a user are not believed.
+/// The reason why headers that name a user are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrontProxyError {
-    /// Who sends them is not the proxy.
+    /// The sender is not the proxy.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The authority vouches for it, and it may not speak for others.
+    /// The sender's certificate is valid, but its name is not in the allowed list.
     #[error("x509: subject with cn={0} is not in the allowed list")]
     Name(String),
-    /// A value is not text.
+    /// A header value is not UTF-8.
     #[error("header {0} is not text")]
     NotText(HeaderName),
-    /// Two users or two uids: a proxy that adds its header to the client's own would make the client choose.
+    /// A header for the user or the uid occurs twice. If a proxy appends its header to the client's, the client's value
+    /// could win.
     #[error("header {0} is given more than once")]
     Twice(HeaderName),
 }
 
 impl RequestHeaders {
-    /// Whether headers name a user, whoever sent them.
+    /// Whether headers name a user. The sender is not checked.
     pub fn name_a_user(&self, headers: &HeaderMap) -> bool {
         self.username.iter().any(|name| headers.contains_key(name))
     }
 
-    /// Checks that the sender is the proxy; the answer is the time until which that holds, if the bundle stays. Takes
-    /// about 0.1 ms.
+    /// Verifies that the sender is the proxy. Returns the time until which this holds while the bundle is unchanged.
+    /// Takes about 0.1 ms.
     ///
     /// # Errors
     /// [`FrontProxyError::Certificate`], [`FrontProxyError::Name`].
@@ -66,7 +67,7 @@ impl RequestHeaders {
         Ok(until)
     }
 
-    /// The user whom headers name, `None` where none does. Only those of the verified proxy may be read.
+    /// The user that the headers name, or `None`. The caller must have verified the proxy.
     ///
     /// # Errors
     /// [`FrontProxyError::NotText`], [`FrontProxyError::Twice`].
@@ -98,7 +99,7 @@ impl RequestHeaders {
         Ok(extra)
     }
 
-    /// Takes the headers out of a request, whoever sent them: nothing behind may believe them.
+    /// Removes these headers from a request, whoever the sender is, so that later stages cannot trust them.
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {
             [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
@@ -111,7 +112,7 @@ impl RequestHeaders {
     }
 }
 
-/// The value of the first of these headers that has one; empty where none has.
+/// The value of the first header that is present and not empty; otherwise the empty string.
 fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
     for name in names {
         let mut values = headers.get_all(name).iter();
@@ -130,8 +131,8 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, FrontProxyErro
     String::from_utf8(value.as_bytes().to_vec()).map_err(|_| FrontProxyError::NotText(name.clone()))
 }
 
-/// A key of an extra, percent-decoded; as it is where a `%` is not followed by two digits, as Go's `url.PathUnescape`
-/// fails there.
+/// A percent-decoded key of an extra field. It stays as it is if a `%` is not followed by two hex digits, because Go's
+/// `url.PathUnescape` fails there.
 fn unescaped(key: &str) -> String {
     let whole = key.split('%').skip(1).all(|rest| {
         let digits = rest.as_bytes().get(..2);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_verified_proxy_is_believed() {
+    fn headers_count_only_from_a_verified_proxy() {
         let (authority, stranger) = (TestAuthority::new(), TestAuthority::new());
         let now = UnixTime::now();
         let ours = request_headers(&authority, &["front"]);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_a_kube_apiserver_reads_them() {
+    fn headers_are_read_as_by_kube_apiserver() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let headers = map(&[
             ("X-Remote-User", b""),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn two_users_and_what_is_no_text_are_refused() {
+    fn headers_with_two_users_or_invalid_utf8_are_rejected() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let name = HeaderName::from_static("x-remote-user");
         let twice = map(&[("X-Remote-User", b"ann"), ("X-Remote-User", b"eve")]);

@@ -1,4 +1,4 @@
-//! The certificate that a client is asked for in a TLS handshake.
+//! The request for a client certificate in a TLS handshake.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -8,14 +8,13 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::version_one::{verify_tls12_signature, verify_tls13_signature};
 
-/// Takes any certificate whose key the client has shown to hold, as Go's `tls.RequestClientCert` does, which
-/// kube-apiserver uses: who vouches for it is asked at each request, when it counts, and a client with a stale
-/// certificate and a good token is let in.
+/// Accepts any certificate whose private key the client has, as Go's `tls.RequestClientCert` does in kube-apiserver.
+/// The authority is checked per request, so a client with a stale certificate and a valid token is accepted.
 #[derive(Debug)]
 pub struct RequestedCertificate {
-    /// The names of the authorities that a client is told.
+    /// The names of the accepted authorities, which are sent to the client.
     pub authorities: Vec<DistinguishedName>,
-    /// The algorithms by which a client may sign.
+    /// The signature algorithms that a client may use.
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
     use crate::version_one::tests::{as_version_one, named};
 
-    /// Whether a handshake succeeds in which a client shows this certificate and signs by this key.
+    /// Whether a handshake succeeds if the client presents this certificate and signs with this key.
     fn shakes_hands(
         version: &'static SupportedProtocolVersion,
         certificate: &CertificateDer<'static>,
@@ -93,7 +92,7 @@ mod tests {
         trusted.add(serving.clone())?;
         let server = server.with_single_cert(vec![serving], own_key(&own).unwrap())?;
         let signing = provider.key_provider.load_private_key(own_key(key).unwrap())?;
-        // The key may be another than the certificate's.
+        // The key may differ from the key in the certificate.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], signing));
         let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
         let client = client.with_root_certificates(trusted).with_client_cert_resolver(Arc::new(shown));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_proves_that_it_has_the_key_of_a_version_1_certificate() {
+    fn handshake_proves_the_key_of_a_version_1_certificate() {
         let key = || KeyPair::generate().unwrap();
         let authority = Issuer::new(named("people"), key());
         let (own, other) = (key(), key());

@@ -1,4 +1,4 @@
-//! An issuer for tests: a key, what it serves and what it signs.
+//! An issuer for tests, which has a key, serves it and signs tokens.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::configuration::{ClaimMapping, JwtAuthenticator};
 use crate::jwk::JsonWebKeySet;
 
-/// A key pair with its id.
+/// A key pair with a key id.
 pub(crate) struct TestSigner {
     pair: EcdsaKeyPair,
     id: &'static str,
@@ -23,7 +23,7 @@ impl TestSigner {
         Self { pair: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
     }
 
-    /// The key as an issuer serves it.
+    /// The public key as an issuer serves it.
     pub(crate) fn key(&self) -> Value {
         let (x, y) = self.pair.public_key().as_ref()[1..].split_at(32);
         let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
@@ -34,12 +34,12 @@ impl TestSigner {
         JsonWebKeySet::parse(json!({"keys": [self.key()]}).to_string().as_bytes()).unwrap()
     }
 
-    /// A token with these claims, as text.
+    /// A signed token with these claims.
     pub(crate) fn signed(&self, claims: &str) -> String {
         self.signed_under(&json!({"alg": "ES256", "kid": self.id}), claims)
     }
 
-    /// As [`signed`](Self::signed), with another header.
+    /// A signed token with these claims and another header.
     pub(crate) fn signed_under(&self, header: &Value, claims: &str) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims));
         let made = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
@@ -47,7 +47,7 @@ impl TestSigner {
     }
 }
 
-/// An issuer for audience `me` whose `sub` is the user.
+/// An issuer with the audience `me` whose `sub` claim is the user's name.
 pub(crate) fn issuer(url: &str) -> JwtAuthenticator {
     JwtAuthenticator {
         issuer_url: url.to_owned(),
@@ -61,7 +61,7 @@ pub(crate) fn issuer(url: &str) -> JwtAuthenticator {
     }
 }
 
-/// Good claims of an issuer's token that lasts for some seconds.
+/// Valid claims of a token that expires after some seconds.
 pub(crate) fn claims(issuer: &str, user: &str, seconds: u64) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     json!({"iss": issuer, "aud": "me", "sub": user, "exp": now + seconds}).to_string()

@@ -1,12 +1,12 @@
-//! Whom a bearer token names: the one thing that a server asks.
+//! The authentication of bearer tokens.
 //!
 //! ```text
-//! token ─▶ remembered? ─▶ its shape, its time ─▶ VerifierRules::order ─┬─▶ issuer: IssuerKeys, verified here
-//!          (TokenCache)                          (pure)                └─▶ clusters: ReviewBounds ─▶ TokenReviewer
+//! token ─▶ cached? ─▶ format and expiry ─▶ VerifierRules::order ─┬─▶ issuer: IssuerKeys verifies the token here
+//!          (TokenCache)                    (pure)                └─▶ clusters: ReviewBounds ─▶ TokenReviewer
 //! ```
 //!
-//! Nothing is sent for a token that is no good by its own words. A token by which something lasts is
-//! [followed](crate::FollowedToken).
+//! A token that is malformed or expired causes no request. The token of an open stream is [reviewed
+//! again](FollowedToken) as long as the stream is open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,84 +33,86 @@ use crate::token_review::{TokenReviewer, bytes, review_answer, review_request};
 use crate::user::{Authority, UserInfo};
 use crate::verifiers::{Addressed, BearerToken, TokenRefused, Verifier, VerifierRules};
 
-/// How long a token that was verified here is not verified again: kube-apiserver's `TokenSuccessCacheTTL`. Tokens that
-/// are not good are not remembered (its `TokenFailureCacheTTL` is 0): finding out costs no request.
+/// The time for which a token that was verified here is cached: kube-apiserver's `TokenSuccessCacheTTL`. Invalid tokens
+/// are not cached (its `TokenFailureCacheTTL` is 0), because verifying them again costs no request.
 const VERIFIED_TTL: Duration = Duration::from_secs(10);
-/// How long one cluster may take for a review.
+/// The timeout for a review by one cluster.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a token is authenticated while the rules change. 3: they change a few times a minute at most.
+/// The number of attempts to authenticate a token while the rules change. 3: the rules change a few times a minute at
+/// most.
 const TRIES: usize = 3;
-/// How many of the tokens that are followed a cluster is asked about at once: what clients wait for goes before them.
+/// The number of concurrent repeated reviews per cluster. It is small, so that reviews which clients wait for go first.
 const FOLLOWED_AT_ONCE: usize = 8;
 
-/// Whom a token names.
+/// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The user, as the verifier said.
+    /// The user as the verifier described it.
     pub user: UserInfo,
-    /// Whose word that is.
+    /// The authority that vouches for the user.
     pub authority: Authority,
-    /// When the token ends, if it says so.
+    /// The expiry of the token, if it has one.
     pub expires: Option<SystemTime>,
-    /// By whose keys and rules, where an issuer's token was verified here.
+    /// The configuration of the issuer, if the token was verified here.
     issuer: Option<Arc<JwtAuthenticator>>,
-    /// How often the cluster that reviewed it had been forgotten then.
+    /// For the cluster that reviewed the token, the value of `Rules::forgotten` at that time.
     forgotten: u64,
 }
 
-/// Why nobody is known by a token: each is 401. Safe to log: none holds text of the token but names of its claims.
+/// The reason why a token is answered with 401. Safe to log: it contains no text of the token except names of claims.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenAuthenticationError {
-    /// It cannot be good, whoever verifies it.
+    /// The token is malformed or expired.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Its issuer's keys or rules do not take it.
+    /// The keys or the rules of the issuer reject the token.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// Nobody is asked.
+    /// No verifier may be asked about the token.
     #[error(transparent)]
     Refused(#[from] TokenRefused),
-    /// Nobody is asked just now.
+    /// Too many reviews are running.
     #[error(transparent)]
     TooManyReviews(#[from] TooManyReviews),
-    /// A cluster could not say whether it knows the token.
-    #[error("cluster {cluster} has not reviewed the token: {problem}")]
+    /// A cluster could not be asked, or could not answer.
+    #[error("cluster {cluster} could not review the token: {problem}")]
     NotReviewed {
-        /// The cluster.
+        /// The name of the cluster.
         cluster: ClusterName,
-        /// What is wrong.
+        /// The problem.
         problem: Arc<str>,
     },
-    /// Whoever was asked does not know it.
+    /// No verifier knows the token.
     #[error("invalid bearer token")]
     Unknown,
-    /// This process has failed.
-    #[error("the review of the token was broken off")]
+    /// The review was cancelled by a failure of this process, or the rules kept changing.
+    #[error("the review of the token was interrupted; try again")]
     BrokenOff,
 }
 
-/// How clusters are asked about tokens.
+/// The settings for reviews of tokens by clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenReviews {
     /// `--token-review-cluster`.
     pub cluster: Option<ClusterName>,
-    /// `--api-audiences`: a token that a cluster reviews must be for one of them; empty: for that cluster itself.
+    /// `--api-audiences`: a reviewed token must be for one of them. If empty, it must be for the cluster itself.
     pub audiences: Vec<String>,
-    /// How long an answer is remembered, whatever it is: `--authentication-token-webhook-cache-ttl`.
+    /// The time for which a review is cached, whatever its result: `--authentication-token-webhook-cache-ttl`.
     pub cache_ttl: Duration,
 }
 
 impl Default for TokenReviews {
     fn default() -> Self {
-        // That of API servers that delegate authentication (apiserver `options.NewDelegatingAuthenticationOptions`), as
-        // this one does. kube-apiserver's own webhook has 2 min, in which a deleted ServiceAccount would go on.
+        // The default of API servers that delegate authentication (apiserver
+        // `options.NewDelegatingAuthenticationOptions`), as this one does. kube-apiserver's own webhook caches for 2
+        // min, in which a deleted ServiceAccount stays valid.
         Self { cluster: None, audiences: Vec::new(), cache_ttl: Duration::from_secs(10) }
     }
 }
 
 type ReviewOutcome = Result<Arc<Authenticated>, TokenAuthenticationError>;
 
-/// Knows users by their tokens. One per process.
+/// Authenticates users by their bearer tokens. There is one per process.
 pub struct TokenAuthenticator {
     reviews: TokenReviews,
     documents: Arc<dyn FetchDocument>,
@@ -122,17 +124,17 @@ pub struct TokenAuthenticator {
     unknown_key: Notify,
 }
 
-/// Who may be asked. Exchanged whole; what was found under other rules is not remembered.
+/// The configured verifiers. They are replaced as a whole; results under earlier rules are not cached.
 #[derive(Clone, Default)]
 struct Rules {
     generation: u64,
     issuers: Vec<JwtAuthenticator>,
-    /// The same, by the same place.
+    /// The keys of `issuers`, at the same index.
     keys: Vec<Arc<IssuerKeys>>,
     members: Arc<MemberKeys>,
-    /// The members that are asked about tokens where they are addressed.
+    /// The members that review tokens of requests to their own path or host.
     reviewing: Arc<BTreeSet<ClusterName>>,
-    /// How often the name of a member has begun to mean another cluster.
+    /// For each member, the number of times that its name began to stand for another cluster.
     forgotten: Arc<BTreeMap<ClusterName, u64>>,
 }
 
@@ -143,7 +145,7 @@ impl fmt::Debug for TokenAuthenticator {
 }
 
 impl TokenAuthenticator {
-    /// One that knows no issuer and no member yet.
+    /// An authenticator without issuers and members.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
         let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
         let (cache, bounds, followed) = (TokenCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
@@ -151,7 +153,7 @@ impl TokenAuthenticator {
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
     }
 
-    /// Takes over the issuers of a configuration. What is known of issuers that stay as they are is kept.
+    /// Replaces the issuers by those of a configuration. The cached keys of unchanged issuers are kept.
     pub fn set_issuers(&self, configuration: &AuthenticationConfiguration) {
         self.exchange(|rules| {
             let known = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| *keys.issuer == *issuer).cloned();
@@ -161,14 +163,14 @@ impl TokenAuthenticator {
         });
     }
 
-    /// Takes over the keys that members sign their ServiceAccounts' tokens with.
+    /// Replaces the keys with which members sign the tokens of their ServiceAccounts.
     pub fn set_member_keys(&self, members: MemberKeys) {
         let members = Arc::new(members);
         self.exchange(|rules| Rules { members: Arc::clone(&members), ..rules.clone() });
     }
 
-    /// Forgets the answers and keys of a cluster whose name means another cluster by now. Whether something lasts by a
-    /// token that the earlier cluster knew: such a token counts as lost.
+    /// Forgets the answers and keys of a cluster whose name now stands for another cluster. Returns whether a stream is
+    /// open with a token of the earlier cluster: such a token counts as lost.
     pub fn forget_cluster(&self, cluster: &ClusterName) -> bool {
         self.exchange(|rules| {
             let mut members = (*rules.members).clone();
@@ -180,7 +182,7 @@ impl TokenAuthenticator {
         self.followed.lose(cluster)
     }
 
-    /// Takes over which members are asked about tokens where they are addressed.
+    /// Replaces the set of members that review tokens of requests to their own path or host.
     pub fn set_reviewing_members(&self, members: BTreeSet<ClusterName>) {
         if *self.rules.load().reviewing != members {
             let reviewing = Arc::new(members);
@@ -192,14 +194,14 @@ impl TokenAuthenticator {
         self.rules.rcu(|rules| Rules { generation: rules.generation + 1, ..change(rules) });
     }
 
-    /// Ends when a token came whose key no member was known to have: one may have a new key. Cancel: safe.
+    /// Waits for a token with a key that no member is known to have: a member may have a new key. Cancel: safe.
     pub async fn unknown_key(&self) {
         self.unknown_key.notified().await;
     }
 
-    /// Whether whoever verified a token would still be asked about it: its issuer is configured as it was. A cluster
-    /// that reviewed one is [asked again](Self::follow).
-    pub fn still_asks(&self, known: &Authenticated) -> bool {
+    /// Whether the verifier of a token is still configured as it was. A token that a cluster reviewed is [reviewed
+    /// again](Self::follow).
+    pub fn is_verifier_unchanged(&self, known: &Authenticated) -> bool {
         let rules = self.rules.load();
         let home = known.authority.reach.home().and_then(|home| rules.forgotten.get(home));
         if known.issuer.is_none() && home.copied().unwrap_or_default() != known.forgotten {
@@ -208,8 +210,8 @@ impl TokenAuthenticator {
         known.issuer.as_ref().is_none_or(|issuer| rules.issuers.contains(issuer))
     }
 
-    /// Follows a token by which something is to last, if it was a cluster that said whose it is: as long as what this
-    /// gives is kept, that cluster is asked again, [each round](Self::review_followed). Cost: some 2 µs.
+    /// Follows the token of a stream that is being opened, if a cluster reviewed the token. The cluster is asked again
+    /// in [each round](Self::review_followed) as long as the returned value is held. Costs some 2 µs.
     pub fn follow(&self, token: &[u8], known: &Authenticated) -> Option<Arc<FollowedToken>> {
         let cluster = known.authority.reach.home().filter(|_| known.issuer.is_none())?;
         let text = std::str::from_utf8(token).ok()?;
@@ -219,28 +221,27 @@ impl TokenAuthenticator {
         Some(self.followed.follow(key, cluster, &known.user, question))
     }
 
-    /// Asks clusters again about the tokens that are followed, each at most once a minute. Whether one of them is not
-    /// known any more, or is somebody else's. A cluster that does not answer is asked about no more of them in this
-    /// round, and one that takes its time about no more after 10 s: nobody of others waits for more than 20 s. Cancel:
-    /// safe.
+    /// Reviews the followed tokens again, each at most once a minute. Returns whether a token is no longer valid or has
+    /// another user. A cluster that does not answer is not asked further in this round, and a slow cluster is not asked
+    /// after 10 s; so the round takes at most 20 s. Cancel: safe.
     pub async fn review_followed(&self) -> bool {
         let due = self.followed.due().into_iter();
-        join_all(due.map(|(cluster, tokens)| self.review_of(cluster, tokens))).await.contains(&true)
+        join_all(due.map(|(cluster, tokens)| self.review_tokens(cluster, tokens))).await.contains(&true)
     }
 
-    /// Asks a cluster about these tokens. Whether one is lost.
-    async fn review_of(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
+    /// Reviews these tokens of one cluster. Returns whether one of them is lost.
+    async fn review_tokens(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
         let (cluster, is_silent) = (&cluster, &AtomicBool::new(false));
         let begun = Instant::now();
         let asked = tokens.into_iter().map(|token| async move {
             let answer = match is_silent.load(Ordering::Relaxed) || begun.elapsed() >= REVIEW_TIMEOUT {
                 true => None,
                 false => {
-                    token.is_asked();
-                    let answer = self.ask_again(cluster, &token).await;
+                    token.record_review();
+                    let answer = self.review_again(cluster, &token).await;
                     let answer = answer.inspect_err(|problem| {
                         is_silent.store(true, Ordering::Relaxed);
-                        tracing::debug!(%cluster, problem, "a token that something lasts by is not reviewed again");
+                        tracing::debug!(%cluster, problem, "the token of an open stream could not be reviewed again");
                     });
                     answer.ok()
                 }
@@ -249,7 +250,7 @@ impl TokenAuthenticator {
             if is_lost {
                 let user = &token.user().username;
                 let said = if answer.is_some() { "does not know it" } else { "has not answered for too long" };
-                tracing::info!(%cluster, user, said, "what was opened with a token ends");
+                tracing::info!(%cluster, user, said, "streams end because their token is no longer valid");
             }
             is_lost
         });
@@ -257,18 +258,18 @@ impl TokenAuthenticator {
         stream::iter(asked).buffer_unordered(FOLLOWED_AT_ONCE).fold(false, async |any, is_lost| any | is_lost).await
     }
 
-    async fn ask_again(&self, cluster: &ClusterName, token: &FollowedToken) -> Result<Option<UserInfo>, String> {
+    async fn review_again(&self, cluster: &ClusterName, token: &FollowedToken) -> Result<Option<UserInfo>, String> {
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, token.question.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;
         review_answer(&answer, &self.reviews.audiences).map_err(|error| error.to_string())
     }
 
-    /// Whom a token names. `addressed` is the cluster whose own path or host the request addresses, `client` where the
-    /// request comes from. Must be called within a tokio runtime.
+    /// Authenticates a token. `addressed` is the cluster whose own path or host the request uses, and `client` is the
+    /// address of the client. Must be called within a tokio runtime.
     ///
-    /// Cost: some 2 µs where the token is remembered, a signature (0.05 to 0.3 ms) where an issuer's keys are known,
-    /// else a request to the issuer or to one or two clusters, which is shared by all who ask with that token at the
-    /// time. Cancel: safe; what was asked is still remembered.
+    /// Costs some 2 µs if the token is cached, a signature check (0.05 to 0.3 ms) if the issuer's keys are cached, and
+    /// otherwise a request to the issuer or to one or two clusters, shared by all concurrent requests with the same
+    /// token. Cancel: safe; the result of a started request is still cached.
     ///
     /// # Errors
     /// [`TokenAuthenticationError`].
@@ -281,7 +282,7 @@ impl TokenAuthenticator {
         for _ in 0..TRIES {
             let rules = self.rules.load_full();
             let outcome = self.authenticate_by(&rules, token, addressed, client).await;
-            // A cluster that has answered meanwhile may have been replaced by another of its name.
+            // The rules may have changed while a cluster answered; then another cluster may have this name.
             if self.rules.load().generation == rules.generation {
                 return outcome;
             }
@@ -301,10 +302,10 @@ impl TokenAuthenticator {
         if let Some(outcome) = self.cache.get(&key) {
             return outcome;
         }
-        let token = readable(token)?;
+        let token = token_text(token)?;
         let parsed = BearerToken::parse(token)?;
         let expires = match &parsed {
-            BearerToken::Jwt(token) => self.glance_at(token, rules)?,
+            BearerToken::Jwt(token) => self.check_claimed_expiry(token, rules)?,
             BearerToken::Opaque => None,
         };
         let verifiers = VerifierRules {
@@ -323,8 +324,8 @@ impl TokenAuthenticator {
         }
     }
 
-    /// What a JWT says of itself: when it ends. Without a member that has its key they are to be asked for theirs.
-    fn glance_at(&self, token: &Token<'_>, rules: &Rules) -> Result<Option<SystemTime>, TokenError> {
+    /// The expiry of a JWT. If no verifier has its key, wakes [`Self::unknown_key`].
+    fn check_claimed_expiry(&self, token: &Token<'_>, rules: &Rules) -> Result<Option<SystemTime>, TokenError> {
         let expires = token.unverified_expiry();
         if expires.is_some_and(|expires| expires < SystemTime::now()) {
             return Err(TokenError::Expired);
@@ -337,7 +338,7 @@ impl TokenAuthenticator {
         Ok(expires)
     }
 
-    /// Verifies a token by its issuer's keys.
+    /// Verifies a token with the keys of its issuer.
     async fn verify(
         &self,
         token: &Token<'_>,
@@ -356,7 +357,7 @@ impl TokenAuthenticator {
         Ok(known)
     }
 
-    /// Has clusters review a token, in this order.
+    /// Lets clusters review a token, in this order.
     async fn review(
         &self,
         token: &str,
@@ -369,38 +370,38 @@ impl TokenAuthenticator {
             let is_signed = matches!(order, [.., Verifier::Signer(_)]);
             let admitted = self.bounds.admit(client, is_signed)?;
             let review = Review {
-                clusters: order.iter().filter_map(in_own_words).collect(),
+                clusters: order.iter().filter_map(reviewing_cluster).collect(),
                 body: review_request(token, &self.reviews.audiences),
                 reviews: self.reviews.clone(),
                 reviewer: Arc::clone(&self.reviewer),
                 expires,
                 forgotten: Arc::clone(&rules.forgotten),
             };
-            Ok(review.carry_out(admitted).boxed())
+            Ok(review.run(admitted).boxed())
         };
         let outcome = self.cache.find(key, begin).await.map_err(TokenAuthenticationError::TooManyReviews)?;
         outcome.unwrap_or(Err(TokenAuthenticationError::BrokenOff))
     }
 }
 
-/// The text of a token that may be one.
-fn readable(token: &[u8]) -> Result<&str, TokenAuthenticationError> {
+/// The text of a token with an acceptable length.
+fn token_text(token: &[u8]) -> Result<&str, TokenAuthenticationError> {
     if token.len() > MAX_TOKEN {
-        return Err(TokenError::Malformed("it is too long").into());
+        return Err(TokenError::Malformed("it is longer than 32 KiB").into());
     }
-    // Nobody has the token that is none.
+    // An empty token is never valid.
     let text = std::str::from_utf8(token).ok().filter(|text| !text.is_empty());
     text.ok_or(TokenAuthenticationError::Unknown)
 }
 
-/// For how long something is remembered of a token that ends.
+/// The time for which a result is cached: at most until the token expires.
 fn until(ttl: Duration, expires: Option<SystemTime>) -> Duration {
     let left = expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
     left.map_or(ttl, |left| left.min(ttl))
 }
 
-/// A cluster that reviews, and whether it is the token-review cluster. Issuers review nothing.
-fn in_own_words(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
+/// The cluster of a verifier, and whether it is the token-review cluster. `None` for an issuer.
+fn reviewing_cluster(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     match verifier {
         Verifier::Issuer(_) => None,
         Verifier::TokenReviewCluster(cluster) => Some(((*cluster).clone(), true)),
@@ -408,7 +409,7 @@ fn in_own_words(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     }
 }
 
-/// A review that is on its way, which needs nothing of whoever asked for it.
+/// A review in progress. It does not depend on the request that started it.
 struct Review {
     clusters: Vec<(ClusterName, bool)>,
     body: Vec<u8>,
@@ -419,8 +420,9 @@ struct Review {
 }
 
 impl Review {
-    /// Asks until one knows the token. A cluster that cannot say so ends it: whom the next one knows is somebody else.
-    async fn carry_out(self, admitted: Admitted) -> CachedToken<ReviewOutcome> {
+    /// Asks the clusters in order until one knows the token. If a cluster cannot answer, the review ends: the next
+    /// cluster might know the token as another user.
+    async fn run(self, admitted: Admitted) -> CachedToken<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
             match self.review_token(cluster, &admitted).await {
                 Ok(None) => {}
@@ -433,7 +435,7 @@ impl Review {
                     let known = Authenticated { user, authority, expires: self.expires, issuer: None, forgotten };
                     return (Ok(Arc::new(known)), Some(until(self.reviews.cache_ttl, self.expires)));
                 }
-                // As in kube-apiserver, that nothing was found out is not remembered.
+                // As in kube-apiserver, a failure to review is not cached.
                 Err(problem) => {
                     let cluster = cluster.clone();
                     return (Err(TokenAuthenticationError::NotReviewed { cluster, problem }), None);

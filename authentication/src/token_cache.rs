@@ -1,8 +1,8 @@
-//! What was found of tokens, for some seconds (apiserver `pkg/authentication/token/cache`).
+//! A cache for the results of token checks, for some seconds (apiserver `pkg/authentication/token/cache`).
 //!
-//! A token is known here by a keyed hash alone: the key is made anew for each process, so that neither a dump of memory
-//! nor the time that a look takes tells of tokens. One question per token is on its way, which goes on if all who wait
-//! for it go away: what it finds is remembered for whoever asks next.
+//! Tokens are stored only as keyed hashes, and each process generates its own key, so neither a memory dump nor the
+//! time of a lookup discloses tokens. Concurrent requests with the same token share one check. The check goes on if all
+//! of them are cancelled, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,56 +15,55 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How many tokens are remembered, of some 300 bytes each. kube-apiserver remembers 4,096 in each of 32 stripes; here
-/// what is not remembered costs a review, and reviews are bounded to fewer than this in the time that they last.
+/// The maximum number of cached tokens, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes. Here
+/// fewer are enough: an uncached token costs a review, and the bounds allow fewer reviews than this within a lifetime.
 const MAX_TOKENS: usize = 16 * 1024;
 
-/// How many bytes what was found of them may have together: a cluster says who somebody is, and how long that is. 64
-/// MiB are
-/// [`MAX_TOKENS`] users of 4 KB each, some hundred groups.
+/// The maximum size of all cached results, in bytes. A cluster decides how long a user's data is. 64 MiB are
+/// [`MAX_TOKENS`] users of 4 KB each, with some hundred groups.
 const MAX_BYTES: usize = 64 << 20;
 
-/// A token, and what else its answer depends on.
+/// The hash of a token and of the context that its result depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenKey([u8; 32]);
 
-/// What is found of tokens: `T`, and for how long it holds at most; not remembered without a time.
+/// The result of a check, and its lifetime; without a lifetime it is not cached.
 pub(crate) type CachedToken<T> = (T, Option<Duration>);
 
 type TokenCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// The cache. Cheap to share.
 pub(crate) struct TokenCache<T> {
     key: hmac::Key,
-    /// How many bytes what was found has.
+    /// The size of a result in bytes.
     bytes_of: fn(&T) -> usize,
     entries: Mutex<TokenEntries<T>>,
 }
 
 struct TokenEntries<T> {
     known: HashMap<TokenKey, (T, Instant)>,
-    /// The keys of `known` in the order in which they came, with the ends of what was remembered then.
+    /// The keys of `known` in the order of insertion, with their expiry at that time.
     order: VecDeque<(TokenKey, Instant)>,
-    /// What `known` has.
+    /// The total size of the results in `known`.
     bytes: usize,
     flights: HashMap<TokenKey, TokenCheck<T>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
-    /// An empty one. `bytes_of` says how many bytes what is found has.
+    /// An empty cache. `bytes_of` returns the size of a result in bytes.
     pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // It fails only where the system has no random numbers, and then nothing that speaks TLS would be here.
+        // It fails only if the system has no random numbers, and then TLS would not work either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries = TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
-    /// The key of a token where its answer depends on `context`, too. Cost: about 1 µs for a token of 1 KB.
+    /// The key of a token. `context` is everything else that the result depends on. Costs about 1 µs for a token of 1
+    /// KB.
     pub(crate) fn key(&self, context: &[&[u8]], token: &[u8]) -> TokenKey {
         let mut hash = hmac::Context::with_key(&self.key);
         for part in context {
-            // The length keeps parts apart.
+            // The length separates the parts.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -74,26 +73,26 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         TokenKey(key)
     }
 
-    /// What is remembered of a token.
+    /// The cached result for a token.
     pub(crate) fn get(&self, key: &TokenKey) -> Option<T> {
         let entries = self.entries.lock();
         let (found, until) = entries.known.get(key)?;
         (Instant::now() < *until).then(|| found.clone())
     }
 
-    /// Remembers what was found of a token.
+    /// Caches the result for a token.
     pub(crate) fn put(&self, key: TokenKey, (found, lasts): CachedToken<T>) {
         if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
             self.entries.lock().put(key, found, Instant::now() + lasts, self.bytes_of);
         }
     }
 
-    /// What `find` finds, asked once for all who ask at the same time. `begin` is called if nobody has asked yet, to
-    /// give `find` or to refuse. `None` if finding has panicked. Must be called within a tokio runtime. Cancel: what
-    /// was begun goes on.
+    /// Returns the result of a check that all concurrent callers share. The first caller starts it with `begin`, which
+    /// may also refuse. Returns `None` if the check panicked. Must be called within a tokio runtime. Cancel: a started
+    /// check goes on.
     ///
     /// # Errors
-    /// What `begin` says.
+    /// The error of `begin`.
     pub(crate) async fn find<E>(
         self: &Arc<Self>,
         key: TokenKey,
@@ -125,7 +124,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     }
 }
 
-/// Takes a flight away when it has landed, or has panicked on its way.
+/// Removes a running check when it has finished or panicked.
 struct Landing<T> {
     cache: Arc<TokenCache<T>>,
     key: TokenKey,
@@ -150,7 +149,7 @@ impl<T> TokenEntries<T> {
             || self.order.front().is_some_and(|(_, until)| *until <= now)
         {
             let Some((first, until)) = self.order.pop_front() else { break };
-            // What was remembered anew stays.
+            // A result that was cached again later stays.
             if self.known.get(&first).is_some_and(|(_, current)| *current == until)
                 && let Some((gone, _)) = self.known.remove(&first)
             {
@@ -172,7 +171,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_found_lasts_as_long_as_it_may() {
+    async fn result_is_cached_for_its_lifetime() {
         let cache = TokenCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
@@ -186,13 +185,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn its_size_is_bounded() {
+    async fn cache_is_bounded_in_entries() {
         let cache = TokenCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..MAX_TOKENS {
             cache.put(key(number), (number, Some(SECOND)));
         }
-        // Remembered anew: it is the last now.
+        // Cached again: the entry is the newest now.
         cache.put(key(1), (1, Some(SECOND * 5)));
         assert_eq!((cache.get(&key(0)), cache.get(&key(1))), (None, Some(1)));
         cache.put(key(MAX_TOKENS), (0, Some(SECOND)));
@@ -205,11 +204,11 @@ mod tests {
         advance(SECOND).await;
         cache.put(key(0), (0, Some(SECOND)));
         assert_eq!(cache.get(&key(1)), Some(1));
-        assert_eq!(lengths(&cache), [3, 3], "what has ended is gone, but for what came after one that lasts longer");
+        assert_eq!(lengths(&cache), [3, 3], "expired entries are removed, unless an entry before them lasts longer");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_are_its_bytes() {
+    async fn cache_is_bounded_in_bytes() {
         let cache = TokenCache::new(|bytes| *bytes);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..100 {
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_tell_apart_what_they_are_of() {
+    async fn cache_keys_differ_by_token_and_context() {
         let cache = TokenCache::<()>::new(|()| 0);
         let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
         let keys = [
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_question_is_asked_for_all_and_outlives_them() {
+    async fn concurrent_callers_share_a_check_that_survives_their_cancellation() {
         let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
@@ -259,7 +258,7 @@ mod tests {
                 )
             })
         };
-        assert!(timeout(SECOND / 2, find()).await.is_err(), "one who goes away");
+        assert!(timeout(SECOND / 2, find()).await.is_err(), "a caller that is cancelled");
         assert_eq!(tokio::join!(find(), find()), (Ok(Some(7)), Ok(Some(7))));
         assert_eq!((asked.load(Ordering::Relaxed), cache.get(&key)), (1, Some(7)));
         assert!(
@@ -279,11 +278,11 @@ mod tests {
             .is_err()
         );
         sleep(SECOND).await;
-        assert_eq!(cache.get(&cache.key(&[], b"b")), Some(8), "remembered though nobody waited");
+        assert_eq!(cache.get(&cache.key(&[], b"b")), Some(8), "cached although no caller waited");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_begun_or_panics_is_asked_again() {
+    async fn refused_or_panicked_check_is_started_again() {
         let cache = TokenCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));

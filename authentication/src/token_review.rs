@@ -1,5 +1,5 @@
-//! TokenReview of authentication.k8s.io/v1: what a cluster is asked about a token, and what its answer means. Pure;
-//! sending it is a [`TokenReviewer`]'s.
+//! The TokenReview of authentication.k8s.io/v1: makes the request and interprets the response. Pure; a
+//! [`TokenReviewer`] sends it.
 
 use std::fmt;
 
@@ -11,41 +11,42 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::user::UserInfo;
 
-/// How many groups and values of extras of a user are taken of a cluster. 1,024: as many groups as a directory can give
-/// somebody (Active Directory: 1,015). Each request asks with all of them, and what lasts keeps them.
+/// The maximum number of groups and values of extra fields that a cluster may report for a user. 1,024: a directory can
+/// give a user about as many groups (Active Directory: 1,015). Each request carries all of them, and open streams keep
+/// them in memory.
 const VALUES_MAX: usize = 1_024;
-/// How many bytes all that a cluster says of a user may have.
+/// The maximum size of a user's data in a review, in bytes.
 const BYTES_MAX: usize = 64 << 10;
 
 /// Sends TokenReviews.
 pub trait TokenReviewer: Send + Sync + fmt::Debug {
-    /// Posts a TokenReview (JSON) to a cluster in this endpoint's own name, and gives the body of its 200 or 201.
-    /// Whoever asks bounds the time. Cancel: safe, the review changes nothing.
+    /// Posts a TokenReview (JSON) to a cluster under this endpoint's own identity, and returns the body of a 200 or 201
+    /// response. The caller sets a timeout. Cancel: safe, because a review changes nothing.
     ///
     /// # Errors
-    /// Why there is no answer, in words that hold nothing of the token.
+    /// The reason why there is no response. It contains no text of the token.
     fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>>;
 }
 
-/// Why an answer is none.
+/// The reason why a response is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// It is no TokenReview with a status.
-    #[error("the answer is no TokenReview")]
+    /// The response is not a TokenReview with a status.
+    #[error("the answer is not a TokenReview")]
     Malformed,
-    /// It knows the token, and names nobody.
+    /// The token is valid, but the review names no user.
     #[error("the TokenReview names no user")]
     NoName,
-    /// It says more of somebody than is taken.
+    /// The review reports more data about the user than is accepted.
     #[error(
-        "the TokenReview says more of a user than is taken: at most {values} groups and values of extras, of {bytes} bytes",
+        "the TokenReview has too much data about the user: at most {values} groups and extra values, and {bytes} bytes, are accepted",
         values = VALUES_MAX,
         bytes = BYTES_MAX
     )]
     TooMuch,
 }
 
-/// What is posted. Without `audiences` the cluster asks whether the token is for itself.
+/// The TokenReview to post. Without `audiences`, the cluster checks whether the token is for itself.
 pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
     let mut spec = json!({"token": token});
     if !audiences.is_empty() {
@@ -54,14 +55,14 @@ pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}).to_string().into_bytes()
 }
 
-/// Whom the answer names; `None` where the cluster does not know the token, or knows it for other audiences.
+/// The user in a response; `None` if the cluster does not know the token, or the token is for other audiences.
 ///
-/// `status.error` stays where it is: a kube-apiserver fills it for each token that it does not know, and what another
-/// says there could hold the token. A cluster that names no audience has not looked at them (as the API's reference
-/// says), which is not enough where there are some: kube-apiserver's webhook would compare them with its own.
+/// `status.error` is not passed on: a kube-apiserver sets it for each unknown token, and another implementation could
+/// quote the token there. If the response names no audiences, the cluster has not checked them (according to the API
+/// reference), which is not enough if audiences are required. kube-apiserver's webhook would compare them with its own.
 ///
 /// # Errors
-/// [`ReviewError`]: the cluster has not said whether it knows the token.
+/// [`ReviewError`] if the cluster has not said whether it knows the token.
 pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInfo>, ReviewError> {
     #[derive(Deserialize)]
     struct Review {
@@ -96,7 +97,7 @@ pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInf
     Ok(Some(status.user))
 }
 
-/// How many bytes all texts that say who somebody is have, and what it takes to keep them apart.
+/// The size of a user's data in bytes, including the overhead per string.
 pub(crate) fn bytes(user: &UserInfo) -> usize {
     let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
     let texts = [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_is_asked() {
+    fn review_request_has_token_and_audiences() {
         let asked =
             |wanted: &[&str]| -> Value { serde_json::from_slice(&review_request("t\"", &audiences(wanted))).unwrap() };
         let review =
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_means() {
+    fn review_answer_returns_user_unknown_or_error() {
         let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let known = |more: Value| {
             let mut status = json!({"authenticated": true, "user": {"username": "ann"}});
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_of_more_groups_than_anybody_has_is_nobody() {
+    fn review_with_too_much_data_is_rejected() {
         let said = |user: Value| {
             let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
             review_answer(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_taken_whole() {
+    fn review_answer_keeps_all_fields_of_the_user() {
         let user = json!({"username": "system:serviceaccount:a:b", "uid": "u", "groups": ["g", "system:authenticated"],
             "extra": {"authentication.kubernetes.io/pod-name": ["p"]}});
         let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});

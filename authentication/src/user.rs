@@ -1,4 +1,4 @@
-//! A user, and whose word it is.
+//! A user, and the authority that vouches for it.
 
 use std::collections::BTreeMap;
 
@@ -8,42 +8,43 @@ use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, S
 
 use crate::verifier_name::VerifierName;
 
-/// The key of the extra in which kube-apiserver notes which credential was used. No rule goes by it.
+/// The key of the extra field in which kube-apiserver records the credential that was used. No rule depends on it.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// A user as authentication.k8s.io/v1 `UserInfo` has it.
+/// A user, with the fields of `UserInfo` in authentication.k8s.io/v1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
-    /// The name by which rules know the user.
+    /// The name of the user.
     #[serde(deserialize_with = "null_is_default")]
     pub username: String,
-    /// Changes where another user gets the same name; empty where the verifier gives none.
+    /// An id that differs if another user later gets the same name; empty if the verifier gives none.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
-    /// The groups, in the verifier's order.
+    /// The groups, in the order of the verifier.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
-    /// What else the verifier says, by key.
+    /// Further attributes from the verifier, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "extras")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Reads extras, in which a list may be `null`.
+/// Deserializes extra fields; a list may be `null`.
 fn extras<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let extras: BTreeMap<String, Option<Vec<String>>> = null_is_default(deserializer)?;
     Ok(extras.into_iter().map(|(key, values)| (key, values.unwrap_or_default())).collect())
 }
 
 impl UserInfo {
-    /// Whoever has no credentials, as kube-apiserver knows them (apiserver `pkg/authentication/request/anonymous`).
+    /// The user of a request without credentials, as in kube-apiserver (apiserver
+    /// `pkg/authentication/request/anonymous`).
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED_GROUP.to_owned()];
         Self { username: ANONYMOUS_USER.to_owned(), groups, ..Self::default() }
     }
 
-    /// Adds the group `system:authenticated`, as kube-apiserver does for each user that a verifier knows
-    /// (apiserver `pkg/authentication/group`).
+    /// Adds the group `system:authenticated`, as kube-apiserver does for each authenticated user (apiserver
+    /// `pkg/authentication/group`).
     #[must_use]
     pub fn authenticated(mut self) -> Self {
         if !self.groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
@@ -52,9 +53,9 @@ impl UserInfo {
         self
     }
 
-    /// Adds the groups that kube-apiserver adds to whom a client asks to be: to a ServiceAccount for which no group is
-    /// named those of its namespace, and to all the one that says whether somebody knows them
-    /// (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    /// Adds the groups that kube-apiserver adds to an impersonated user: a ServiceAccount without requested groups gets
+    /// the groups of its namespace, and each user gets `system:authenticated` or `system:unauthenticated` (apiserver
+    /// `pkg/endpoints/filters/impersonation/mode.go`).
     #[must_use]
     pub fn impersonated(mut self) -> Self {
         if let Some(account) = ServiceAccount::of_user(&self.username).filter(|_| self.groups.is_empty()) {
@@ -71,25 +72,25 @@ impl UserInfo {
     }
 }
 
-/// Where a verifier's word is good.
+/// The members in which the word of a verifier is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// In every member: what this endpoint's own configuration vouches for.
+    /// All members: this endpoint's own configuration vouches for the user.
     Everywhere,
-    /// In every member, because this endpoint's configuration trusts this one with names: the token-review cluster. It
-    /// alone knows what it has said itself of the user that means something in one cluster.
+    /// All members, because this endpoint's configuration trusts this cluster to name users: it is the token-review
+    /// cluster. Attributes that are meaningful in one cluster only are sent to this cluster alone.
     EverywhereFrom(ClusterName),
-    /// In this member alone: whom a member vouches for is nobody elsewhere, whatever the name.
+    /// Only this member. A user of one member is nobody in another, whatever the name is.
     Member(ClusterName),
 }
 
 impl Reach {
-    /// Whether it is this member's own word, which is good there as a whole.
+    /// Whether this member itself vouches for the user, so that it may be told everything that it said.
     pub fn is_word_of(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }
 
-    /// The member whose own word it is, where it is one's.
+    /// The member that vouches for the user, if a member does.
     pub fn home(&self) -> Option<&ClusterName> {
         match self {
             Self::Everywhere => None,
@@ -98,21 +99,21 @@ impl Reach {
     }
 }
 
-/// Whose word a user is.
+/// The authority that vouches for a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Authority {
-    /// Which verifier vouches.
+    /// The verifier that authenticated the user.
     pub verifier: VerifierName,
-    /// Where that is good.
+    /// The members in which the user is valid.
     pub reach: Reach,
 }
 
 impl Authority {
-    /// The member that alone vouches for the user, by its word on a token. Whoever may make ServiceAccounts there, or
-    /// has the member's keys, makes any number of such users; so what is shared among users they share as one.
+    /// The only member that vouches for the user, if it did so by a TokenReview. An administrator of such a member can
+    /// create any number of ServiceAccounts, so all its users together get one share of a resource that users share.
     ///
-    /// None of whom this endpoint's own configuration vouches for: certificates of the authorities of a cluster's host
-    /// are known in that cluster alone, and the cluster makes none of them.
+    /// `None` if this endpoint's own configuration vouches for the user. That includes certificate authorities that are
+    /// configured for the hosts of one cluster: the cluster cannot issue certificates of theirs.
     pub fn vouching_member(&self) -> Option<&ClusterName> {
         match &self.reach {
             Reach::Member(cluster) if self.verifier.is_cluster() => Some(cluster),
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_vouches_alone_for_whom_no_configured_verifier_knows() {
+    fn vouching_member_is_the_cluster_that_reviewed_the_token() {
         let a = ClusterName::new("a").unwrap();
         let in_a = || Reach::Member(a.clone());
         for (verifier, reach, expected) in [
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_client_asks_to_be_has_the_groups_that_kube_apiserver_adds() {
+    fn impersonated_user_gets_the_groups_that_kube_apiserver_adds() {
         let account = "system:serviceaccount:shop:robot";
         let cases: [(&str, &[&str], &[&str]); 8] = [
             ("ann", &[], &["system:authenticated"]),

@@ -1,11 +1,11 @@
-//! What knows a user, by name. Users of one name whom different verifiers know are different people, so no two
-//! verifiers share a name: a cluster may be called `x509` or `front-proxy`, and is still no authority of certificates.
+//! The name of the verifier that authenticated a user. Users of the same name from different verifiers are different
+//! users, so two verifiers never share a name: a cluster may be called `x509` or `front-proxy` and is still distinct
+//! from them.
 
 use std::fmt;
 
 use tributary_apimachinery::ClusterName;
 
-/// What kind of verifier knows a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Personal,
@@ -16,7 +16,7 @@ enum Kind {
     Cluster,
 }
 
-/// What knows a user. Equal names are of one verifier.
+/// The name of a verifier. Equal names are the same verifier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VerifierName {
     kind: Kind,
@@ -28,32 +28,32 @@ impl VerifierName {
         Self { kind, text: text.into() }
     }
 
-    /// The one credential of personal mode.
+    /// The single credential of the personal mode.
     pub fn personal() -> Self {
         Self::new(Kind::Personal, "personal")
     }
 
-    /// Nothing: the user is a stranger.
+    /// The verifier of anonymous users.
     pub fn anonymous() -> Self {
         Self::new(Kind::Anonymous, "anonymous")
     }
 
-    /// The authorities of client certificates, `--client-ca-file`.
+    /// The authorities of `--client-ca-file`.
     pub fn client_certificates() -> Self {
         Self::new(Kind::ClientCertificate, "x509")
     }
 
-    /// The authorities of client certificates at the hosts of one cluster.
+    /// The authorities of client certificates for the hosts of one cluster.
     pub fn client_certificates_of(cluster: &ClusterName) -> Self {
         Self::new(Kind::ClientCertificate, format!("x509:{cluster}"))
     }
 
-    /// A proxy in front, `--requestheader-client-ca-file`.
+    /// A front proxy, with a certificate of `--requestheader-client-ca-file`.
     pub fn front_proxy() -> Self {
         Self::new(Kind::FrontProxy, "front-proxy")
     }
 
-    /// An issuer of JSON Web Tokens, by its URL.
+    /// An issuer of JSON Web Tokens, identified by its URL.
     pub fn issuer(url: &str) -> Self {
         Self::new(Kind::Issuer, url)
     }
@@ -63,26 +63,26 @@ impl VerifierName {
         Self::new(Kind::Cluster, format!("cluster:{cluster}"))
     }
 
-    /// The name as text, for whoever tells users apart. An issuer's is its URL, as configured: it has a scheme of
-    /// `https`, so that no other verifier has it.
+    /// The name as text, which distinguishes users of different verifiers. For an issuer it is the configured URL: no
+    /// other verifier's name begins with `https`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is a cluster, by its word on tokens.
+    /// Whether the verifier is a cluster that reviewed a token.
     pub(crate) fn is_cluster(&self) -> bool {
         self.kind == Kind::Cluster
     }
 
-    /// Whether a connection on which a user is known by it is that user's own. It is not where a proxy in front sends
-    /// the requests of many, nor in personal mode, in which all are one person's.
+    /// Whether a connection belongs to a single user. It does not if a front proxy sends the requests of many users,
+    /// nor in personal mode, in which all connections belong to one person.
     pub fn has_own_connection(&self) -> bool {
         !matches!(self.kind, Kind::Personal | Kind::FrontProxy)
     }
 }
 
 impl From<&str> for VerifierName {
-    /// An issuer, by its URL.
+    /// The name of an issuer with this URL.
     fn from(url: &str) -> Self {
         Self::issuer(url)
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_no_other_verifier_whatever_it_is_called() {
+    fn cluster_name_never_equals_another_verifier() {
         let others = [
             VerifierName::personal(),
             VerifierName::anonymous(),

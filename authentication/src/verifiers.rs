@@ -1,4 +1,5 @@
-//! Who is asked about a bearer token, and in which order. Pure: nothing is sent for a token before this has decided.
+//! The choice of the verifiers for a bearer token, and their order. Pure: it runs before any request is sent for a
+//! token.
 
 use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 
@@ -8,18 +9,18 @@ use crate::member_keys::{MemberKeys, Signer};
 use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
-/// A bearer token by its shape.
+/// A bearer token, by its format.
 #[derive(Debug)]
 pub enum BearerToken<'a> {
-    /// A JWT, which says who claims to have issued it.
+    /// A JSON Web Token, which names its claimed issuer.
     Jwt(Token<'a>),
-    /// Anything else: only a cluster that reviews tokens can know it.
+    /// Any other token: only a cluster that reviews tokens can know it.
     Opaque,
 }
 
 impl<'a> BearerToken<'a> {
-    /// Reads a token's shape. What has three parts is a JWT: if it cannot be read as one, another verifier might read
-    /// in it an issuer that is not seen here, so it is refused and not passed on as opaque.
+    /// Detects the format of a token. A token with three parts is a JWT. If it is malformed it is rejected, and not
+    /// passed on as opaque: another verifier might read an issuer in it that is invisible here.
     ///
     /// # Errors
     /// [`TokenError::Malformed`], [`TokenError::Algorithm`].
@@ -31,24 +32,24 @@ impl<'a> BearerToken<'a> {
     }
 }
 
-/// One who is asked about a token.
+/// A verifier that is asked about a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verifier<'a> {
-    /// An issuer of the AuthenticationConfiguration; its keys verify the token here.
+    /// An issuer of the AuthenticationConfiguration. Its keys verify the token in this process.
     Issuer(&'a JwtAuthenticator),
-    /// The cluster of `--token-review-cluster`, which this endpoint's own configuration trusts with names.
+    /// The cluster of `--token-review-cluster`, which the configuration trusts to name users.
     TokenReviewCluster(&'a ClusterName),
-    /// The member whose key has signed the token, a ServiceAccount's.
+    /// The member whose key signed the token of a ServiceAccount.
     Signer(&'a ClusterName),
-    /// A member that is asked about its own users.
+    /// A member that reviews tokens of its own users.
     Member(&'a ClusterName),
 }
 
 impl Verifier<'_> {
-    /// Whose word `user` is, of whom this verifier has said that the token is theirs.
+    /// The authority for a user whom this verifier has named.
     ///
-    /// Names that begin with `system:` are those of the cluster that said them, even where its word is otherwise good
-    /// everywhere: `system:serviceaccount:kube-system:default` is somebody else in each cluster.
+    /// A name that begins with `system:` is valid only in the cluster that reported it, even for the token-review
+    /// cluster: `system:serviceaccount:kube-system:default` is another account in each cluster.
     pub fn authority(&self, user: &UserInfo) -> Authority {
         match self {
             Self::Issuer(issuer) => {
@@ -64,60 +65,60 @@ impl Verifier<'_> {
     }
 }
 
-/// The cluster whose own path or host a request addresses.
+/// The cluster whose own path or host a request uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressed<'a> {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: &'a ClusterName,
-    /// Whether its UpstreamCluster says that it is asked about tokens.
+    /// Whether the UpstreamCluster configures reviews of tokens by the cluster.
     pub reviews_tokens: bool,
 }
 
-/// Who may be asked about tokens.
+/// The configured verifiers.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifierRules<'a> {
     /// The issuers of the AuthenticationConfiguration.
     pub issuers: &'a [JwtAuthenticator],
     /// `--token-review-cluster`.
     pub token_review_cluster: Option<&'a ClusterName>,
-    /// What clusters serve at `/openid/v1/jwks`.
+    /// The keys that members serve at `/openid/v1/jwks`.
     pub members: &'a MemberKeys,
 }
 
-/// Why nobody is asked about a token. Names no cluster: a stranger reads it.
+/// The reason why no verifier is asked about a token. It names no cluster, because an unauthenticated client reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
-    /// Several clusters serve the key that signed it: clones, or one has copied the other's.
+    /// Several clusters serve the key that signed the token: they are clones, or one copied the key of another.
     #[error(
         "several clusters serve the key that signed the token, so it identifies none of them; use the token at its \
          cluster's own path, /clusters/NAME"
     )]
     SeveralClusters,
-    /// One cluster serves the key that signed it, and another has not said which keys it has.
+    /// One cluster serves the key that signed the token, but the keys of another cluster are unknown.
     #[error(
-        "it is not known whose key has signed the token, for not all clusters have said which keys they have; use the \
+        "the cluster that issued the token cannot be determined, because the keys of some clusters are unknown; use the \
          token at its cluster's own path, /clusters/NAME"
     )]
     Unsettled,
-    /// It is a ServiceAccount's of another cluster than the one that is addressed.
-    #[error("the token is of another cluster than the one that is addressed")]
+    /// The token belongs to a ServiceAccount of another cluster than the one in the request's path or host.
+    #[error("the token belongs to another cluster than the one in the path or host of the request")]
     OfAnotherCluster,
-    /// Nobody here claims such a token.
+    /// No verifier is configured for such a token.
     #[error("no verifier is configured for the token")]
     Nobody,
 }
 
 impl<'a> VerifierRules<'a> {
-    /// The verifiers of a token, in the order in which they are asked; never empty. The next one is asked only where
-    /// one has said that it does not know the token: a verifier that fails is no reason to become somebody else.
+    /// The verifiers of a token, in the order in which they are asked; never empty. The next verifier is asked only if
+    /// the previous one does not know the token. If a verifier fails, the token must not be tried elsewhere, where it
+    /// could belong to another user.
     ///
-    /// A configured issuer's token is verified by that issuer and nobody else, and one that a member's keys verify is
-    /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own
-    /// path no other member is asked, whatever keys it serves: a key is public. A token whose key nobody serves can be
-    /// reviewed where its cluster is addressed, as those that name no key.
-    ///
+    /// A token of a configured issuer is verified by that issuer alone, and a token that a member's key signed is
+    /// reviewed by that member alone: no cluster is shown a token for another cluster. On a cluster's own path no other
+    /// member is asked, even if it serves the key, because keys are public. A token without a key id, or with an
+    /// unknown key, can be reviewed by the cluster whose path it is used on.
     /// # Errors
-    /// [`TokenRefused`]: the request is answered 401 and nothing is sent.
+    /// [`TokenRefused`]: the request is answered with 401, and nothing is sent.
     pub fn order(
         &self,
         token: &BearerToken<'_>,
@@ -129,7 +130,7 @@ impl<'a> VerifierRules<'a> {
             {
                 return Ok(vec![Verifier::Issuer(issuer)]);
             }
-            if let Some(verifiers) = self.of_member(token, addressed)? {
+            if let Some(verifiers) = self.order_by_key(token, addressed)? {
                 return Ok(verifiers);
             }
         }
@@ -143,15 +144,15 @@ impl<'a> VerifierRules<'a> {
         if order.is_empty() { Err(TokenRefused::Nobody) } else { Ok(order) }
     }
 
-    /// The verifier of what is signed by a key that members serve; `None` where none does.
-    fn of_member(
+    /// The verifier of a token that a member's key signed; `None` if no member serves the key.
+    fn order_by_key(
         &self,
         token: &Token<'_>,
         addressed: Option<Addressed<'a>>,
     ) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let signer = self.members.signer(token);
         let Some(addressed) = addressed.filter(|_| signer != Signer::Nobody) else {
-            return self.of_signer(signer);
+            return self.order_by_signer(signer);
         };
         match self.members.has_signed(addressed.cluster, token) {
             true => Ok(Some(vec![Verifier::Signer(addressed.cluster)])),
@@ -159,10 +160,10 @@ impl<'a> VerifierRules<'a> {
         }
     }
 
-    /// The same on the merged endpoint. While the keys of some cluster are unknown, any key may be a copy of one of
-    /// them. The token-review cluster is then asked about its own key, and about all keys as long as its own are
-    /// unknown; it is shown every token without a known key anyway.
-    fn of_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
+    /// As [`Self::order_by_key`], for the merged endpoint. While the keys of a cluster are unknown, any key may be a copy
+    /// of one of them. Then only the token-review cluster is asked: about its own key, and about all keys while its own
+    /// keys are unknown. It is shown every token without a known key anyway.
+    fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.know(hub));
         let is_settled = unknown_hub.is_none() && self.members.unknown().next().is_none();

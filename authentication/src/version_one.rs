@@ -14,7 +14,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 
-/// The reason why Tributary refuses a certificate of version 1.
+/// The reason why a certificate of version 1 is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VersionOneError {
     /// The issuer of the certificate is another authority.
@@ -28,9 +28,9 @@ pub(crate) enum VersionOneError {
 /// The tag of an OBJECT IDENTIFIER (ITU-T X.690).
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// Name and key of an authority. A certificate that the authority signed contains the name.
+/// The name and the key of an authority. Each certificate of the authority contains the name as its issuer.
 pub(crate) struct AuthorityKey<'a> {
-    /// Its name, as DER.
+    /// The name, as DER.
     pub(crate) subject: &'a [u8],
     pub(crate) key: &'a SubjectPublicKeyInfoDer<'static>,
 }
@@ -135,7 +135,7 @@ pub(crate) mod tests {
     const VERSION: u8 = 0xa0;
     const EXTENSIONS: u8 = 0xa3;
 
-    /// The first element of DER, its contents, and what follows it.
+    /// The first element of DER, its contents, and the bytes after it.
     fn element(der: &[u8]) -> (&[u8], &[u8], &[u8]) {
         let (head, length) = match der[1] {
             short @ 0..0x80 => (2, usize::from(short)),
@@ -148,7 +148,7 @@ pub(crate) mod tests {
     }
 
     fn wrap(tag: u8, contents: &[u8]) -> Vec<u8> {
-        // DER allows the shortest form alone.
+        // DER requires the shortest form of a length.
         let head = match u16::try_from(contents.len()).unwrap().to_be_bytes() {
             [0, short @ 0..0x80] => vec![tag, short],
             [0, long] => vec![tag, 0x81, long],
@@ -157,7 +157,7 @@ pub(crate) mod tests {
         [&head, contents].concat()
     }
 
-    /// The same certificate of version 1, signed anew.
+    /// Converts a certificate to version 1 and signs it again.
     pub(crate) fn as_version_one(certificate: &[u8], signer: &impl SigningKey) -> CertificateDer<'static> {
         as_version_one_with(certificate, signer, |_| {})
     }
@@ -189,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_signer_vouches_for_what_it_signed_and_nothing_else() {
+    fn version_1_certificate_is_verified_by_its_issuer_alone() {
         let key = || KeyPair::generate().unwrap();
         let (authority, stranger) = (Issuer::new(named("people"), key()), Issuer::new(named("people"), key()));
         let own = named("people").self_signed(authority.key()).unwrap().der().clone();
@@ -203,7 +203,7 @@ pub(crate) mod tests {
         changed[name] = b'b';
         let longer = [&good[..], &[5, 0]].concat();
         let other_algorithm = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // ecdsa-with-SHA384 inside, and SHA256 outside.
+            // ecdsa-with-SHA384 in the signed part, and SHA256 outside.
             *fields[1].last_mut().unwrap() = 3;
         });
         let with_extensions = as_version_one_with(ann.der(), authority.key(), |fields| {

@@ -22,23 +22,24 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 use crate::version_one::{self, AuthorityKey, VersionOneError};
 
-/// The part of a subject that is the user's uid, read as kube-apiserver 1.33 and later do by default
+/// The attribute of a subject that holds the user's uid, which kube-apiserver 1.33 and later read by default
 /// (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
 const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// How many intermediate certificates a client may send: a chain has one or two, and each costs a signature to check.
+/// The maximum number of intermediate certificates from a client. A chain has one or two, and each costs a signature
+/// check.
 const MAX_INTERMEDIATES: usize = 8;
 
-/// Why a certificate, or a bundle of authorities, is not taken.
+/// The reason why a certificate, or a bundle of authorities, is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// The bundle cannot be read, or holds no certificate.
+    /// The bundle is malformed, or contains no certificate.
     #[error("the client CA bundle cannot be used: {0}")]
     Bundle(String),
-    /// The client sent none.
+    /// The client sent no certificate.
     #[error("there is no client certificate")]
     Missing,
-    /// More intermediates than are looked at.
+    /// The client sent too many intermediate certificates.
     #[error("the client sent more than {MAX_INTERMEDIATES} intermediate certificates")]
     TooMany,
     /// The certificate has expired.
@@ -50,50 +51,50 @@ pub enum CertificateError {
     /// The certificate is not valid DER.
     #[error("the client certificate cannot be read")]
     Unreadable,
-    /// No authority of the bundle vouches for it now, for use by a client.
+    /// No authority of the bundle verifies the certificate for use by a client.
     #[error("verifying the client certificate failed: {0}")]
     NotVerified(String),
-    /// It cannot be read as a name.
+    /// The subject of the certificate is malformed.
     #[error("the client certificate's subject cannot be read: {0}")]
     Subject(&'static str),
-    /// It is verified and names nobody.
+    /// The certificate is valid but has no common name.
     #[error("the client certificate has no common name")]
     NoName,
 }
 
-/// Certificate authorities for clients, which can be exchanged while requests run.
+/// The certificate authorities for clients. They can be replaced while requests run.
 ///
-/// Expiry, and who vouches, are asked at each request: a connection outlives its certificate, and a resumed TLS session
-/// never asks at all.
+/// The expiry and the authority are checked per request: a connection can outlive its certificate, and a resumed TLS
+/// session does not check the certificate again.
 #[derive(Debug)]
 pub struct ClientCertificates {
     authorities: ArcSwap<Vec<TrustedAuthority>>,
     generation: AtomicU64,
 }
 
-/// A number that no bundle of this process has had.
+/// A number that no bundle of this process has had before.
 fn next_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One authority, how long it lasts and what it may vouch for. webpki takes any certificate for a root; Go asks a root
-/// what it asks every authority of a chain (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
+/// An authority with its validity and constraints. webpki accepts any certificate as a root; Go checks a root like the
+/// other authorities of a chain (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
 #[derive(Debug)]
 struct TrustedAuthority {
-    /// Its name, as DER.
+    /// The name, as DER.
     subject: Vec<u8>,
-    /// The same for people: `CN=people`.
+    /// The name in token_text form: `CN=people`.
     name: String,
     not_before: i64,
     not_after: i64,
-    /// Why it vouches for no client, by what its certificate says of itself.
+    /// The reason why the authority's own certificate excludes it as an authority for clients.
     unfit: Option<&'static str>,
-    /// How many authorities may come between it and a client's certificate; `None` for any number.
+    /// The maximum number of authorities between this one and a client's certificate; `None` for no limit.
     path_length: Option<u32>,
     /// The authority's public key, which verifies certificates of version 1.
     key: SubjectPublicKeyInfoDer<'static>,
-    /// What chains lead to: this one authority.
+    /// The trust anchor for webpki: this authority alone.
     anchor: [TrustAnchor<'static>; 1],
 }
 
@@ -146,7 +147,7 @@ impl From<webpki::Error> for Refusal {
 }
 
 impl TrustedAuthority {
-    /// Verifies a chain up to this authority. Gives the first end among the certificates that the way to it takes, in
+    /// Verifies a chain up to this authority. Returns the earliest expiry among the certificates of the path, in
     /// seconds since 1970.
     fn verify(
         &self,
@@ -166,7 +167,7 @@ impl TrustedAuthority {
             // which checks constraints on the subject, does not read the certificate.
             Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
                 return Err(Refusal::from_authority(
-                    "an authority with name constraints vouches for no certificate of X.509 version 1",
+                    "an authority with name constraints cannot verify certificates of X.509 version 1",
                 ));
             }
             Err(webpki::Error::UnsupportedCertVersion) => return self.verify_version_one(leaf),
@@ -190,9 +191,9 @@ impl TrustedAuthority {
         })
     }
 
-    /// Whether so many authorities may come between this one and a client's certificate. Those on the way are counted
-    /// and no others, and each of them: Go does not take those out that name themselves as their issuer, as RFC 5280
-    /// does (section 6.1.4 (l)), and neither does webpki for the authorities in between.
+    /// Checks the number of authorities between this one and a client's certificate. Only those on the path count, and
+    /// all of them: Go, and webpki for intermediate authorities, also count self-issued certificates, which RFC 5280
+    /// exempts (section 6.1.4 (l)).
     fn allows_length_of(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         match self.path_length {
             Some(length) if path.intermediate_certificates().count() > length as usize => {
@@ -204,7 +205,7 @@ impl TrustedAuthority {
 }
 
 impl ClientCertificates {
-    /// Takes a bundle of PEM certificates.
+    /// Parses a bundle of PEM certificates.
     ///
     /// # Errors
     /// [`CertificateError::Bundle`].
@@ -215,41 +216,40 @@ impl ClientCertificates {
         })
     }
 
-    /// Exchanges the bundle; requests on open connections are judged by the new one.
+    /// Replaces the bundle. It also applies to further requests on open connections.
     ///
     /// # Errors
-    /// [`CertificateError::Bundle`]; the former bundle stays then.
+    /// [`CertificateError::Bundle`]; the previous bundle stays in use then.
     pub fn reload(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         self.authorities.store(Arc::new(authorities(bundle)?));
         self.generation.store(next_generation(), Ordering::Release);
         Ok(())
     }
 
-    /// Another one with each reload, and for each other bundle: what was found of a chain is kept per generation, so
-    /// that what one bundle vouched for is never believed of another.
+    /// A number that differs for each bundle and each reload. Results for a chain are cached per generation, so that a
+    /// result for one bundle is never used for another.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The names of the authorities, as DER: a handshake asks for certificates of theirs, and clients choose by them.
+    /// The names of the authorities, as DER. The TLS handshake sends them, and clients choose a certificate by them.
     pub fn subjects(&self) -> Vec<Vec<u8>> {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
 
-    /// The certificates of the bundle that vouch for no client whatever they sign, by their names (`CN=people`), and
-    /// why.
+    /// The certificates of the bundle that cannot be authorities for clients: their names (`CN=people`) and the
+    /// reasons.
     pub fn unfit(&self) -> Vec<(String, &'static str)> {
         let authorities = self.authorities.load();
         authorities.iter().filter_map(|authority| Some((authority.name.clone(), authority.unfit?))).collect()
     }
 
-    /// Checks that an authority vouches for a chain, leaf first, at this time and for use by a client (extended key
-    /// usage clientAuth, or none at all). The answer is the time until which that holds, if the bundle stays: the
-    /// first end among the certificates that lead from the client's to the authority, and the authority's own. Takes a
-    /// signature check per certificate, about 0.1 ms.
+    /// Verifies a chain, leaf first, for use by a client at this time (extended key usage clientAuth, or none). Returns
+    /// the time until which the result holds while the bundle is unchanged: the earliest expiry on the path, including
+    /// the authority's. Takes a signature check per certificate, about 0.1 ms.
     ///
-    /// Stricter than kube-apiserver: certificates with `anyExtendedKeyUsage` alone, those of version 1 below an
-    /// intermediate certificate, and authorities that are themselves shown as the client's certificate are refused.
+    /// Stricter than kube-apiserver: it rejects certificates with `anyExtendedKeyUsage` alone, certificates of version
+    /// 1 below an intermediate certificate, and an authority that is used as a client's certificate.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -273,8 +273,8 @@ impl ClientCertificates {
         Err(CertificateError::NotVerified(refusal.map(|refusal| refusal.why).unwrap_or_default()))
     }
 
-    /// The user whom a verified chain names, and until when: the common name, the organizations as groups, the uid, and
-    /// the certificate's SHA-256 as credential id.
+    /// The user of a verified chain, and the time until which it holds. The name is the common name, the groups are the
+    /// organizations, and the credential id is the SHA-256 of the certificate.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -305,7 +305,7 @@ pub fn time_text(time: ASN1Time) -> String {
     format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", time.year())
 }
 
-/// When a certificate ends, in seconds since 1970. One that cannot be read has ended.
+/// The expiry of a certificate in seconds since 1970; 0 if the certificate is malformed.
 fn end_of(certificate: &CertificateDer<'_>) -> i64 {
     X509Certificate::from_der(certificate).map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp())
 }
@@ -330,8 +330,8 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
     Ok(found)
 }
 
-/// Why a certificate is no authority for clients, by its own extensions, and how many authorities may come below it.
-/// One of version 1 or 2 has none and is taken, as Go takes it.
+/// The reason why a certificate cannot be an authority for clients, and its limit for authorities below it.
+/// Certificates of version 1 or 2 have no extensions and are accepted, as in Go.
 fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u32>) {
     let constraints = match certificate.basic_constraints() {
         Ok(constraints) => constraints.map(|extension| extension.value),
@@ -339,7 +339,10 @@ fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u
     };
     let is_authority = constraints.map_or(certificate.version() != X509Version::V3, |own| own.ca);
     if !is_authority {
-        return (Some("what is configured as an authority is none: it does not say CA:TRUE"), None);
+        return (
+            Some("the configured certificate is not an authority: its basic constraints do not say CA:TRUE"),
+            None,
+        );
     }
     if !certificate.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign())) {
         return (Some("the authority may not sign certificates: its key usage lacks keyCertSign"), None);
@@ -351,7 +354,7 @@ fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u
     (None, constraints.and_then(|own| own.path_len_constraint))
 }
 
-/// The common name of a certificate; the last one where there are several, as Go reads it.
+/// The common name of a certificate; the last one if there are several, as in Go.
 ///
 /// # Errors
 /// [`CertificateError::Subject`], [`CertificateError::NoName`].
@@ -359,9 +362,9 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Result<String, Ce
     user_of(certificate).map(|user| user.username)
 }
 
-/// Whom a certificate names, whoever vouches for it.
+/// The user that a certificate names. The certificate is not verified.
 fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, CertificateError> {
-    let unreadable = CertificateError::Subject("it is no certificate");
+    let unreadable = CertificateError::Subject("it is not a certificate");
     let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable.clone())?;
     if !rest.is_empty() {
         return Err(unreadable);
@@ -410,7 +413,7 @@ pub(crate) mod tests {
     /// The beginning of the year 2040, in seconds since 1970.
     const AUTHORITY_ENDS: u64 = 2_208_988_800;
 
-    /// An authority whose own certificate ends with the year 2039.
+    /// An authority whose certificate expires at the end of 2039.
     pub(crate) struct TestAuthority(String, Issuer<'static, KeyPair>);
 
     impl TestAuthority {
@@ -426,7 +429,7 @@ pub(crate) mod tests {
             &self.0
         }
 
-        /// A chain of one client certificate; it ends with the year 2049.
+        /// A chain of one client certificate, which expires at the end of 2049.
         pub(crate) fn client(&self, name: &str, others: &[(&[u64], &str)]) -> Vec<CertificateDer<'static>> {
             let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
             parameters.distinguished_name.push(DnType::CommonName, name);
@@ -440,7 +443,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_chain_names_a_user() {
+    fn user_is_read_from_a_verified_chain() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[(&[2, 5, 4, 10], "dev"), (&UID, "u-1")]);
@@ -453,7 +456,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_named() {
+    fn unfit_names_certificates_that_are_not_authorities() {
         let authority = TestAuthority::new();
         let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
         parameters.distinguished_name.push(DnType::CommonName, "ann");
@@ -462,11 +465,11 @@ pub(crate) mod tests {
         let bundle = format!("{}\n{client}", authority.pem());
         let unfit = ClientCertificates::new(bundle.as_bytes()).unwrap().unfit();
         let [(name, reason)] = &unfit[..] else { panic!("{unfit:?}") };
-        assert_eq!((name.as_str(), reason.contains("does not say CA:TRUE")), ("CN=ann", true), "{reason}");
+        assert_eq!((name.as_str(), reason.contains("do not say CA:TRUE")), ("CN=ann", true), "{reason}");
     }
 
     #[test]
-    fn expiry_of_the_chain_and_of_its_authority_is_asked_each_time() {
+    fn verify_checks_the_expiry_of_the_chain_and_its_authority() {
         /// 2045 and 2055, in seconds since 1970: the authority has ended, then the certificate too.
         const AFTER: [u64; 2] = [2_366_841_600, 2_682_374_400];
         let authority = TestAuthority::new();
@@ -487,7 +490,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_1_certificate_names_its_user_where_an_authority_signed_it_itself() {
+    fn version_1_certificate_is_accepted_directly_below_an_authority() {
         let (own, other) = (TestAuthority::new(), TestAuthority::new());
         let chain = |authority: &TestAuthority| {
             vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
@@ -504,13 +507,13 @@ pub(crate) mod tests {
         let alone = ClientCertificates::new(own.pem().as_bytes()).unwrap();
         let refused = alone.user(&chain(&other), UnixTime::now()).unwrap_err().to_string();
         assert!(refused.contains("its signature is not the authority's"), "{refused}");
-        // An intermediate certificate does not help.
+        // An intermediate certificate is not accepted.
         let longer = [chain(&other), other.client("between", &[])].concat();
         assert!(alone.user(&longer, UnixTime::now()).is_err());
     }
 
     #[test]
-    fn a_reloaded_bundle_counts_at_once_and_a_bad_one_never() {
+    fn reload_replaces_the_bundle_at_once_and_rejects_invalid_ones() {
         let (first, second) = (TestAuthority::new(), TestAuthority::new());
         let certificates = ClientCertificates::new(first.pem().as_bytes()).unwrap();
         let (old, new) = (first.client("ann", &[]), second.client("ann", &[]));
@@ -528,10 +531,10 @@ pub(crate) mod tests {
         assert_eq!(std::collections::BTreeSet::from(generations).len(), 3, "{generations:?}");
     }
 
-    /// What Go asks of a root, too: whether it is an authority, may sign, vouches for clients, and how long chains may
-    /// be.
+    /// Go checks the same for a root: whether it is an authority, may sign, may issue certificates for clients, and its
+    /// limit for the length of chains.
     #[test]
-    fn an_authority_vouches_for_what_its_certificate_allows() {
+    fn authority_is_limited_by_its_own_certificate() {
         use rcgen::KeyUsagePurpose::{CrlSign, KeyCertSign};
         type Change = fn(&mut CertificateParams);
         let rows: [(&str, Change, [bool; 2]); 8] = [
@@ -570,10 +573,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// As Go counts (`crypto/x509`, `Certificate.isValid`): what leads from the client's certificate to the root, also
-    /// what names itself as its issuer, and nothing that was sent beside it.
+    /// As in Go (`crypto/x509`, `Certificate.isValid`), the length counts the path from the client's certificate to the
+    /// root, including self-issued certificates, and ignores certificates that were sent but are not on the path.
     #[test]
-    fn a_chain_is_as_long_as_the_way_to_its_authority() {
+    fn path_length_counts_the_certificates_on_the_path() {
         let key = || KeyPair::generate().unwrap();
         let authority = |name: &str, length| {
             let mut own = CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -588,7 +591,7 @@ pub(crate) mod tests {
             let (root, root_key) = (authority("root", BasicConstraints::Constrained(length)), key());
             let own = root.self_signed(&root_key).unwrap();
             let root = Issuer::new(root, root_key);
-            // The root's name with another key: what rolls it over, and is self-issued.
+            // A self-issued certificate with the root's name and another key, as for a key rollover.
             let (next, next_key) = (authority("root", BasicConstraints::Unconstrained), key());
             let next_own = next.signed_by(&next_key, &root).unwrap().der().clone();
             let next = Issuer::new(next, next_key);
@@ -609,7 +612,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_chain_is_refused() {
+    fn invalid_chains_are_rejected() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         assert_eq!(certificates.verify(&[], UnixTime::now()), Err(CertificateError::Missing));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A good file with one thing replaced.
+/// A valid file in which one text is replaced.
 fn changed(from: &str, to: &str) -> String {
     let good = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
         "issuer": {"url": "https://issuer.example", "audiences": ["one"]},
@@ -12,7 +12,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_file_says_how_claims_name_a_user() {
+fn parse_reads_the_claim_mappings() {
     let parsed = AuthenticationConfiguration::parse(&changed("", ""), &[]).unwrap();
     let [jwt] = parsed.jwt.as_slice() else { panic!("one issuer") };
     assert_eq!(jwt.discovery_url, "https://issuer.example/.well-known/openid-configuration");
@@ -22,7 +22,7 @@ fn a_file_says_how_claims_name_a_user() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_kube_apiservers_words() {
+fn invalid_file_is_reported_in_the_words_of_kube_apiserver() {
     let url = "https://issuer.example";
     let audiences = r#"["one"]"#;
     let table = [

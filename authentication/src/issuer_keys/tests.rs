@@ -10,7 +10,7 @@ const URL: &str = "https://issuer";
 const DISCOVERY: &str = "https://issuer/.well-known/openid-configuration";
 const KEYS: &str = "https://issuer/keys";
 
-/// An issuer's server, which takes 1 s for a document.
+/// The server of an issuer. Each document takes 1 s.
 #[derive(Debug, Default)]
 struct Server {
     documents: Mutex<BTreeMap<String, String>>,
@@ -40,7 +40,7 @@ impl Server {
         *self.documents.lock() = BTreeMap::from([(DISCOVERY.to_owned(), discovery), (KEYS.to_owned(), keys)]);
     }
 
-    /// How often its keys were asked for.
+    /// The number of fetches of the keys.
     fn rounds(&self) -> usize {
         self.asked.lock().iter().filter(|url| *url == DISCOVERY).count()
     }
@@ -65,7 +65,7 @@ fn ann() -> Result<String, IssuerError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
+async fn unknown_key_causes_at_most_one_fetch_per_10_s() {
     let (server, first, second, stranger) =
         (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"), TestSigner::new("x"));
     let keys = new(&server);
@@ -89,9 +89,9 @@ async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
     assert_eq!(server.rounds(), 3);
 }
 
-/// go-oidc fetches keys where none of those that it has made the signature (`RemoteKeySet.verify`).
+/// go-oidc fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
 #[tokio::test(start_paused = true)]
-async fn a_key_that_comes_under_the_id_of_another_is_found() {
+async fn new_key_under_a_known_id_is_fetched() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&first]);
@@ -105,7 +105,7 @@ async fn a_key_that_comes_under_the_id_of_another_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_share_a_question_that_outlives_them() {
+async fn concurrent_requests_share_a_fetch_that_survives_their_cancellation() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&signer]);
@@ -117,7 +117,7 @@ async fn those_who_wait_share_a_question_that_outlives_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_keys_go_on_while_the_issuer_is_down() {
+async fn cached_keys_stay_in_use_while_the_issuer_is_down() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
@@ -138,7 +138,7 @@ async fn old_keys_go_on_while_the_issuer_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawn_key_ends() {
+async fn withdrawn_key_is_dropped_after_its_age_limit() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"));
     let keys = new(&server);
     server.serves(&[&first]);
@@ -153,7 +153,7 @@ async fn a_withdrawn_key_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_hangs_is_given_up() {
+async fn fetch_from_a_hanging_issuer_times_out() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     *server.hangs.lock() = true;
@@ -164,7 +164,7 @@ async fn an_issuer_that_hangs_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_that_are_not_the_issuers_are_refused() {
+async fn invalid_discovery_documents_are_rejected() {
     let table = [
         (json!({"issuer": "https://issuer/", "jwks_uri": KEYS}), "the discovery document is of issuer"),
         (json!({"issuer": "https://evil", "jwks_uri": KEYS}), "the discovery document is of issuer"),

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::configuration::ClaimMapping;
 
-/// 2027, as all tests have it.
+/// The current time of the tests, in 2027, in seconds since 1970.
 const NOW: u64 = 1_800_000_000;
 
 struct TestIssuer {
@@ -58,7 +58,7 @@ fn claims(change: &Value) -> String {
 const HEADER: &str = r#"{"alg":"ES256","kid":"k"}"#;
 
 #[test]
-fn a_good_token_names_a_user_and_its_end() {
+fn valid_token_gives_the_user_and_expiry() {
     let verified = TestIssuer::new().verify(HEADER, &claims(&json!({"jti": "j"}))).unwrap();
     assert_eq!(verified.user.username, "p:ann");
     assert_eq!(verified.user.groups, ["t:dev"]);
@@ -67,7 +67,7 @@ fn a_good_token_names_a_user_and_its_end() {
 }
 
 #[test]
-fn the_issuer_is_the_configured_one() {
+fn token_of_another_issuer_is_rejected() {
     for (configured, claimed, is_taken) in [
         ("https://issuer", "https://issuer", true),
         ("https://issuer", "issuer", false),
@@ -85,7 +85,7 @@ fn the_issuer_is_the_configured_one() {
 }
 
 #[test]
-fn times_are_judged_to_the_second() {
+fn token_times_are_checked_to_the_second() {
     let issuer = TestIssuer::new();
     let table = [
         (json!({"exp": NOW}), None),
@@ -143,7 +143,7 @@ fn hostile_claims_are_refused() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn malformed_tokens_are_rejected() {
     let huge = "a".repeat(MAX_TOKEN + 1);
     for text in ["", ".", "..", "a.b.c", "e30.e30.", "e30.e30.e30.e30", "e30", &huge, "e30=.e30.e30", "{\"payload\":1}"]
     {
@@ -152,7 +152,7 @@ fn what_is_no_token_is_refused() {
 }
 
 #[test]
-fn a_key_for_another_use_verifies_nothing() {
+fn key_for_another_use_verifies_no_signature() {
     let issuer = TestIssuer::new();
     let token = issuer.token(HEADER, &claims(&json!({})));
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
@@ -169,9 +169,9 @@ fn a_key_for_another_use_verifies_nothing() {
 }
 
 proptest::proptest! {
-    /// Whoever changes one byte of a token has none.
+    /// A token with one changed byte is invalid.
     #[test]
-    fn a_changed_token_is_refused(at: proptest::sample::Index, byte in b'-'..=b'z') {
+    fn token_with_a_changed_byte_is_rejected(at: proptest::sample::Index, byte in b'-'..=b'z') {
         let issuer = TestIssuer::new();
         let token = issuer.token(HEADER, &claims(&json!({})));
         let mut changed = token.clone().into_bytes();

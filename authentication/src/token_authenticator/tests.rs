@@ -13,17 +13,17 @@ use crate::user::Reach;
 const ISSUER: &str = "https://issuer";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// Clusters that know tokens, and an issuer's server. Each answer takes 100 ms.
+/// Clusters with their tokens, and the server of an issuer. Each answer takes 100 ms.
 #[derive(Debug, Default)]
 struct World {
-    /// Cluster and token, and who that is.
+    /// The user of each pair of cluster and token.
     users: Mutex<BTreeMap<(String, String), Value>>,
     broken: Mutex<BTreeSet<String>>,
-    /// These never answer.
+    /// The clusters that never answer.
     hung: Mutex<BTreeSet<String>>,
-    /// What is asked about tokens that begin so takes so long.
+    /// The duration of a review for tokens with a prefix.
     slow: Mutex<Option<(&'static str, Duration)>>,
-    /// What clusters were asked.
+    /// The names of the clusters that were asked, and the URLs that were fetched.
     asked: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
 }
@@ -98,7 +98,7 @@ fn one_issuer() -> AuthenticationConfiguration {
     AuthenticationConfiguration { jwt: vec![issuer(ISSUER)] }
 }
 
-/// Whom a token names, and where that is good.
+/// The user of a token, and where the user is valid.
 async fn who(
     tokens: &TokenAuthenticator,
     token: &str,
@@ -113,7 +113,7 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Everywhere))
 }
 
-/// The keys of members; the hub has none.
+/// The keys of members, and the hub without keys.
 fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
     let mut served = MemberKeys::default();
     let of_hub = (cluster("hub"), JsonWebKeySet::default());
@@ -132,7 +132,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthentic
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_token_goes_to_who_may_see_it() {
+async fn tokens_are_sent_only_to_their_own_verifiers() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
@@ -163,13 +163,12 @@ async fn each_token_goes_to_who_may_see_it() {
         assert_eq!(who(&tokens, "of-b", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
         assert_eq!(who(&tokens, "of-c", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
     }
-    assert_eq!(asked(), ["hub"; 4], "c is not asked about tokens");
+    assert_eq!(asked(), ["hub"; 4], "c does not review tokens");
 }
 
-/// Whoever has copied the key of the token-review cluster before that has said which keys it has is shown none of its
-/// tokens.
+/// A member serves a copy of the hub's key before the hub has reported its own keys.
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_known() {
+async fn copy_of_the_hub_key_receives_no_token_while_the_hub_keys_are_unknown() {
     let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
@@ -180,15 +179,15 @@ async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_kno
     tokens.set_member_keys(copy.clone());
     assert_eq!(who(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
     assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
-    // What was found by other keys is not remembered.
+    // A result under earlier keys is not cached.
     tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
     assert!(matches!(who(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
-    assert_eq!(*world.asked.lock(), ["hub"], "nobody else is asked where it cannot say");
+    assert_eq!(*world.asked.lock(), ["hub"], "no other cluster is asked if the hub cannot answer");
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_costs_no_request() {
+async fn malformed_tokens_cause_no_request() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]));
@@ -204,7 +203,7 @@ async fn garbage_costs_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end() {
+async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), signer.keys())]));
@@ -221,15 +220,15 @@ async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end()
     who(&tokens, "t", None).await.unwrap();
     who(&tokens, "nobody's", None).await.unwrap_err();
     assert_eq!(world.times_asked(), 3);
-    // By this clock the token has ended; what the cluster says of it now counts.
+    // The token is past its cached lifetime, so the hub is asked again.
     world.users.lock().clear();
     assert_eq!(who(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
     advance(Duration::from_secs(5)).await;
-    assert_eq!(who(&tokens, "t", None).await, Err(TokenAuthenticationError::Unknown), "it was withdrawn");
+    assert_eq!(who(&tokens, "t", None).await, Err(TokenAuthenticationError::Unknown), "the token was revoked");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_down_is_no_reason_to_become_somebody_else() {
+async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -239,11 +238,11 @@ async fn a_cluster_that_is_down_is_no_reason_to_become_somebody_else() {
     assert_eq!(who(&tokens, "t", Some("b")).await, Err(down));
     assert_eq!(*world.asked.lock(), ["hub"]);
     world.broken.lock().clear();
-    assert_eq!(who(&tokens, "t", Some("b")).await, in_member("bob", "b"), "that is not remembered");
+    assert_eq!(who(&tokens, "t", Some("b")).await, in_member("bob", "b"), "a failure is not cached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_ask_with_a_token_share_one_review_that_outlives_them() {
+async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
@@ -254,7 +253,7 @@ async fn all_who_ask_with_a_token_share_one_review_that_outlives_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reviews_are_bounded() {
+async fn reviews_are_bounded_per_client_address() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     for number in 0..1000 {
@@ -269,7 +268,7 @@ async fn reviews_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
+async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("b"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("b"), signer.keys())]));
@@ -290,7 +289,7 @@ async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
         guesses.iter().filter(|outcome| outcome.as_ref().unwrap_err().to_string().contains(words)).count()
     };
     assert_eq!((told("no answer within 10 s"), told("as many tokens as may be")), (32, 168));
-    // Nor do guesses from everywhere.
+    // Guesses from many addresses do not keep users of other clusters out either.
     world.hung.lock().clear();
     advance(Duration::from_secs(60)).await;
     let other = signer.signed(&claims("https://b", "x", 601));
@@ -306,7 +305,7 @@ async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_rules_forget_what_was_found() {
+async fn changed_rules_invalidate_cached_results() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(TokenReviews::default());
@@ -315,11 +314,11 @@ async fn other_rules_forget_what_was_found() {
     assert_eq!(who(&tokens, &token, None).await, everywhere("ann"));
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     tokens.set_issuers(&one_issuer());
-    assert!(tokens.still_asks(&known), "it stays as it was");
+    assert!(tokens.is_verifier_unchanged(&known), "the issuer is unchanged");
     let mut changed = one_issuer();
     changed.jwt[0].username.prefix = "p:".to_owned();
     tokens.set_issuers(&changed);
-    assert!(!tokens.still_asks(&known), "the user would have another name");
+    assert!(!tokens.is_verifier_unchanged(&known), "the user would have another name");
     assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
     let asked = world.times_asked();
     tokens.set_issuers(&changed);
@@ -332,7 +331,7 @@ async fn other_rules_forget_what_was_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn audiences_are_asked_for_and_compared() {
+async fn review_requests_and_compares_the_audiences() {
     let world = Arc::new(World::default());
     world.knows("hub", "t", "ann");
     for (audience, expected) in [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
@@ -343,7 +342,7 @@ async fn audiences_are_asked_for_and_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_hold_nothing_of_the_token() {
+async fn errors_contain_no_text_of_the_token() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
@@ -362,27 +361,27 @@ async fn errors_hold_nothing_of_the_token() {
     }
 }
 
-/// A public key is no proof of who signs with it: `h` serves a copy of `v`'s keys, and could use the tokens of `v`'s
-/// ServiceAccounts there.
+/// A public key does not prove who signs with it. If `h` serves a copy of the key of `v` and is shown a token of `v`,
+/// it could use that token in `v`.
 #[tokio::test(start_paused = true)]
-async fn a_token_is_not_shown_to_a_cluster_that_serves_a_copy_of_anothers_key() {
+async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
     let (world, of_v) = (Arc::new(World::default()), TestSigner::new("v"));
     let tokens = world.authenticator(TokenReviews::default());
     let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("v", &account, "system:serviceaccount:x:y");
     let asked = || std::mem::take(&mut *world.asked.lock());
-    // While v's keys are not known: it is down, its account may not read them, its key has just changed.
+    // The keys of v are unknown: it is down, or does not serve them, or its key has just changed.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
     assert_eq!(who(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), Vec::<String>::new());
-    // Nor does the copy keep anybody out.
+    // The copy does not lock the users of v out either.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
     assert_eq!(who(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
     assert_eq!(who(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
     assert_eq!(asked(), ["v"]);
 }
 
-/// A user of the hub's who has streams open, and when a round says that one is over.
+/// Authenticates a token of the hub, and follows it.
 async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &str) -> Arc<FollowedToken> {
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     let followed = tokens.follow(token.as_bytes(), &known).unwrap();
@@ -390,7 +389,7 @@ async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &s
     followed
 }
 
-/// Rounds of ten seconds, for so long. Whether one of them said that a token is lost.
+/// Runs rounds every ten seconds for a time. Returns whether a round reported a lost token.
 async fn rounds(tokens: &TokenAuthenticator, time: Duration) -> bool {
     let (end, mut is_lost) = (Instant::now() + time, false);
     while Instant::now() < end {
@@ -403,33 +402,33 @@ async fn rounds(tokens: &TokenAuthenticator, time: Duration) -> bool {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_asked_about_each_minute_as_long_as_something_lasts_by_it() {
+async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
     let first = open_streams(&world, &tokens, "t").await;
     let second = open_streams(&world, &tokens, "t").await;
-    assert!(Arc::ptr_eq(&first, &second), "however many streams there are, it is one token");
+    assert!(Arc::ptr_eq(&first, &second), "streams with the same token share an entry");
     assert!(!rounds(&tokens, 10 * MINUTE).await && first.is_known());
     assert!((8..=10).contains(&world.times_asked()), "{}", world.times_asked());
-    // It is revoked: within a round and a minute that is known.
+    // The token is revoked: the next review in a minute detects it.
     world.users.lock().clear();
     assert!(rounds(&tokens, MINUTE + Duration::from_secs(10)).await);
     assert!(!first.is_known());
     world.asked.lock().clear();
-    assert!(!rounds(&tokens, 5 * MINUTE).await, "it is told once");
-    // Whoever is known by it again begins anew.
+    assert!(!rounds(&tokens, 5 * MINUTE).await, "a lost token is reported once");
+    // If the token becomes valid again, a new entry follows it.
     world.knows("hub", "t", "ann");
     let third = open_streams(&world, &tokens, "t").await;
     assert!(third.is_known() && !first.is_known());
-    // Nothing lasts any more: nobody asks, and nobody keeps the token.
+    // After the last stream has ended, nothing is asked, and no entry keeps the token.
     drop((first, second, third));
     rounds(&tokens, 2 * MINUTE).await;
     assert_eq!((world.times_asked(), tokens.followed.due().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whom_a_followed_token_names_is_looked_at_whole() {
+async fn followed_token_is_lost_if_any_part_of_its_user_changes() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let ann = |groups: &[&str]| json!({"username": "ann", "groups": groups});
@@ -445,9 +444,9 @@ async fn whom_a_followed_token_names_is_looked_at_whole() {
     assert!(rounds(&tokens, 2 * MINUTE).await && !followed.is_known());
 }
 
-/// What a cluster cannot say takes nothing away for an hour, and what one does not say is no matter of another's.
+/// A cluster that cannot answer loses no token for an hour, and does not affect tokens of other clusters.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
+async fn followed_token_survives_an_hour_without_an_answer() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -470,7 +469,7 @@ async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
     world.users.lock().remove(&("b".to_owned(), "of-b".to_owned()));
     assert!(rounds(&tokens, 2 * MINUTE).await && !of_b.is_known());
     assert!(!rounds(&tokens, 50 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
-    // It says that it knows them: that holds for another hour.
+    // A positive answer extends the validity by another hour.
     world.hung.lock().clear();
     assert!(!rounds(&tokens, 2 * MINUTE).await);
     world.broken.lock().insert("hub".to_owned());
@@ -478,10 +477,10 @@ async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
     assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
 }
 
-/// A cluster's webhook hangs for the tokens of one issuer: those of others are asked about all the same, and are not
-/// taken for lost after an hour in which nobody asked.
+/// The webhook of a cluster hangs for the tokens of one issuer. Tokens of other issuers are still reviewed, and do not
+/// expire after an hour without a review.
 #[tokio::test(start_paused = true)]
-async fn tokens_whose_review_hangs_delay_others_by_a_minute() {
+async fn hanging_reviews_delay_other_followed_tokens_by_a_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let (mut hanging, mut others) = (Vec::new(), Vec::new());
@@ -501,9 +500,9 @@ async fn tokens_whose_review_hangs_delay_others_by_a_minute() {
     assert!(hanging.iter().all(|own| !own.is_known()));
 }
 
-/// A cluster that takes nine seconds for each answer is not silent, and keeps those of others waiting for no longer.
+/// A cluster that takes nine seconds per answer counts as answering, and does not delay the tokens of others.
 #[tokio::test(start_paused = true)]
-async fn a_slow_cluster_delays_nobody_elses_tokens() {
+async fn slow_cluster_does_not_delay_followed_tokens_of_others() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let mut followed = Vec::new();
@@ -521,19 +520,21 @@ async fn a_slow_cluster_delays_nobody_elses_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuers_token_is_followed_by_nobody() {
+async fn issuer_token_is_not_followed() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());
     let token = signer.signed(&claims(ISSUER, "carl", 60));
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
-    assert!(tokens.follow(token.as_bytes(), &known).is_none(), "its end is in it, and its issuer is asked nothing");
+    assert!(
+        tokens.follow(token.as_bytes(), &known).is_none(),
+        "a token that was verified by keys is not reviewed again"
+    );
 }
 
-/// F7.
 #[tokio::test(start_paused = true)]
-async fn a_token_of_a_replaced_cluster_is_asked_about_anew_and_ends_what_lasts_by_it() {
+async fn replaced_cluster_invalidates_cached_and_followed_tokens() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));
@@ -549,9 +550,9 @@ async fn a_token_of_a_replaced_cluster_is_asked_about_anew_and_ends_what_lasts_b
         assert!(tokens.forget_cluster(&cluster("a")));
     };
     let (slow, ()) = futures::join!(slow, replaced);
-    assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is not taken");
+    assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is ignored");
     assert_eq!(who(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
     assert!(!lasting.is_known());
-    assert!(!tokens.still_asks(&known), "also for what begins to last only now");
-    assert!(!tokens.forget_cluster(&cluster("a")), "nothing lasts any more");
+    assert!(!tokens.is_verifier_unchanged(&known), "also for streams that are opened only now");
+    assert!(!tokens.forget_cluster(&cluster("a")), "no stream is open any more");
 }

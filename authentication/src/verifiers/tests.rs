@@ -9,7 +9,7 @@ fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
 }
 
-/// What an order is, in short: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
+/// The order as text: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
 fn order(
     rules: &VerifierRules<'_>,
     token: &str,
@@ -27,7 +27,7 @@ fn order(
 }
 
 #[test]
-fn who_is_asked_about_a_token() {
+fn order_chooses_the_verifiers_of_a_token() {
     let (of_a, of_clones, stranger) = (TestSigner::new("k"), TestSigner::new("k"), TestSigner::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
@@ -80,9 +80,9 @@ fn who_is_asked_about_a_token() {
     }
 }
 
-/// Of a cluster whose keys are unknown any key may be, above all of the one that reviews whatever is nobody else's.
+/// If the keys of a cluster are unknown, a key that another member serves may be a copy of one of them.
 #[test]
-fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_is_its_own() {
+fn key_is_not_trusted_while_keys_of_another_cluster_are_unknown() {
     let signer = TestSigner::new("k");
     let (copier, hub, silent) = (cluster("a"), cluster("hub"), cluster("silent"));
     let token = signer.signed("{}");
@@ -116,9 +116,9 @@ fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_i
     }
 }
 
-/// A token-review cluster that is not configured cannot say whether a key is its own.
+/// A token-review cluster that is not configured cannot claim a key.
 #[test]
-fn a_lone_copy_is_shown_nothing_while_the_token_review_cluster_is_not_served() {
+fn key_is_not_trusted_while_the_token_review_cluster_is_not_configured() {
     let signer = TestSigner::new("k");
     let hub = cluster("hub");
     let mut members = MemberKeys::default();
@@ -128,7 +128,7 @@ fn a_lone_copy_is_shown_nothing_while_the_token_review_cluster_is_not_served() {
 }
 
 #[test]
-fn what_looks_like_a_jwt_is_never_opaque() {
+fn malformed_jwt_is_never_opaque() {
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let header = encode(r#"{"alg":"ES256"}"#);
     let twice = format!("{header}.{}.AA", encode(r#"{"iss":"https://one","iss":"https://x"}"#));
@@ -143,7 +143,7 @@ fn what_looks_like_a_jwt_is_never_opaque() {
 }
 
 #[test]
-fn whose_word_a_user_is() {
+fn authority_depends_on_the_verifier_and_the_name() {
     let (one, a) = (issuer("https://one"), cluster("a"));
     let account = "system:serviceaccount:kube-system:default";
     let member = || Reach::Member(a.clone());

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use tributary_answers::refusal::RequestRefusal;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
-    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_beyond_member, identity_elsewhere,
-    identity_for,
+    Authority, MemberRules, NotSent, Reach, UserInfo, identity_for, identity_for_other_members, impersonated_identity,
+    names_beyond_member,
 };
 use tributary_authorization::RbacUser;
 use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
@@ -53,7 +53,7 @@ impl JudgedGroups {
     /// Groups of a user with this identity in a cluster, and of the user that it impersonates.
     fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
         let user = judged_groups(told?);
-        let acting = given.map_or_else(|| Ok(user.clone()), |given| asked_identity(given).map(judged_groups))?;
+        let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(judged_groups))?;
         Ok(Self { user, acting })
     }
 }
@@ -76,7 +76,7 @@ impl Actor {
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
         let told = match (&authority.reach, &own) {
             (Reach::Member(_), Some((_, own))) => own.clone(),
-            _ => judged(identity_elsewhere(&user, &rules)),
+            _ => judged(identity_for_other_members(&user, &rules)),
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
         let (groups, not_sent) = told.map_or_else(|why| (JudgedGroups::default(), Some(why)), |groups| (groups, None));
@@ -109,7 +109,7 @@ impl Actor {
     /// The reason for which the cluster may not see the user.
     pub fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
-        self.given.as_ref().map_or(Ok(user), asked_identity)
+        self.given.as_ref().map_or(Ok(user), impersonated_identity)
     }
 
     /// Key of the fair share of its questions: the sender, also with impersonation.
@@ -209,11 +209,11 @@ impl Hash for Actor {
     }
 }
 
-/// Name and groups that count [beyond the cluster](identity_beyond_member) that alone verified the user; `None` if all
+/// Name and groups that count [beyond the cluster](names_beyond_member) that alone verified the user; `None` if all
 /// count.
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
-    let (counted, of_groups) = identity_beyond_member(&known, authority);
+    let (counted, of_groups) = names_beyond_member(&known, authority);
     (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
 }
 

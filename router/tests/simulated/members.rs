@@ -238,7 +238,7 @@ async fn names_of_the_system_stay_where_they_are_vouched_for() {
     let own = fixture.user_of(account, &[], Reach::Member("b".parse().unwrap()));
     masters.get(all).await.refused(403);
     masters.get(&format!("{SHOP}/of-a")).await.refused(403);
-    let why = format!("user \"{account}\" is a name of the system, which is not sent to another cluster");
+    let why = format!("user \"{account}\" has a system name, which only its own cluster may be told");
     for (method, path) in [("GET", all.to_owned()), ("GET", format!("{SHOP}/of-a")), ("DELETE", format!("{SHOP}/of-a"))]
     {
         let said = stranger.send(method, &path, &[], "").await.refused(403);

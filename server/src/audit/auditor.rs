@@ -15,7 +15,7 @@ use tributary_audit::{
     Annotation, AuditAttributes, AuditPolicy, AuditedUser, Event, Level, MicroTime, RequestFacts, Stage, decoded,
     source_ips,
 };
-use tributary_authentication::{Reach, UserInfo, identity_beyond_member};
+use tributary_authentication::{Reach, UserInfo, names_beyond_member};
 use tributary_proxy::{GivenIdentity, GivenPart};
 use tributary_router::{Peer, User};
 
@@ -75,7 +75,7 @@ impl Auditor {
 
     /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
     /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
-    /// acting as another, or by a name or groups that [do not count](identity_beyond_member). These only have more
+    /// acting as another, or by a name or groups that [do not count](names_beyond_member). These only have more
     /// written.
     pub(crate) fn event(
         &self,
@@ -88,7 +88,7 @@ impl Auditor {
         let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
         // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs, and no member
         // is to call its own users by another's name.
-        let counts = user.map(|user| identity_beyond_member(&user.info, &user.authority));
+        let counts = user.map(|user| names_beyond_member(&user.info, &user.authority));
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
         let attributes = match info {

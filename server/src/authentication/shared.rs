@@ -247,7 +247,7 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
     let followed = OnceLock::new();
     StillKnown::new(move || {
         let followed: &Option<_> = followed.get_or_init(|| tokens.follow(&token, &known));
-        tokens.still_asks(&known) && followed.as_ref().is_none_or(|followed| followed.is_known())
+        tokens.is_verifier_unchanged(&known) && followed.as_ref().is_none_or(|followed| followed.is_known())
     })
 }
 

@@ -10,7 +10,7 @@ use tributary_apimachinery::rewrite::without_parameter;
 use tributary_apimachinery::{
     ClusterName, GroupVersionResource, RequestInfo, RequestedResource, ResourceRequest, Verb,
 };
-use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_beyond_member};
+use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, names_beyond_member};
 use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb, passes_no_policies};
 use tributary_router::{DispatchSettings, PlacePolicies};
 
@@ -242,7 +242,7 @@ fn beyond_member(user: &UserInfo) -> UserInfo {
     // Of which cluster, and by what, is all the same.
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
-    let (username, groups) = identity_beyond_member(user, &Authority { verifier, reach });
+    let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
     UserInfo { username: username.to_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 

@@ -71,7 +71,7 @@ async fn what_certificates_in_files_cannot_do_is_logged_at_the_start_and_when_th
     ];
     let mut program = Program::start(&arguments.each_ref().map(String::as_str), directory.path());
     program.ready().await;
-    told(&program, &[VOUCHES_FOR_NOBODY, "--client-ca-file", "clients.crt", "CN=ann", "does not say CA:TRUE"]).await;
+    told(&program, &[VOUCHES_FOR_NOBODY, "--client-ca-file", "clients.crt", "CN=ann", "do not say CA:TRUE"]).await;
     told(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "serving.crt", "names no host"]).await;
     told(&program, &[CLIENTS_REFUSE, "--tls-sni-cert-key", "named.crt", "lacks serverAuth"]).await;
     assert!(!program.log.lock().unwrap().contains("CN=authority"), "of what can do all nothing is said");
@@ -79,7 +79,7 @@ async fn what_certificates_in_files_cannot_do_is_logged_at_the_start_and_when_th
     replace(&file("clients.crt"), &beside("ben"));
     replace(&file("serving.crt"), &serving(Some("all.test"), ClientAuth));
     program.signal("HUP");
-    told(&program, &[VOUCHES_FOR_NOBODY, "CN=ben", "does not say CA:TRUE"]).await;
+    told(&program, &[VOUCHES_FOR_NOBODY, "CN=ben", "do not say CA:TRUE"]).await;
     told(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "lacks serverAuth"]).await;
 
     replace(&file("clients.crt"), "no certificate");

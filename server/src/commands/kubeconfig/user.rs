@@ -13,7 +13,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName};
-use tributary_authentication::{MemberRules, UserInfo, identity_elsewhere};
+use tributary_authentication::{MemberRules, UserInfo, identity_for_other_members};
 
 use crate::cli::UserArguments;
 use crate::credentials::certificates::now;
@@ -55,7 +55,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
         }
     }
     let user = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
-    let told = identity_elsewhere(&user, &MemberRules::default())
+    let told = identity_for_other_members(&user, &MemberRules::default())
         .map_err(|why| anyhow::anyhow!("NAME {name:?}: {why}; choose a name that does not begin with system:"))?;
     if let Some(group) = groups.iter().find(|group| !told.groups.contains(group)) {
         bail!(
