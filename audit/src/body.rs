@@ -1,4 +1,4 @@
-//! Bodies as events have them: JSON, without what is never written.
+//! Bodies of requests and responses as events contain them: as JSON, without secrets.
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -7,40 +7,40 @@ use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_p
 use crate::response_status::ResponseStatus;
 use crate::secrets;
 
-/// The longest body that is written, in bytes: the longest that kube-apiserver takes.
+/// The maximum length of a body in an event, in bytes: the maximum of a request to kube-apiserver.
 pub const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// The body of a request, or of its answer.
+/// The body of a request or of its response.
 #[derive(Clone, Copy, Debug)]
 pub enum AuditBody<'a> {
-    /// All of it.
+    /// The complete body.
     Whole {
-        /// The value of its `Content-Type`; empty where it has none.
+        /// The header `Content-Type`; empty without it.
         content_type: &'a str,
-        /// Its bytes, not compressed.
+        /// The uncompressed bytes.
         bytes: &'a [u8],
     },
-    /// One longer than [`BODY_BYTES_MAX`].
+    /// A body longer than [`BODY_BYTES_MAX`].
     TooLong,
 }
 
-/// Why a body is not written.
+/// The reason why an event does not contain a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Omitted {
-    /// There is none.
+    /// The body is empty.
     Empty,
-    /// It is too long.
+    /// The body is longer than [`BODY_BYTES_MAX`].
     TooLong,
-    /// It is neither JSON nor YAML.
+    /// The body is neither JSON nor YAML.
     Form,
-    /// It cannot be read.
+    /// The body is malformed.
     Malformed,
-    /// It holds a Secret or a token.
+    /// The body contains a Secret or a token.
     Secret,
 }
 
 impl Omitted {
-    /// The words of the annotation that says so; `None` where nothing is to be said.
+    /// The text of the annotation that explains the omission; `None` for an empty body.
     pub(crate) fn as_annotation(self) -> Option<&'static str> {
         match self {
             Self::Empty => None,
@@ -53,7 +53,7 @@ impl Omitted {
 }
 
 impl AuditBody<'_> {
-    /// The body's tree.
+    /// Parses the body.
     fn tree(&self) -> Result<Value, Omitted> {
         let Self::Whole { content_type, bytes } = self else { return Err(Omitted::TooLong) };
         if bytes.is_empty() {
@@ -67,7 +67,7 @@ impl AuditBody<'_> {
                 let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
-            // What is not read by a schema is not known but for this: what went wrong.
+            // A protobuf body cannot be decoded without its schema, except a Status.
             Some(Format::Protobuf) => {
                 let status = status_of_protobuf(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)
@@ -76,10 +76,10 @@ impl AuditBody<'_> {
         }
     }
 
-    /// The body as an event has it: JSON, without `managedFields` if these are omitted.
+    /// The body as JSON for an event, without `managedFields` if the policy omits them.
     ///
     /// # Errors
-    /// [`Omitted`]: it is not written at all.
+    /// [`Omitted`], if the event must not contain the body.
     pub(crate) fn written(&self, omit_managed_fields: bool) -> Result<Box<RawValue>, Omitted> {
         let mut tree = self.tree()?;
         if secrets::is_in(&tree) {
@@ -91,14 +91,14 @@ impl AuditBody<'_> {
         to_raw_value(&tree).map_err(|_| Omitted::Malformed)
     }
 
-    /// What the object in the body says of itself; nothing where there is no object, or none that can be read.
+    /// The name and further facts of the object in the body; empty if the body is not a valid object.
     pub(crate) fn facts(&self) -> Facts {
         let Self::Whole { content_type, bytes } = self else { return Facts::default() };
         let format = Format::from_content_type(content_type);
         format.and_then(|format| read(format, BodyKind::Object, bytes).ok()).unwrap_or_default()
     }
 
-    /// The Status that a body is, in whichever form; `None` where it is none.
+    /// The Status in the body, in any supported format; `None` if the body is not a Status.
     pub(crate) fn status(&self) -> Option<ResponseStatus> {
         let Self::Whole { content_type, bytes } = self else { return None };
         match Format::from_content_type(content_type)? {
@@ -110,7 +110,7 @@ impl AuditBody<'_> {
     }
 }
 
-/// Takes `metadata.managedFields` out of an object, the items of a list and the objects of a Table's rows.
+/// Removes `metadata.managedFields` from an object, the items of a list, and the objects in the rows of a Table.
 fn without_managed_fields(tree: &mut Value) {
     let take_out = |object: &mut Value| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_written_as_json_or_not_at_all() {
+    fn body_is_written_as_json_or_omitted() {
         let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
         // 60 KB of YAML that expand to 6 MB.
         let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_go_wherever_objects_are() {
+    fn managed_fields_are_removed_from_objects_lists_and_tables() {
         let object = r#"{"metadata":{"managedFields":[{}],"name":"x"}}"#;
         let left = r#"{"metadata":{"name":"x"}}"#;
         for (text, expected) in [
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_its_name_in_each_form() {
+    fn facts_are_read_from_every_format() {
         let protobuf = b"k8s\0\x12\x05\x0a\x03\x0a\x01x";
         for (content_type, bytes) in [
             ("application/json", &br#"{"metadata":{"name":"x"},"data":{}}"#[..]),

@@ -1,4 +1,4 @@
-//! What a policy says of a request (apiserver `pkg/audit/policy/checker.go`).
+//! The decision of an audit policy on a request (apiserver `pkg/audit/policy/checker.go`).
 
 use std::borrow::Cow;
 
@@ -7,22 +7,22 @@ use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource};
 
 use crate::{AuditPolicy, GroupResources, Level, PolicyRule, Stages};
 
-/// What a policy looks at.
+/// The attributes of a request that audit policies match.
 #[derive(Clone, Debug)]
 pub struct AuditAttributes<'a> {
-    /// Name and groups of who asks; `None` for who could not say.
+    /// The name and the groups of the user; `None` for an unauthenticated request.
     pub user: Option<(&'a str, &'a [String])>,
-    /// The verb as RBAC has it, empty for a method that a resource does not know; the lower-case method of a request
-    /// for no resource.
+    /// The RBAC verb, empty for an HTTP method that resources do not support. The method in lower case for a
+    /// non-resource request.
     pub verb: &'a str,
-    /// The Kubernetes path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
+    /// The path with its escapes decoded, so that a rule matches every spelling of the path.
     pub path: Cow<'a, str>,
-    /// The resource, where one is asked for.
+    /// The requested resource; `None` for a non-resource request.
     pub resource: Option<RequestedResource<'a>>,
 }
 
 impl<'a> AuditAttributes<'a> {
-    /// What a policy looks at in a request that was read.
+    /// The attributes of a parsed request.
     pub fn from_request(info: &'a RequestInfo, user: Option<(&'a str, &'a [String])>) -> Self {
         let resource = match &info.target {
             RequestTarget::NonResource => None,
@@ -32,24 +32,24 @@ impl<'a> AuditAttributes<'a> {
     }
 }
 
-/// A text without its escapes, which most have none of.
+/// Decodes the escapes of a text. Does not allocate if there are none.
 pub fn decoded(text: &str) -> Cow<'_, str> {
     if text.contains('%') { percent_decode_str(text).decode_utf8_lossy() } else { Cow::Borrowed(text) }
 }
 
-/// What is written of a request.
+/// The decision on the events of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditDecision {
-    /// How much.
+    /// The level of the events.
     pub level: Level,
-    /// Of which stages nothing.
+    /// The stages without an event.
     pub omit_stages: Stages,
-    /// Whether `metadata.managedFields` is left out of bodies.
+    /// Whether bodies omit `metadata.managedFields`.
     pub omit_managed_fields: bool,
 }
 
 impl AuditDecision {
-    /// What is written where either says so: the higher level, and left out only what both leave out.
+    /// The union of two decisions: the higher level, and omissions only if both omit.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match (self.level, other.level) {
@@ -65,8 +65,8 @@ impl AuditDecision {
 }
 
 impl AuditPolicy {
-    /// What is written of a request: as the first rule that matches it says; nothing where none does. Costs a few
-    /// comparisons of texts for each rule.
+    /// Decides on a request by the first matching rule; the level is `None` if no rule matches. Costs a few string
+    /// comparisons per rule.
     pub fn decide(&self, attributes: &AuditAttributes<'_>) -> AuditDecision {
         match self.rules.iter().find(|rule| rule.matches(attributes)) {
             Some(rule) => AuditDecision {
@@ -84,7 +84,7 @@ impl AuditPolicy {
 }
 
 impl PolicyRule {
-    /// What is found out soonest is asked first: a user may have many groups.
+    /// Compares the groups last, because a user may have many.
     fn matches(&self, attributes: &AuditAttributes<'_>) -> bool {
         if !(self.verbs.is_empty() || has(&self.verbs, attributes.verb)) || !self.matches_target(attributes) {
             return false;
@@ -126,7 +126,7 @@ impl GroupResources {
     }
 }
 
-/// Whether `pods`, `pods/log`, `pods/*`, `*/log` or `*` means the resource. `pods/*` means `pods`, too.
+/// Whether an entry (`pods`, `pods/log`, `pods/*`, `*/log` or `*`) matches the resource. `pods/*` also matches `pods`.
 fn resource_matches(own: &str, asked: &RequestedResource<'_>) -> bool {
     if own == "*" {
         return true;

@@ -1,4 +1,4 @@
-//! An event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as `pkg/audit/request.go` does).
+//! The event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as in `pkg/audit/request.go`).
 
 mod annotation;
 mod object_reference;
@@ -20,31 +20,32 @@ use crate::{json, secrets};
 pub use annotation::Annotation;
 pub use object_reference::ObjectReference;
 
-/// The longest name of a client's program that is written, in bytes.
+/// The maximum length of a user agent in an event, in bytes.
 const USER_AGENT_MAX: usize = 1024;
-/// The key of whom somebody asks to be.
+/// The JSON key of the impersonated user.
 const IMPERSONATED_USER: &[u8] = br#","impersonatedUser":"#;
 
-/// How many bytes of an event are known from its beginning, as a rule, so that its text is not moved while it grows.
+/// The initial capacity for the constant part of an event, in bytes. It suffices as a rule, so the text is not
+/// reallocated.
 const KNOWN_BYTES: usize = 768;
-/// How many come at its end, without bodies.
+/// The usual length of the rest of an event without bodies, in bytes.
 const REST_BYTES: usize = 320;
 
-/// Who asks, as authentication.k8s.io/v1 `UserInfo` has it.
+/// The user of a request, with the fields of `UserInfo` in authentication.k8s.io/v1.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditedUser<'a> {
-    /// The name.
+    /// The name of the user.
     pub username: &'a str,
-    /// The uid; empty where there is none.
+    /// The uid; empty if the user has none.
     pub uid: &'a str,
-    /// The groups.
+    /// The groups of the user.
     pub groups: &'a [String],
-    /// What else is known, by key.
+    /// Further attributes of the user, by key.
     pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 impl AuditedUser<'_> {
-    /// Adds it as JSON. What is empty is left out, but for the name.
+    /// Appends the user as JSON, without empty fields except the name.
     fn write_to(self, line: &mut Vec<u8>) {
         line.extend_from_slice(br#"{"username":"#);
         json::string(line, self.username);
@@ -67,64 +68,65 @@ impl AuditedUser<'_> {
     }
 }
 
-/// What is known of a request when it arrives.
+/// The facts that are known when a request arrives.
 #[derive(Debug)]
 pub struct RequestFacts<'a> {
-    /// The audit ID.
+    /// The audit id of the request.
     pub audit_id: Cow<'a, str>,
-    /// Path and query as the client sent them.
+    /// The path and query as the client sent them.
     pub uri: &'a str,
-    /// What is asked for; `None` where the path cannot be read.
+    /// The parsed request; `None` if the path is malformed.
     pub info: Option<&'a RequestInfo>,
-    /// Who asks; `None` for who could not say.
+    /// The user; `None` for an unauthenticated request.
     pub user: Option<AuditedUser<'a>>,
-    /// Whom they ask to be, as authentication.k8s.io/v1 `UserInfo`.
+    /// The impersonated user as JSON, a `UserInfo` of authentication.k8s.io/v1.
     pub impersonated_user: Option<Box<RawValue>>,
-    /// Where it came from.
+    /// The addresses through which the request came.
     pub source_ips: Vec<IpAddr>,
-    /// The client's program, as it says.
+    /// The header `User-Agent`.
     pub user_agent: &'a str,
-    /// When it arrived.
+    /// The time when the request arrived.
     pub received: MicroTime,
 }
 
-/// What is written of one request. It is made when the request arrives, told what comes of it, and written at each
-/// stage.
+/// The audit event of a request. It is created when the request arrives, completed with the response, and encoded at
+/// each stage.
 ///
-/// What does not change is JSON from the beginning: a text for each field would be got, copied and given back for each
-/// request, and most of what an event costs is memory that is touched.
+/// The constant part is encoded at once. A string for each field would be allocated, copied and freed per request, and
+/// memory accesses are most of the cost of an event.
 #[derive(Debug)]
 pub struct Event {
     level: Level,
-    /// The fields up to the stage, and those after it up to the object's.
+    /// The encoded fields before the stage, and those after it up to the object.
     known: Vec<u8>,
-    /// Where in them the stage belongs.
+    /// The position in `known` at which the stage is inserted.
     stage_at: usize,
-    /// Where whom the user asks to be is among them; empty where nobody is, or nobody lets them, or nobody decides.
+    /// The range in `known` with the impersonated user; empty if there is none, or if the impersonation was not
+    /// allowed.
     impersonated_at: Range<usize>,
-    /// Whether the request is about a resource.
+    /// Whether the request is for a resource.
     has_object: bool,
-    /// The object, where the body of the request may say more of it; else it is among what is known.
+    /// The reference to the object, if the request's body may add to it; otherwise it is part of `known`.
     object_ref: Option<Box<ObjectReference<'static>>>,
     response_status: Option<ResponseStatus>,
     request_object: Option<Box<RawValue>>,
     response_object: Option<Box<RawValue>>,
     received: MicroTime,
-    /// In the order of their keys.
+    /// Sorted by key.
     annotations: Vec<(&'static str, Cow<'static, str>)>,
     decision: AuditDecision,
     holds_secrets: bool,
-    /// Whether the body of the request is the object that it is about.
+    /// Whether the request's body is the object that the request is for.
     is_object: bool,
-    /// Whether the answer may be a Status although it is a success.
+    /// Whether a successful response may have a Status as its body.
     is_write: bool,
-    /// Whether a workload answers, whose words are none of the API's.
+    /// Whether a workload answers the request. Its body is not the API's.
     is_for_workload: bool,
 }
 
 impl Event {
-    /// The event of a request that just arrived; `None` where nothing is written of it. `attributes` are what the
-    /// policy decided by. What holds Secrets or tokens is written at Metadata at most.
+    /// Creates the event of a request that has arrived; `None` if the policy excludes the request. `attributes` are
+    /// those that the policy has decided on. A request for Secrets or tokens gets the level Metadata at most.
     pub fn received(
         decision: AuditDecision,
         attributes: &AuditAttributes<'_>,
@@ -165,24 +167,24 @@ impl Event {
         })
     }
 
-    /// Whether a stage is written.
+    /// Whether the event is written at a stage.
     pub fn has(&self, stage: Stage) -> bool {
         !self.decision.omit_stages.contains(stage)
     }
 
-    /// Whether the event says something of the request's body: the body itself, or the name in it.
+    /// Whether the event needs the request's body: the body itself, or the name of the object in it.
     pub fn wants_request_body(&self) -> bool {
         self.is_object || (self.is_write && self.level >= Level::Request)
     }
 
-    /// Whether the event says something of the body of an answer with this status: the body itself, or the message in
-    /// it. Not asked of what is long-running. Of what a workload answers nothing is said but its code.
+    /// Whether the event needs the body of a response with this status code: the body itself, or the message in it. Not
+    /// for long-running requests. Of a workload's response, only the status code is needed.
     pub fn wants_response_body(&self, code: u16) -> bool {
         let says_more = self.has_object && (self.level == Level::RequestResponse || self.is_write);
         !self.is_for_workload && (says_more || code >= 400)
     }
 
-    /// Notes the body of the request.
+    /// Adds the body of the request.
     pub fn set_request_body(&mut self, body: &AuditBody<'_>) {
         if self.is_object
             && let Some(reference) = &mut self.object_ref
@@ -205,30 +207,30 @@ impl Event {
         }
     }
 
-    /// Notes the head of the answer.
+    /// Sets the status code of the response.
     pub fn set_response_code(&mut self, code: u16) {
         self.response_status.get_or_insert_default().code = code;
     }
 
-    /// Notes what an answer says that is no Status of the API, or before there is one.
+    /// Sets the message of a response that has no Status of the API, or not yet.
     pub fn set_response_message(&mut self, message: String) {
         self.response_status.get_or_insert_default().message = message;
     }
 
-    /// Notes that nobody lets the user act as whom they ask to be. As in kube-apiserver they are not said to have: an
-    /// annotation says whom they asked for.
-    pub fn set_not_let(&mut self) {
-        self.without_impersonated("refused");
+    /// Records that the user may not impersonate the requested user. As in kube-apiserver the event then has no
+    /// impersonated user; an annotation names the requested one.
+    pub fn set_impersonation_refused(&mut self) {
+        self.replace_impersonated_user("refused");
     }
 
-    /// Notes that the answer is everybody's, so that no cluster decides whether the user may act as whom they ask to
-    /// be. They are not said to have, either: an annotation says whom they asked for.
-    pub fn set_told_to_all(&mut self) {
-        self.without_impersonated("asked");
+    /// Records that the response is the same for all users, so that no cluster authorized the impersonation. The event
+    /// then has no impersonated user; an annotation names the requested one.
+    pub fn set_impersonation_undecided(&mut self) {
+        self.replace_impersonated_user("asked");
     }
 
-    /// Has an annotation say whom the user asks to be, and what came of it, in place of the field. Once.
-    fn without_impersonated(&mut self, outcome: &str) {
+    /// Replaces the impersonated user by an annotation with the outcome. Has an effect once.
+    fn replace_impersonated_user(&mut self, outcome: &str) {
         let place = std::mem::take(&mut self.impersonated_at);
         if place.is_empty() {
             return;
@@ -238,7 +240,7 @@ impl Event {
         self.annotate(Annotation::Impersonation, format!("{outcome}: {asked}"));
     }
 
-    /// Notes that nobody knows who asks: kube-apiserver's Status, with what was tried for its message.
+    /// Sets the Status of an unauthenticated request, as in kube-apiserver. The message says what was tried.
     pub fn set_unauthorized(&mut self, message: String) {
         self.response_status = Some(ResponseStatus {
             status: "Failure".to_owned(),
@@ -249,8 +251,8 @@ impl Event {
         });
     }
 
-    /// Notes the answer of a handler that panicked, in kube-apiserver's words but for what the panic said: it may quote
-    /// what nobody may read.
+    /// Sets the Status of a handler that panicked, in kube-apiserver's words. The text of the panic is left out,
+    /// because it may quote confidential data.
     pub fn set_panicked(&mut self) {
         self.response_status = Some(ResponseStatus {
             status: "Failure".to_owned(),
@@ -261,8 +263,8 @@ impl Event {
         });
     }
 
-    /// Notes the body of the answer. Of what holds Secrets not even its message is written: it may quote them. A
-    /// workload's is not looked at: it may say whatever it likes, in the form of a Status, too.
+    /// Adds the body of the response. For Secrets, even the message of a Status is left out, because it may quote them.
+    /// The body of a workload is ignored: it can contain anything, including a forged Status.
     pub fn set_response_body(&mut self, body: &AuditBody<'_>) {
         if self.is_for_workload {
             return;
@@ -281,7 +283,7 @@ impl Event {
         }
     }
 
-    /// Notes something that kube-apiserver has no field for.
+    /// Adds an annotation for a fact without a field in kube-apiserver's event.
     pub fn annotate(&mut self, annotation: Annotation, value: impl Into<Cow<'static, str>>) {
         self.add_annotation(annotation.key(), value.into());
     }
@@ -308,7 +310,7 @@ impl Event {
         }
     }
 
-    /// The event at a stage, as one line of JSON with its newline. Costs half a microsecond at Metadata.
+    /// The event at a stage, as one line of JSON with a newline. Costs half a microsecond at level Metadata.
     pub fn line(&self, stage: Stage, now: MicroTime) -> Vec<u8> {
         let now = if stage == Stage::RequestReceived { self.received } else { now };
         let bodies =
@@ -342,14 +344,14 @@ impl Event {
             json::field(&mut line, ":", value);
         }
         line.extend_from_slice(if self.annotations.is_empty() { b"}" } else { b"}}" });
-        // Whatever among it was written by others: nobody begins a line, which could be anybody's event.
+        // Some parts were written by others. A line break in them could begin a forged event.
         json::on_one_line(&mut line);
         line.push(b'\n');
         line
     }
 }
 
-/// What does not change of an event, where in it the stage belongs, and where whom the user asks to be is.
+/// Encodes the constant part. Returns it with the position of the stage, and the range of the impersonated user.
 fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
     json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
@@ -363,7 +365,7 @@ fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (
             known.extend_from_slice(br#","user":"#);
             user.write_to(&mut known);
         }
-        // Who could not say who they are.
+        // The request is unauthenticated.
         None => known.extend_from_slice(br#","user":{}"#),
     }
     let impersonated_from = known.len();
@@ -386,7 +388,7 @@ fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (
     (known, stage_at, impersonated_at)
 }
 
-/// An `EventList` of these lines, as webhooks get it.
+/// An `EventList` of these lines, the body of a request to a webhook.
 pub fn event_list<L: AsRef<[u8]>>(lines: &[L]) -> Vec<u8> {
     let mut list = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#.to_vec();
     for (at, line) in lines.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! Texts as JSON writes them.
+//! A fast JSON encoder for strings.
 //!
-//! By hand, because serde_json looks at each byte of a text by itself, and texts were a sixth of what a line costs.
+//! serde_json checks each byte of a string separately, and strings were a sixth of the cost of a line.
 
 use std::io::Write as _;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-/// Adds a text in quotes. Nearly all need no escape, which is seen many bytes at a time.
+/// Appends a string in quotes. Checks eight bytes at a time for characters to escape, because most strings have none.
 pub(crate) fn string(line: &mut Vec<u8>, value: &str) {
     if needs_escapes(value.as_bytes()) {
         return any(line, value);
@@ -18,7 +18,7 @@ pub(crate) fn string(line: &mut Vec<u8>, value: &str) {
     line.push(b'"');
 }
 
-/// Whether any of these bytes is one that JSON escapes, eight at a time: most texts are names of some twenty bytes.
+/// Whether JSON must escape any of these bytes. Checks eight bytes at a time.
 fn needs_escapes(text: &[u8]) -> bool {
     let (steps, rest) = text.as_chunks::<8>();
     let any_of_step = steps.iter().fold(0, |any, step| any | escaped_bits(u64::from_ne_bytes(*step)));
@@ -27,9 +27,9 @@ fn needs_escapes(text: &[u8]) -> bool {
     any_of_step | escaped_bits(u64::from_ne_bytes(last)) != 0
 }
 
-/// Not zero where one of eight bytes is a quote, a backslash or below a blank. Zero where none is: a borrow from one
-/// byte to the next, which could tell of one that is none, begins at one that is. (Bit Twiddling Hacks, "Determine if a
-/// word has a byte less than n".)
+/// Nonzero if one of eight bytes is a quote, a backslash or a control character. Zero otherwise: a borrow that could
+/// mark a wrong byte begins only at a byte that is marked itself. (Bit Twiddling Hacks, "Determine if a word has a byte
+/// less than n".)
 fn escaped_bits(bytes: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -38,7 +38,7 @@ fn escaped_bits(bytes: u64) -> u64 {
     below(bytes, b' ') | equal(b'"') | equal(b'\\')
 }
 
-/// Adds texts as an array.
+/// Appends strings as an array.
 pub(crate) fn strings(line: &mut Vec<u8>, values: &[String]) {
     line.push(b'[');
     for (at, value) in values.iter().enumerate() {
@@ -50,17 +50,17 @@ pub(crate) fn strings(line: &mut Vec<u8>, values: &[String]) {
     line.push(b']');
 }
 
-/// Adds what serde knows how to write.
+/// Appends a serializable value.
 pub(crate) fn any<T: Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
     let begun = line.len();
     if serde_json::to_writer(&mut *line, value).is_err() {
-        // What cannot be written, which nothing here is, shall not spoil the rest.
+        // A value that cannot be serialized, which does not occur here, must not spoil the rest.
         line.truncate(begun);
         line.extend_from_slice(b"null");
     }
 }
 
-/// Adds an address in quotes.
+/// Appends an IP address in quotes.
 pub(crate) fn address(line: &mut Vec<u8>, address: IpAddr) {
     line.push(b'"');
     match address {
@@ -72,13 +72,13 @@ pub(crate) fn address(line: &mut Vec<u8>, address: IpAddr) {
                 number(line, octet.into());
             }
         }
-        // Nothing fails to be written to memory.
+        // Writing to memory does not fail.
         IpAddr::V6(address) => drop(write!(line, "{address}")),
     }
     line.push(b'"');
 }
 
-/// Adds a number below 1,000.
+/// Appends a number below 1,000.
 pub(crate) fn number(line: &mut Vec<u8>, number: u16) {
     if number >= 100 {
         line.push(digit(number / 100));
@@ -89,26 +89,26 @@ pub(crate) fn number(line: &mut Vec<u8>, number: u16) {
     line.push(digit(number));
 }
 
-/// The last digit of a number.
+/// The last decimal digit of a number.
 pub(crate) fn digit(number: u16) -> u8 {
     b'0' + (number % 10) as u8
 }
 
-/// Adds a field of text. Its `key` is what stands before the value, in one piece: the comma, the name, the colon.
+/// Appends a string field. `key` is the complete text before the value, with comma, name and colon.
 pub(crate) fn field(line: &mut Vec<u8>, key: &str, value: &str) {
     line.extend_from_slice(key.as_bytes());
     string(line, value);
 }
 
-/// Adds a text that is known to need no escape, in quotes after its `key`.
+/// Appends a string field whose value needs no escaping.
 pub(crate) fn word(line: &mut Vec<u8>, key: &str, value: &str) {
     for part in [key, "\"", value, "\""] {
         line.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Takes line ends out of JSON that others have written among it: bytes below a blank stand between its parts and
-/// nowhere else, and a blank may stand there as well. All bytes are done alike, which is many at a time.
+/// Replaces line breaks in embedded JSON by blanks. In valid JSON, bytes below a blank occur only between tokens, where
+/// a blank is allowed as well. The loop treats all bytes alike, so the compiler can vectorize it.
 pub(crate) fn on_one_line(json: &mut [u8]) {
     for byte in json {
         *byte = (*byte).max(b' ');
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_on_many_lines_is_the_same_on_one() {
+    fn on_one_line_keeps_the_json_value() {
         let value = serde_json::json!({"a": ["b\nc", {"d": "\u{1}\u{85}ü"}], "e": {}});
         let mut text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n\t");
         text.insert(0, '\n');
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_small_numbers_are_written_as_everywhere() {
+    fn addresses_and_small_numbers_are_formatted_as_usual() {
         for text in ["127.0.0.1", "10.20.255.100", "::1", "2001:db8::1"] {
             assert_eq!(written(|line| address(line, text.parse().unwrap())), format!("\"{text}\""));
         }
@@ -148,7 +148,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_is_written_as_serde_json_writes_it(text in "\\PC{0,40}|[a-z\"\\\\\u{0}-\u{30}]{0,40}|[ -~\u{7f}-\u{9f}]{0,40}") {
+        fn strings_are_encoded_as_by_serde_json(text in "\\PC{0,40}|[a-z\"\\\\\u{0}-\u{30}]{0,40}|[ -~\u{7f}-\u{9f}]{0,40}") {
             proptest::prop_assert_eq!(written(|line| string(line, &text)), serde_json::to_string(&text).unwrap());
             let texts = [text.clone(), String::new(), text];
             proptest::prop_assert_eq!(written(|line| strings(line, &texts)), serde_json::to_string(&texts).unwrap());

@@ -1,15 +1,15 @@
-//! When events are written of a request.
+//! The stages at which events are written.
 
 use serde::{Deserialize, Serialize};
 
-/// How far a request has come when an event is written of it.
+/// The stage of a request at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
-    /// Before anything was done for it.
+    /// The request has arrived, and nothing was done for it yet.
     RequestReceived,
-    /// The head of a long-running request's answer is on its way; its body is not.
+    /// The head of the response to a long-running request was sent, but not the body.
     ResponseStarted,
-    /// Nothing more is sent.
+    /// The response is complete.
     ResponseComplete,
     /// The handler panicked.
     Panic,
@@ -19,7 +19,7 @@ impl Stage {
     /// All stages, in kube-apiserver's order.
     pub const ALL: [Self; 4] = [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic];
 
-    /// The stage as policies and events write it.
+    /// The name of the stage in policies and events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -29,29 +29,29 @@ impl Stage {
         }
     }
 
-    /// The stage of this name.
+    /// Parses the name of a stage.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| stage.as_str() == name)
     }
 }
 
-/// Some of the stages.
+/// A set of stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stages(u8);
 
 impl Stages {
-    /// Whether the stage is one of them.
+    /// Whether the set contains the stage.
     pub fn contains(self, stage: Stage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
-    /// Those of either.
+    /// The stages in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those of both.
+    /// The stages in both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)

@@ -1,11 +1,11 @@
-//! Which requests are audited, and what is written of them: `Policy` and `Event` of audit.k8s.io/v1, as kube-apiserver
-//! reads and writes them.
+//! Audit policies and events: decides which requests are audited, and encodes their events. `Policy` and `Event` of
+//! audit.k8s.io/v1 have the same meaning as in kube-apiserver.
 //!
 //! ```text
 //! request ─▶ Policy::decide ─▶ AuditDecision ─▶ secrets::cap ─▶ Event ─▶ a line of JSON for each stage
 //! ```
 //!
-//! Values only: no I/O, no task, no clock. Whoever uses it says what time it is and where events go.
+//! The crate has only values: no I/O, no tasks, no clock. The caller passes the time, and stores the events.
 
 mod body;
 mod checker;
@@ -28,6 +28,6 @@ pub use policy::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};
 pub use response_status::ResponseStatus;
 pub use secrets::without_tokens;
 pub use source_ips::source_ips;
-/// How much is written of a request.
+/// The detail of the events of a request.
 pub use tributary_apimachinery::AuditLevel as Level;
 pub use truncation::truncated_line;

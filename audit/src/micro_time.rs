@@ -1,4 +1,4 @@
-//! Points in time as events have them.
+//! Timestamps in events.
 
 use std::time::SystemTime;
 
@@ -8,32 +8,32 @@ use jiff::tz::Offset;
 
 use crate::json::digit;
 
-/// A point in time, written as `metav1.MicroTime` is: in UTC, with six digits after the seconds.
+/// A point in time, formatted as `metav1.MicroTime`: in UTC, with six digits after the seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MicroTime(Timestamp);
 
 impl MicroTime {
-    /// The time that a clock says. What no calendar can say (before the year −9999) is 1970.
+    /// Converts the time of a clock. Times before the year −9999 become 1970.
     pub fn from_system_time(time: SystemTime) -> Self {
         Self(Timestamp::try_from(time).unwrap_or_default())
     }
 }
 
-/// Six digits after the seconds, whatever they are.
+/// Prints six digits after the seconds, even if they are zero.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
-/// What is written of each time, with zeros where its digits go.
+/// A formatted time with zeros in place of its digits.
 const PATTERN: [u8; 29] = *b"\"0000-00-00T00:00:00.000000Z\"";
 
 impl MicroTime {
-    /// Adds it to a text as JSON writes it, in quotes.
+    /// Appends the time as JSON, in quotes.
     ///
-    /// By hand, because each line has two, and a printer for any precision takes five times as long.
+    /// Hand-written, because each line has two times, and a printer for any precision takes five times as long.
     pub fn write_to(self, text: &mut Vec<u8>) {
         let time = Offset::UTC.to_datetime(self.0);
         let Some(year) = u16::try_from(time.year()).ok().filter(|year| *year < 10_000) else {
             text.push(b'"');
-            // Nothing fails to be written to memory.
+            // Writing to memory does not fail.
             let _ = PRINTER.print_timestamp(&self.0, &mut *text);
             text.push(b'"');
             return;
@@ -46,7 +46,7 @@ impl MicroTime {
                 rest /= 10;
             }
         };
-        // Where each ends, and its digits.
+        // The end of each number in the pattern, and the number of its digits.
         put(5, 4, year.into());
         let rest = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
         for (number, end) in rest.into_iter().zip([8, 11, 14, 17, 20]) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn six_digits_are_written_whatever_they_are() {
+    fn time_always_has_six_fraction_digits() {
         for (nanoseconds, expected) in [
             (0, "\"1970-01-01T00:00:00.000000Z\""),
             (1_795_453_323_000_001_999, "\"2026-11-23T17:02:03.000001Z\""),
@@ -79,7 +79,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_time_is_written_as_a_printer_writes_it(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
+        fn time_is_formatted_as_by_the_printer(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
             let time = Timestamp::from_microsecond(microseconds).unwrap();
             let (mut text, mut expected) = (Vec::new(), String::new());
             MicroTime(time).write_to(&mut text);

@@ -1,4 +1,4 @@
-//! The file of `--audit-policy-file`, with kube-apiserver's validation and words (apiserver
+//! The file of `--audit-policy-file`, with kube-apiserver's validation and messages (apiserver
 //! `pkg/audit/policy/reader.go` and `pkg/apis/audit/validation/validation.go`).
 
 mod file;
@@ -6,66 +6,66 @@ mod validation;
 
 use crate::{Level, Stages};
 
-/// Which requests are audited: the first rule that matches a request decides.
+/// An audit policy: the first rule that matches a request decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditPolicy {
-    /// The rules in their order; at least one.
+    /// The rules in order; at least one.
     pub rules: Vec<PolicyRule>,
-    /// Stages of which no events are written, for requests that no rule matches.
+    /// The stages without events, for requests that no rule matches.
     pub omit_stages: Stages,
-    /// Whether `metadata.managedFields` is left out of bodies where a rule does not say.
+    /// Whether bodies omit `metadata.managedFields`, unless a rule says otherwise.
     pub omit_managed_fields: bool,
 }
 
-/// What is written of some requests. An empty list matches every request.
+/// A rule of an audit policy. An empty list matches every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// How much is written.
+    /// The level of events for matching requests.
     pub level: Level,
     /// The names of users.
     pub users: Vec<String>,
-    /// Groups, of which a user must be in one.
+    /// The groups; the user must be in one of them.
     pub user_groups: Vec<String>,
-    /// Verbs as RBAC has them.
+    /// The RBAC verbs.
     pub verbs: Vec<String>,
-    /// Resources; requests for none do not match.
+    /// The resources. Non-resource requests do not match.
     pub resources: Vec<GroupResources>,
-    /// Namespaces; the empty text is that of what has none.
+    /// The namespaces; the empty string matches cluster-scoped requests.
     pub namespaces: Vec<String>,
-    /// Paths, whole or with a `*` at the end; requests for resources do not match.
+    /// The paths, with `*` at the end for a prefix. Resource requests do not match.
     pub non_resource_urls: Vec<String>,
-    /// Stages of which no events are written: the rule's and the policy's.
+    /// The stages without events: those of the rule and those of the policy.
     pub omit_stages: Stages,
-    /// Whether `metadata.managedFields` is left out of bodies: the rule's word, else the policy's.
+    /// Whether bodies omit `metadata.managedFields`: the setting of the rule, or else of the policy.
     pub omit_managed_fields: bool,
 }
 
 /// Resources of one API group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupResources {
-    /// The group; empty for the core group, `*` for all.
+    /// The API group; empty for the core group, `*` for all groups.
     pub group: String,
-    /// `pods`, `pods/log`, `pods/*`, `*/log` or `*`; empty for all resources of the group.
+    /// The resources: `pods`, `pods/log`, `pods/*`, `*/log` or `*`; empty for all resources of the group.
     pub resources: Vec<String>,
-    /// Names of objects; empty for all.
+    /// The names of objects; empty for all.
     pub resource_names: Vec<String>,
 }
 
-/// Why a file is no policy, in kube-apiserver's words.
+/// The reason why a file is not a valid policy, in kube-apiserver's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPolicy {
-    /// It cannot be read as what it says it is, or does not say it.
+    /// The file is not valid YAML or JSON, or its apiVersion or kind is wrong.
     #[error("failed decoding: {0}")]
     Undecodable(String),
-    /// Fields that are wrong, each as `FIELD: PROBLEM`.
+    /// Some fields are invalid. Each problem is a text `FIELD: PROBLEM`.
     #[error("{}", aggregate(.0))]
     Invalid(Vec<String>),
-    /// A policy that says nothing.
+    /// The policy has no rules.
     #[error("loaded illegal policy with 0 rules")]
     NoRules,
 }
 
-/// Several errors as apimachinery's `Aggregate` writes them: each once, in brackets where there is more than one.
+/// The text of several errors as in apimachinery's `Aggregate`: without duplicates, in brackets if there are several.
 fn aggregate(problems: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for problem in problems {
@@ -80,11 +80,11 @@ fn aggregate(problems: &[String]) -> String {
 }
 
 impl AuditPolicy {
-    /// Reads a policy, YAML or JSON. With it come warnings: fields that no policy has. As in kube-apiserver they are
-    /// ignored; a rule whose restriction is misspelled matches more than was meant.
+    /// Parses a policy, YAML or JSON. Also returns warnings for unknown fields, which are ignored as in kube-apiserver:
+    /// a rule with a misspelled condition matches more requests than intended.
     ///
     /// # Errors
-    /// [`InvalidPolicy`]. Stricter than kube-apiserver in one thing: a key that is there twice is an error.
+    /// [`InvalidPolicy`]. Stricter than kube-apiserver in one point: a duplicate key is an error.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), InvalidPolicy> {
         let (file, warnings) = file::read(text)?;
         let problems = validation::problems(&file);

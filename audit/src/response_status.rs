@@ -1,4 +1,4 @@
-//! What a request came to.
+//! The result of a request.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use tributary_apimachinery::StatusDetails;
 
 use crate::json;
 
-/// What a request came to: a `metav1.Status`, of which a success has the code alone.
+/// The result of a request: a `metav1.Status`. A success has only the code.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ResponseStatus {
@@ -19,21 +19,21 @@ pub struct ResponseStatus {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    /// As Kubernetes' own type has them. They are a member's words, and nothing else that it says there is written.
+    /// The fields that Kubernetes' own type has. A member fills them; anything else that it adds there is dropped.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_details")]
     pub(crate) details: Option<Box<StatusDetails>>,
-    /// The HTTP status.
+    /// The HTTP status code.
     pub(crate) code: u16,
 }
 
 impl ResponseStatus {
-    /// That of an answer's body; `None` where that is another kind.
+    /// Parses the body of a response; `None` if it is not a Status.
     pub(crate) fn read(json: &[u8]) -> Option<Self> {
         let Kind { kind } = serde_json::from_slice(json).ok()?;
         (kind == "Status").then(|| serde_json::from_slice(json).ok()).flatten()
     }
 
-    /// Adds it as JSON.
+    /// Appends the status as JSON.
     pub(crate) fn write_to(&self, line: &mut Vec<u8>) {
         let says_more = !self.status.is_empty() || !self.message.is_empty() || !self.reason.is_empty();
         if says_more || self.details.is_some() || self.code >= 1000 {
@@ -45,17 +45,17 @@ impl ResponseStatus {
     }
 }
 
-/// What Kubernetes' own type has of an answer's details. Those of another form are none, and spoil nothing beside them.
+/// Deserializes the details of a Status. Details of an unexpected form are dropped, and the other fields stay.
 fn known_details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<StatusDetails>>, D::Error> {
     let said = Option::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(said.and_then(|said| serde_json::from_str(said.get()).ok()))
 }
 
-/// A Status's metadata, which is always there and says nothing.
+/// The metadata of a Status, which is always present and empty.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct StatusMetadata {}
 
-/// The kind of a body that may be a Status.
+/// The kind of a body, to detect a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kind<'a> {

@@ -1,4 +1,4 @@
-//! What is never written, whatever a policy says: the data of Secrets, tokens, and bodies that hold either.
+//! Secrets in requests: tokens, the data of Secrets, and bodies with either are never written, whatever the policy is.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use tributary_apimachinery::RequestedResource;
 use crate::Level;
 
 /// Query parameters whose values are credentials, in lower case: kube-apiserver's `access_token` and `token`
-/// (`NewWebSocketRequest`), and what servers behind the `proxy` subresource are commonly given.
+/// (`NewWebSocketRequest`), and common parameters of servers behind the `proxy` subresource.
 const TOKEN_PARAMETERS: [&str; 12] = [
     "access_token",
     "api_key",
@@ -26,10 +26,10 @@ const TOKEN_PARAMETERS: [&str; 12] = [
     "token",
 ];
 
-/// What stands in place of a value that is not written.
+/// The replacement for a confidential value.
 const REDACTED: &str = "REDACTED";
 
-/// Objects that hold Secrets' data or tokens, by kind and group.
+/// The kind and the API group of objects that contain data of Secrets or tokens.
 const SECRET_KINDS: [(&str, &str); 4] = [
     ("Secret", ""),
     ("SecretList", ""),
@@ -37,7 +37,7 @@ const SECRET_KINDS: [(&str, &str); 4] = [
     ("TokenRequest", "authentication.k8s.io"),
 ];
 
-/// Whether bodies of requests for a resource, and of their answers, hold Secrets' data or tokens.
+/// Whether the bodies of requests for a resource, or of their responses, contain data of Secrets or tokens.
 pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
     match (resource.group, resource.resource) {
         ("", "secrets") | ("authentication.k8s.io", "tokenreviews") => true,
@@ -46,12 +46,12 @@ pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
     }
 }
 
-/// The level at which a request is written of: what holds Secrets' data or tokens has no more than its metadata.
+/// Limits the level of a request: requests for Secrets or tokens get Metadata at most.
 pub(crate) fn cap(level: Level, holds_secrets: bool) -> Level {
     if holds_secrets { level.min(Level::Metadata) } else { level }
 }
 
-/// Whether a Secret or a token is anywhere in a body: a client may send one to any path.
+/// Whether a body contains a Secret or a token at any depth. A client may send one to any path.
 pub(crate) fn is_in(body: &Value) -> bool {
     match body {
         Value::Array(items) => items.iter().any(is_in),
@@ -64,8 +64,8 @@ pub(crate) fn is_in(body: &Value) -> bool {
     }
 }
 
-/// A request's path and query, with the values of parameters that hold tokens replaced. It is the same text, not
-/// copied, where there is none. A name counts as it decodes, in any case.
+/// The path and query of a request, with the values of token parameters replaced. Borrows the text if there are none.
+/// The names of parameters are compared decoded and without regard to case.
 pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     let Some(begins) = uri.bytes().position(|byte| byte == b'?') else { return Cow::Borrowed(uri) };
     let (path, query) = (&uri[..begins], &uri[begins + 1..]);
@@ -79,11 +79,11 @@ pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Whether the name of a pair is one of a token. Some servers take `;` for `&`, so each part counts.
+/// Whether the name of a parameter is that of a token. Some servers also separate parameters with `;`.
 fn holds_token(pairs: &str) -> bool {
     pairs.as_bytes().split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
         let Some(end) = pair.iter().position(|byte| *byte == b'=') else { return false };
-        // What is cut between two characters of ASCII is text.
+        // The bytes are cut at ASCII characters, so they are valid UTF-8.
         let name = std::str::from_utf8(&pair[..end]).unwrap_or_default();
         let name = decoded(name);
         let name = name.trim();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_and_tokens_have_no_more_than_metadata() {
+    fn secrets_and_tokens_get_metadata_at_most() {
         for (group, resource, subresource, expected) in [
             ("", "secrets", "", true),
             ("", "secrets", "status", true),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_wherever_it_is() {
+    fn secret_is_found_at_any_depth() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}});
         let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
         for (body, expected) in [
@@ -153,7 +153,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_value_of_a_token_is_left(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
+        fn no_token_value_remains_in_a_query(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
             let uri = format!("/x?{before}&access_token={value}&{after}");
             proptest::prop_assert!(!without_tokens(&uri).contains(&value), "{uri}");
         }

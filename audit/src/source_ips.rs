@@ -1,10 +1,10 @@
-//! Where a request came from (apimachinery `pkg/util/net/http.go`, `SourceIPs`).
+//! The source addresses of a request (apimachinery `pkg/util/net/http.go`, `SourceIPs`).
 
 use std::net::IpAddr;
 
-/// The addresses that a request came by, the nearest last: those of `X-Forwarded-For`, that of `X-Real-Ip` unless it is
-/// among them, and the connection's own unless it is the last already. All but the last are what the client claims.
-/// Texts that are no address are left out.
+/// The addresses through which a request came, the nearest last: those of `X-Forwarded-For`, then that of `X-Real-Ip`
+/// unless it is among them, then that of the connection unless it is already the last. Only the last one is verified;
+/// the client can forge the others. Invalid addresses are ignored.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAddr> {
     let mut addresses = Vec::with_capacity(1);
     addresses.extend(forwarded_for.split(',').filter_map(address));
@@ -20,10 +20,10 @@ pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAdd
     addresses
 }
 
-/// An address; one of IPv4 that is written as IPv6 is the same.
+/// Parses an address. An IPv4 address in IPv6 notation becomes an IPv4 address.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
-    // Most requests came by nobody.
+    // Most requests have none of the headers.
     let address = if text.is_empty() { None } else { text.parse::<IpAddr>().ok() };
     address.map(|address| address.to_canonical())
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connections_own_address_comes_last_and_once() {
+    fn peer_address_comes_last_and_once() {
         for (forwarded, real, peer, expected) in [
             ("", "", "127.0.0.1", &["127.0.0.1"][..]),
             ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", &["10.0.0.1", "10.0.0.2", "127.0.0.1"]),

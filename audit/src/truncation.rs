@@ -1,6 +1,6 @@
-//! What is left of an event that is too long for whoever takes it: as kube-apiserver's truncating backend
-//! (`plugin/pkg/audit/truncate`), but that one drops what is as long without its bodies. Nobody is to be left out of
-//! the log by a long query: here what else a client chooses is cut, too.
+//! The truncation of events that are too long for their receiver. It follows kube-apiserver's truncating backend
+//! (`plugin/pkg/audit/truncate`), but that backend drops an event that is too long even without its bodies. Here other
+//! texts are cut as well, so that a client cannot keep its request out of the log with a long query.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,15 +8,14 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The annotation of an event that was cut, or whose bodies were too long, by kube-apiserver and here.
+/// The annotation of an event that was cut, as in kube-apiserver.
 pub(crate) const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
-/// What is put where a text was cut, as of a long name of a client's program.
+/// The end of a text that was cut, for example of a user agent.
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
-/// What a client and a member have sent.
+/// The fields with the bodies of the request and the response.
 const BODIES: [&str; 2] = ["requestObject", "responseObject"];
-/// How far an event that is too long without its bodies is cut, one after the other, until it is short enough. Many
-/// groups are told by their beginnings before any of them is left out; and all that there may be many of is cut before
-/// who does something to which object is.
+/// The limits that are applied in turn until an event without its bodies is short enough. Texts of groups are shortened
+/// before groups are dropped, and all long lists are cut before the names of the user and the object.
 const CUTS: [Cut; 6] = [
     Cut { text: 1024, entries: 512, name: 1024 },
     Cut { text: 256, entries: 512, name: NAME_MAX },
@@ -25,30 +24,30 @@ const CUTS: [Cut; 6] = [
     Cut { text: 64, entries: 4, name: NAME_MAX },
     Cut { text: 64, entries: 4, name: 64 },
 ];
-/// Bytes that every name of an object has room in, and that of every ServiceAccount's user: that has 339 at most.
+/// The maximum length of a name of an object and of a ServiceAccount's user name (339 bytes at most), in bytes.
 const NAME_MAX: usize = 384;
-/// How many fields an object may have in any case: no kind in an event has more of them by itself.
+/// The number of fields that an object keeps at least. No type of an event has more fields.
 const FIELDS: usize = 16;
 
-/// How much is left of an event.
+/// The limits for the values of an event.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// The bytes of a text.
+    /// The maximum length of a text, in bytes.
     text: usize,
-    /// The entries of a list.
+    /// The maximum number of entries in a list.
     entries: usize,
-    /// The bytes of a text that says who does something, or to which object.
+    /// The maximum length of a name of the user or of the object, in bytes.
     name: usize,
 }
 
-/// An event's line that has more than so many bytes, as it may be: without its bodies, and where it is too long without
-/// them, with its texts and lists cut; `None` where even that is too long, or where the line is no event.
+/// Shortens the line of an event to a number of bytes: removes the bodies and, if necessary, cuts texts and lists.
+/// `None` if the line is too long even then, or is not an event.
 pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    // Bodies are passed over and not read: they may be nested deeper than a tree of values may be.
+    // Bodies are skipped and not parsed: they may be nested deeper than serde_json allows.
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line).ok()?;
     let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
     let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
-    // What else is nested so deeply, which nothing that is written here is, shall not hide the rest.
+    // A field that is nested too deeply, which does not occur here, must not hide the others.
     let mut event: Map<String, Value> = kept.filter_map(read).collect();
     let annotations = event.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     annotations.as_object_mut()?.insert(TRUNCATED_ANNOTATION.to_owned(), "true".into());
@@ -61,7 +60,7 @@ pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// An event as a line, if that has no more than so many bytes.
+/// The line of an event, if it is short enough.
 fn fitting(event: &Map<String, Value>, bytes: usize) -> Option<Vec<u8>> {
     let mut line = serde_json::to_vec(event).ok()?;
     line.push(b'\n');
@@ -69,7 +68,7 @@ fn fitting(event: &Map<String, Value>, bytes: usize) -> Option<Vec<u8>> {
 }
 
 impl Cut {
-    /// Cuts what an event says.
+    /// Applies the limits to an event.
     fn shorten_event(self, event: &mut Map<String, Value>) {
         let of_names = Self { text: self.name, ..self };
         for (key, field) in event.iter_mut() {
@@ -85,7 +84,7 @@ impl Cut {
         }
     }
 
-    /// Cuts the texts and lists of a value.
+    /// Applies the limits to a value.
     fn shorten(self, value: &mut Value) {
         match value {
             Value::String(own) => shorten_text(own, self.text),
@@ -108,14 +107,13 @@ impl Cut {
     }
 }
 
-/// Cuts a text that has more than so many bytes.
 fn shorten_text(own: &mut String, bytes: usize) {
     if own.len() > bytes {
         *own = shortened(own, bytes).into_owned();
     }
 }
 
-/// The text; its beginning, and that it is cut, if it has more than so many bytes.
+/// Shortens a text that is longer than a number of bytes, and marks it as cut.
 pub(crate) fn shortened(text: &str, bytes: usize) -> Cow<'_, str> {
     match text.len() > bytes {
         true => format!("{}{TRUNCATED_SUFFIX}", &text[..text.floor_char_boundary(bytes)]).into(),
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_says_that_it_was_cut() {
+    fn shortened_text_has_the_truncation_suffix() {
         for (text, expected) in
             [("kubectl", "kubectl"), ("12345678", "12345678"), ("123456789", "12345678"), ("1234567ü", "1234567")]
         {
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_event_is_told_without_its_bodies_and_with_short_texts() {
+    fn long_event_loses_its_bodies_and_has_short_texts() {
         let long = "x".repeat(300);
         let short = format!("{}{TRUNCATED_SUFFIX}", "x".repeat(64));
         for (event, expected) in [
@@ -164,33 +162,33 @@ mod tests {
                 json!({"requestURI": long}),
                 Some(json!({"requestURI": short, "annotations": {TRUNCATED_ANNOTATION: "true"}})),
             ),
-            // What no client can bring about.
+            // A client cannot cause this.
             (json!({"a": short, "b": short, "c": short}), None),
         ] {
             assert_eq!(truncated_line(&line(&event), 200), expected.as_ref().map(line), "{event}");
         }
     }
 
-    /// A body may be as deep as its own tree, and stands one deeper in an event.
+    /// A body may have the maximum depth of its own tree; in an event it is one level deeper.
     #[test]
-    fn a_body_that_is_nested_deeply_hides_nothing() {
+    fn deeply_nested_body_does_not_hide_other_fields() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         let cut = truncated_line(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// What others say hides nothing beside it, whatever becomes part of an event.
+    /// A field from others must not hide the other fields.
     #[test]
-    fn a_field_that_is_nested_deeply_is_left_out_alone() {
+    fn deeply_nested_field_is_dropped_alone() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let text = format!("{{\"auditID\":\"a\",\"responseStatus\":{{\"code\":409,\"details\":{deep}}}}}\n");
         let cut = truncated_line(text.as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// JSON doubles a backslash, and has six bytes for what is below a blank.
+    /// JSON doubles a backslash, and needs six bytes for a control character.
     #[test]
-    fn nobody_is_left_out_by_what_they_send() {
+    fn client_input_cannot_suppress_an_event() {
         const BYTES: usize = 100 << 10;
         let groups = |count: usize, length: usize, byte: &str| vec![byte.repeat(length); count];
         let extra: Map<String, Value> =
@@ -220,9 +218,9 @@ mod tests {
         }
     }
 
-    /// Whom somebody acts as is who does it.
+    /// The name of the impersonated user is also cut last.
     #[test]
-    fn as_whom_somebody_acts_is_cut_last_too() {
+    fn impersonated_user_name_is_cut_last() {
         let name = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
         assert_eq!(name.len(), 339);
         let event = json!({
@@ -238,9 +236,9 @@ mod tests {
         assert_eq!(cut["impersonatedUser"]["username"], format!("{}{TRUNCATED_SUFFIX}", &name[..64]));
     }
 
-    /// Whoever sends much does not choose that nobody can say which object was deleted, or by whom.
+    /// A client cannot hide its name, or the name of the object, by sending much data.
     #[test]
-    fn who_does_something_to_which_object_is_cut_last() {
+    fn user_and_object_names_are_cut_last() {
         let (name, user) = ("n".repeat(253), format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253)));
         let event = json!({
             "impersonatedUser": {"groups": vec!["\\".repeat(128); 512]},

@@ -99,7 +99,7 @@ impl RequestHeaders {
         Ok(extra)
     }
 
-    /// Removes these headers from a request, whoever the sender is, so that later stages cannot trust them.
+    /// Removes these headers from every request, so that later stages cannot trust them.
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {
             [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))

@@ -44,7 +44,7 @@ const TRIES: usize = 3;
 /// The number of concurrent repeated reviews per cluster. It is small, so that reviews which clients wait for go first.
 const FOLLOWED_AT_ONCE: usize = 8;
 
-/// An authenticated user.
+/// The user of an authenticated token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
     /// The user as the verifier described it.
@@ -79,7 +79,7 @@ pub enum TokenAuthenticationError {
     NotReviewed {
         /// The name of the cluster.
         cluster: ClusterName,
-        /// The problem.
+        /// The reason why there is no answer.
         problem: Arc<str>,
     },
     /// No verifier knows the token.

@@ -80,12 +80,12 @@ pub enum Reach {
     /// All members, because this endpoint's configuration trusts this cluster to name users: it is the token-review
     /// cluster. Attributes that are meaningful in one cluster only are sent to this cluster alone.
     EverywhereFrom(ClusterName),
-    /// Only this member. A user of one member is nobody in another, whatever the name is.
+    /// Only this member. Other members do not know the user, whatever the name is.
     Member(ClusterName),
 }
 
 impl Reach {
-    /// Whether this member itself vouches for the user, so that it may be told everything that it said.
+    /// Whether `member` itself vouches for the user. It may then be told everything that it reported.
     pub fn is_word_of(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }

@@ -14,7 +14,7 @@ use crate::verifier_name::VerifierName;
 pub enum BearerToken<'a> {
     /// A JSON Web Token, which names its claimed issuer.
     Jwt(Token<'a>),
-    /// Any other token: only a cluster that reviews tokens can know it.
+    /// A token in any other format: only clusters that review tokens can know it.
     Opaque,
 }
 
@@ -74,7 +74,7 @@ pub struct Addressed<'a> {
     pub reviews_tokens: bool,
 }
 
-/// The configured verifiers.
+/// The configured verifiers of bearer tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifierRules<'a> {
     /// The issuers of the AuthenticationConfiguration.
@@ -160,9 +160,9 @@ impl<'a> VerifierRules<'a> {
         }
     }
 
-    /// As [`Self::order_by_key`], for the merged endpoint. While the keys of a cluster are unknown, any key may be a copy
-    /// of one of them. Then only the token-review cluster is asked: about its own key, and about all keys while its own
-    /// keys are unknown. It is shown every token without a known key anyway.
+    /// As [`Self::order_by_key`], for the merged endpoint. While the keys of a cluster are unknown, any key may be a
+    /// copy of one of them. Then only the token-review cluster is asked: about its own key, and about all keys while
+    /// its own keys are unknown. It is shown every token without a known key anyway.
     fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.know(hub));

@@ -122,7 +122,7 @@ impl RoleEntry {
     }
 }
 
-/// Whether this binding is the current one at its namespace and name.
+/// Whether the table still has this binding at its namespace and name.
 fn is_live(bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
     bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

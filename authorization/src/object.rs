@@ -161,7 +161,7 @@ pub enum InvalidRbacObject {
         /// The error of the JSON decoder.
         source: serde_json::Error,
     },
-    /// The object has another kind or another apiVersion.
+    /// The object's kind or apiVersion differs from the expected kind.
     #[error("the object has another kind or apiVersion than a {kind}")]
     Kind {
         /// The expected kind.

@@ -461,7 +461,7 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
 
 /// The objects of a resource that the rules of a role allow, before a binding limits them to a namespace.
 enum Reach {
-    /// All objects.
+    /// All objects of the resource.
     Whole,
     /// The objects with these names; no objects if it is empty.
     Named(BTreeSet<Arc<str>>),

@@ -60,7 +60,7 @@ impl SharedParts {
         }
         let part = Arc::new(make()?);
         let mut parts = self.parts();
-        // Another thread may have computed it in the meantime.
+        // A concurrent call may have inserted the part in the meantime.
         if let Some(part) = known(&parts) {
             return Some(part);
         }

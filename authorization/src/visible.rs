@@ -37,7 +37,7 @@ pub struct VisibleChange {
 }
 
 impl Part {
-    /// Removes redundant entries.
+    /// Removes names that are already covered by a wider entry.
     pub(crate) fn simplified(mut self) -> Self {
         let Self { namespaces, names, names_within } = &mut self;
         names_within.retain(|namespace, own| {

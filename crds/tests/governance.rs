@@ -84,7 +84,7 @@ fn policies_are_examined_with_what_they_refer_to() {
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}]}}, {{rules: [{RULE}]}}]"),
-            "W spec.dispatchPolicies[1]: takes no request: whatever it would take, spec.dispatchPolicies[0].rules[0]",
+            "W spec.dispatchPolicies[1]: matches no request, because spec.dispatchPolicies[0].rules[0]",
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://b', 'https://c']}}]"),

@@ -1,4 +1,4 @@
-//! Who asks, and for what, as far as policies look.
+//! The attributes of a request that policies match.
 
 use std::borrow::Cow;
 
@@ -9,46 +9,46 @@ use tributary_apimachinery::{
 
 use crate::connections::connects;
 
-/// How much of a user agent policies look at, in bytes: as much as kube-apiserver writes of it into its audit log
-/// (`maxUserAgentLength`). It is kept for as long as the request lasts.
+/// The maximum length of a user agent that policies match, in bytes. It is the length that kube-apiserver writes into
+/// its audit log (`maxUserAgentLength`). The text is kept for the duration of the request.
 const USER_AGENT_BYTES: usize = 1024;
 
-/// What policies look at of a header `User-Agent`: as much as they look at anywhere.
+/// The beginning of a header `User-Agent` that policies match.
 pub fn user_agent(header: &str) -> &str {
     &header[..header.floor_char_boundary(USER_AGENT_BYTES)]
 }
 
-/// What a policy looks at.
+/// The attributes of a request that policies match.
 #[derive(Clone, Debug)]
 pub struct DispatchAttributes<'a> {
-    /// The user's name; that of whom the caller acts as, where they impersonate.
+    /// The user's name. For an impersonated request, the name of the impersonated user.
     pub user: &'a str,
     /// Every group of the user.
     pub groups: &'a [String],
-    /// What is looked at of the header `User-Agent` ([`user_agent`]); empty where there is none.
+    /// The beginning of the header `User-Agent` ([`user_agent`]); empty without the header.
     pub user_agent: &'a str,
-    /// The verb as RBAC has it; the lower-case method of a request for no resource. `create` of what connects to a
-    /// workload (`exec`, `attach`, `portforward`), by whatever method it is asked for.
+    /// The RBAC verb, or the method in lower case for a non-resource request. Subresources that connect to a workload
+    /// (`exec`, `attach`, `portforward`) have the verb `create`, whatever the method is.
     pub verb: &'a str,
-    /// What is asked for.
+    /// The requested resource or path.
     pub target: DispatchTarget<'a>,
 }
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchTarget<'a> {
     /// An object, a collection or a subresource.
     Resource(RequestedResource<'a>),
-    /// Another path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
+    /// Any other path, with its escapes decoded, so that a rule matches every spelling of the path.
     NonResource(Cow<'a, str>),
 }
 
 impl<'a> DispatchAttributes<'a> {
-    /// What a policy looks at in a request that was read. Allocates only for a path with escapes.
+    /// The attributes of a parsed request. Allocates only for a path with escapes.
     pub fn from_request(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
         let user_agent = self::user_agent(user_agent);
         let (verb, target) = match &info.target {
-            // `RequestInfo::parse` has refused what is not UTF-8.
+            // `RequestInfo::parse` has rejected paths that are not UTF-8.
             RequestTarget::NonResource => {
                 let path = percent_decode_str(&info.path).decode_utf8_lossy();
                 (info.verb.as_str(), DispatchTarget::NonResource(path))
@@ -61,14 +61,14 @@ impl<'a> DispatchAttributes<'a> {
         Self { user, groups, user_agent, verb, target }
     }
 
-    /// `NAMESPACE:NAME` of a ServiceAccount.
+    /// The ServiceAccount as `NAMESPACE:NAME`, if the user is one.
     pub(crate) fn service_account(&self) -> Option<&'a str> {
         ServiceAccount::of_user(self.user)?;
         self.user.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)
     }
 }
 
-/// The verb that policies see for one that RBAC has: `create` of what connects to a workload, however it is opened.
+/// The verb that policies match, for an RBAC verb. It is `create` for subresources that connect to a workload.
 pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
     if connects(resource.subresource) { Verb::Create.as_str() } else { verb }
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_looked_at_by_what_it_does() {
+    fn attributes_have_create_for_connecting_subresources() {
         let rows = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", ["get", "", "pods", "log", "a", "p"]),
             ("GET", "/api/v1/namespaces/a/pods/p/exec", ["create", "", "pods", "exec", "a", "p"]),
@@ -86,7 +86,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods/p/portforward", ["create", "", "pods", "portforward", "a", "p"]),
             ("GET", "/apis/apps/v1/deployments", ["list", "apps", "deployments", "", "", ""]),
             ("DELETE", "/api/v1/namespaces/a", ["delete", "", "namespaces", "", "a", "a"]),
-            // Methods that the path does not know are what they would be elsewhere.
+            // A method that does not fit the path has its usual verb.
             ("POST", "/api/v1/namespaces/a/pods/p", ["create", "", "pods", "", "a", "p"]),
             ("OPTIONS", "/api/v1/namespaces/a/pods/p", ["", "", "pods", "", "a", "p"]),
         ];
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_user_agent_the_beginning_is_looked_at() {
+    fn long_user_agent_is_cut() {
         let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
         let long = format!("{}é{}", "a".repeat(USER_AGENT_BYTES - 1), "b".repeat(200_000));
         for (header, seen) in [("kubectl/v1", "kubectl/v1"), (&*long, &long[..USER_AGENT_BYTES - 1])] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_name_is_a_service_accounts() {
+    fn service_account_requires_a_complete_user_name() {
         let of = |user| DispatchAttributes {
             user,
             groups: &[],

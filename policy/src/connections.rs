@@ -1,35 +1,32 @@
-//! What connects to a workload: `exec`, `attach` and `portforward`.
+//! Subresources that connect to a workload: `exec`, `attach` and `portforward`.
 //!
-//! A WebSocket opens them by GET, SPDY by POST: one thing is done, so it has one verb, `create`. kube-apiserver asks
-//! RBAC for that in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
+//! WebSocket opens them with GET and SPDY with POST. Both do the same, so policies see one verb for both, `create`.
+//! kube-apiserver checks this RBAC verb in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
 
 use tributary_apimachinery::Verb;
 
 use crate::entries::{Empty, FieldEntries};
 use crate::pattern::{Pattern, ResourcePattern, Word};
 
-/// The subresources.
 const CONNECTING: [&str; 3] = ["attach", "exec", "portforward"];
 
-/// Whether a subresource connects to a workload.
 pub(crate) fn connects(subresource: &str) -> bool {
     CONNECTING.contains(&subresource)
 }
 
-/// How much of what connects to workloads a rule names by its resources and never takes, because its verbs have no
-/// `create`.
+/// The connecting subresources that a rule names but never matches, because its verbs lack `create`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissedConnections {
-    /// None.
+    /// The rule names no connecting subresource, or has the verb.
     Nothing,
-    /// Some of what it names: what connects beside other things.
+    /// The rule never matches its connecting subresources, but may match other resources.
     Some,
-    /// All that it names connects, so that its resources never match.
+    /// All resources of the rule connect, so they never match.
     All,
 }
 
 impl MissedConnections {
-    /// Of a rule with these entries.
+    /// Compares the verbs and the resources of a rule.
     pub fn from_rule(verbs: &[String], resources: &[String]) -> Self {
         let verbs = FieldEntries::<Word>::parse(verbs, Empty::Nothing);
         if verbs.verdict(std::iter::once(Verb::Create.as_str())).accepts() {
@@ -61,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_connects_is_missed_without_create() {
+    fn connecting_subresources_need_the_verb_create() {
         let entries = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         for (verbs, resources, expected) in [
             ("get", "pods/exec", All),

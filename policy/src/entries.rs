@@ -1,47 +1,47 @@
-//! One field of a rule: what it accepts.
+//! The entries of one field of a rule.
 
 use crate::explanation::Reason;
 use crate::names::{Name, is_of_spelling};
 use crate::pattern::{Pattern, TextPattern};
 
-/// What one field of a rule accepts.
+/// The values that a field accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldEntries<P> {
-    /// Whatever is asked: by the `*` at this place, or because the field is empty.
+    /// Every value, because of the `*` at this index, or because the field is empty.
     Any(Option<usize>),
-    /// What one of the entries matches; nothing if there are none.
+    /// Values that match an entry; no value if there are no entries.
     Only(Vec<Entry<P>>),
-    /// What none of the entries matches.
+    /// Values that match no entry.
     AllBut(Vec<Entry<P>>),
 }
 
-/// A pattern, and its place in the field as it is written.
+/// A pattern with its index in the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<P> {
     pub(crate) place: usize,
     pub(crate) pattern: P,
 }
 
-/// What an empty field means.
+/// The meaning of an empty field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
-    /// Everything.
+    /// An empty field matches every value.
     Any,
-    /// Nothing.
+    /// An empty field matches no value.
     Nothing,
 }
 
-/// How many values a request has of what a field is about.
+/// The number of values that a request has for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// Exactly one: a verb, a name.
+    /// Exactly one value, such as the verb or the name.
     One,
-    /// Any number: groups.
+    /// Any number of values: the groups of the user.
     Several,
 }
 
 impl<P: Pattern> FieldEntries<P> {
-    /// Reads a field. A `*` makes it match everything; entries without `-` make those with it void.
+    /// Parses a field. With a `*` the field matches everything. Entries without `-` make the inverted entries void.
     pub(crate) fn parse(texts: &[String], empty: Empty) -> Self {
         if let Some(place) = texts.iter().position(|text| text == "*") {
             return Self::Any(Some(place));
@@ -56,20 +56,20 @@ impl<P: Pattern> FieldEntries<P> {
                 Some(text) => but.push((text, place)),
             }
         }
-        // Whoever excludes everything accepts nothing.
+        // A field with `-*` accepts no value.
         if !only.is_empty() || but.is_empty() || but.iter().any(|(text, _)| *text == "*") {
             return Self::Only(only);
         }
         Self::AllBut(but.into_iter().map(|(text, place)| Entry { place, pattern: P::parse(text) }).collect())
     }
 
-    /// Whether the field accepts a request, and by which entry.
+    /// Whether the field accepts a request, and the entry that decides.
     pub(crate) fn verdict<'a>(&self, asked: impl Iterator<Item = P::Asked<'a>> + Clone) -> Reason {
-        let is_meant = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
-        self.verdict_by(is_meant, is_meant)
+        let is_match = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
+        self.verdict_by(is_match, is_match)
     }
 
-    /// As [`verdict`](Self::verdict), by what an entry matches and what an inverted one does.
+    /// As [`verdict`](Self::verdict), with separate matchers for entries and for inverted entries.
     fn verdict_by(&self, is_named: impl Fn(&P) -> bool, is_excluded: impl Fn(&P) -> bool) -> Reason {
         match self {
             Self::Any(None) => Reason::Empty,
@@ -79,14 +79,14 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Whether the field surely accepts whatever the other one does. `false` proves nothing.
+    /// Whether the field certainly accepts everything that the other field accepts. `false` proves nothing.
     pub(crate) fn covers(&self, other: &Self, values: Values) -> bool {
         match (self, other) {
             (Self::Any(_), _) => true,
             (Self::Only(mine), Self::Only(theirs)) => all_covered(theirs, mine),
             (Self::AllBut(mine), Self::AllBut(theirs)) => all_covered(mine, theirs),
             (Self::AllBut(mine), Self::Only(theirs)) => {
-                // Of a user who is in an accepted group it is not known in which others they are.
+                // A user in an accepted group may also be in an excluded group.
                 values == Values::One
                     && !mine.iter().any(|mine| theirs.iter().any(|theirs| mine.pattern.overlaps(&theirs.pattern)))
             }
@@ -94,14 +94,14 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Whether it accepts nothing at all.
+    /// Whether the field accepts no value.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Only(entries) if entries.is_empty())
     }
 }
 
 impl FieldEntries<TextPattern> {
-    /// As [`verdict`](Self::verdict), of the names of objects, in a policy that denies or in another one.
+    /// As [`verdict`](Self::verdict), for the name of the object, which may have several spellings.
     pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
         let (wide, narrow) = (|entry: &TextPattern| name.is_wide(entry), |entry: &TextPattern| name.is_narrow(entry));
         match denies {
@@ -110,7 +110,7 @@ impl FieldEntries<TextPattern> {
         }
     }
 
-    /// Whether an entry is about how a name is spelled.
+    /// Whether an entry contains a colon and so matches a spelling of the name.
     pub(crate) fn has_spellings(&self) -> bool {
         match self {
             Self::Any(_) => false,
@@ -121,9 +121,9 @@ impl FieldEntries<TextPattern> {
     }
 }
 
-/// The place of the first entry that is meant.
-fn first<P>(entries: &[Entry<P>], is_meant: impl Fn(&P) -> bool) -> Option<usize> {
-    entries.iter().find(|entry| is_meant(&entry.pattern)).map(|entry| entry.place)
+/// The index of the first entry that matches.
+fn first<P>(entries: &[Entry<P>], is_match: impl Fn(&P) -> bool) -> Option<usize> {
+    entries.iter().find(|entry| is_match(&entry.pattern)).map(|entry| entry.place)
 }
 
 fn all_covered<P: Pattern>(these: &[Entry<P>], by: &[Entry<P>]) -> bool {

@@ -1,4 +1,4 @@
-//! What is wrong with policies, or of no use: as they are loaded, each by its path.
+//! Checks policies when they are loaded, and reports errors and useless parts with their paths.
 
 mod fields;
 mod made_by_name;
@@ -14,32 +14,32 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
-/// How many rules there may be in one object, all its policies together. Each pair is compared when they are loaded.
+/// The maximum number of rules in all policies of one object. Loading compares each pair of rules.
 pub const RULES_MAX: usize = 4_096;
 
-/// Verbs of requests for resources.
+/// The verbs of resource requests.
 fn resource_verbs() -> [&'static str; 8] {
     Verb::OF_RESOURCES.map(Verb::as_str)
 }
 
-/// Verbs of requests for no resource: methods in lower case.
+/// The verbs of non-resource requests: HTTP methods in lower case.
 fn path_verbs() -> [&'static str; METHODS.len()] {
     METHODS.map(|(_, verb)| verb)
 }
 
-/// Whose policies they are: what comes in elsewhere they are never asked about.
+/// The requests to which policies apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyScope {
-    /// The merged view's.
+    /// Requests to the merged view.
     MergedView,
-    /// One cluster's.
+    /// Requests to one cluster.
     Cluster,
-    /// The global policies: requests of each place pass them.
+    /// All requests: these are the global policies.
     Global,
 }
 
 impl PolicyScope {
-    /// The list of an object that has policies of this scope.
+    /// The list in the configuration object that has the policies of this scope.
     pub fn list(self) -> PolicyList {
         match self {
             Self::MergedView | Self::Cluster => PolicyList::Dispatch,
@@ -48,27 +48,26 @@ impl PolicyScope {
     }
 }
 
-/// Whether policies may be used all the same.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// They do what they say, which may not be what is meant.
+    /// The policies are usable, but may not do what their author wants.
     Warning,
-    /// A part of them can never do anything, so that something else is meant.
+    /// A part of the policies can never have an effect, so they must be corrected.
     Error,
 }
 
-/// Something that is wrong or of no use.
+/// A problem or a useless part in policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the policies may be used all the same.
+    /// Whether the policies are usable in spite of the finding.
     pub severity: Severity,
-    /// Where: `spec.dispatchPolicies[2].rules[0].verbs`.
+    /// The path of the value, for example `spec.dispatchPolicies[2].rules[0].verbs`.
     pub path: String,
-    /// The value, what is wrong with it and what to do.
+    /// The value, the problem and the remedy.
     pub message: String,
 }
 
-/// Collects what is found.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -82,24 +81,24 @@ impl Findings {
     }
 }
 
-/// Whether some request may be what an entry names, whosever policies they are; the entry without its `-`, and not `*`.
+/// Whether an entry can match some request in some scope. The entry comes without its `-`, and is not `*`.
 pub fn can_match(field: RuleField, entry: &str) -> bool {
     fields::problem(field, entry).is_none()
 }
 
-/// All that is wrong with policies or of no use, in their order.
+/// Reports all findings, in the order of the policies.
 pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
     let (list, mut findings) = (scope.list(), Findings::default());
     if rules > RULES_MAX {
-        let message = format!("{rules} rules are more than {RULES_MAX}; join those that give the same");
+        let message = format!("{rules} rules are more than {RULES_MAX}; merge rules with the same outcome");
         findings.error(list.path(), message);
         return findings.0;
     }
     let (mut hidden, denials) = (hidden(policies, list), Denials::from_policies(policies));
     for (number, policy) in policies.iter().enumerate() {
         if policy.rules.is_empty() {
-            let message = "is empty, so the policy takes no request; give at least one rule";
+            let message = "is empty, so the policy matches no request; give at least one rule";
             findings.error(format!("{}.rules", list.policy_path(number)), message);
         }
         for (rule, written) in policy.rules.iter().enumerate() {
@@ -121,7 +120,7 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     findings.0
 }
 
-/// Warns of a list that ends with a denial. The router answers 500 to each request that no policy takes, which the
+/// Warns if the last enforced policy denies. The router answers 500 to each request that no policy matches, which the
 /// author of a denial rarely wants.
 fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
@@ -138,7 +137,7 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     findings.warning(PolicyList::Dispatch.policy_path(number), message);
 }
 
-/// What keeps a rule, or the half of it that is about resources or paths, from ever matching.
+/// Reports combinations of fields because of which the rule, or its part for resources or for paths, never matches.
 fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let path = |field: RuleField| format!("{place}.{}", field.as_str());
@@ -168,7 +167,7 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
         (false, false) => {}
     }
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
-    // Of what is no verb at all it is said by itself.
+    // An invalid verb has a finding of its own.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.takes_resources() && !has_verb(&resource_verbs()) {
@@ -194,7 +193,8 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// A request for many objects names no object, and for all namespaces none: who denies some lets it pass.
+/// Warns of denials that a request for many objects, or for all namespaces, passes because it has an empty name or
+/// namespace.
 fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();
@@ -224,12 +224,12 @@ fn tell_hidden(policy: &Policy, (list, number): (PolicyList, usize), hidden: &[H
         by.dedup();
         let by = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let message =
-            format!("takes no request: whatever it would take, {by} takes before; put it before, or remove it");
+            format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
         return findings.warning(list.policy_path(number), message);
     }
     for Hidden { rule, by } in hidden {
         let message =
-            format!("takes no request: whatever it would take, {by} takes before; put it before, or remove it");
+            format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
         findings.warning(rule.to_string(), message);
     }
 }

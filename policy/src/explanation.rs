@@ -1,4 +1,4 @@
-//! Why a rule matches a request, or does not.
+//! The explanation why a rule matches a request or not.
 
 use crate::place::RulePlace;
 
@@ -42,7 +42,7 @@ impl RuleField {
         Self::NonResourceUrls,
     ];
 
-    /// The field as configuration files have it.
+    /// The name of the field in configuration files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Verbs => "verbs",
@@ -59,18 +59,18 @@ impl RuleField {
     }
 }
 
-/// Why a field accepts a request, or does not. Numbers are places in the field as it is written.
+/// The reason why a field accepts a request or not. Numbers are indices of entries in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is empty, and that accepts everything.
+    /// The field is empty, which accepts everything.
     Empty,
-    /// This entry matches.
+    /// The entry with this index matches.
     Entry(usize),
-    /// No inverted entry matches.
+    /// No inverted entry matches, so the field accepts the request.
     NotExcluded,
-    /// No entry matches: not accepted.
+    /// No entry matches, so the field rejects the request.
     NoEntry,
-    /// This inverted entry matches: not accepted.
+    /// The inverted entry with this index matches, so the field rejects the request.
     Excluded(usize),
 }
 
@@ -81,19 +81,19 @@ impl Reason {
     }
 }
 
-/// What a field says of a request.
+/// The verdict of a field on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldVerdict {
-    /// The field. Of `users` and `serviceAccounts` the one that accepts, or `users`.
+    /// The field. For `users` and `serviceAccounts`, the one that accepts, or `users` if neither does.
     pub field: RuleField,
-    /// Whether it accepts the request, and why.
+    /// The reason for accepting or rejecting.
     pub reason: Reason,
 }
 
-/// What a rule says of a request.
+/// The verdict of a rule on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleVerdict {
-    /// Its fields, as far as they are about this kind of request.
+    /// The verdicts of the fields that apply to this kind of request.
     pub fields: Vec<FieldVerdict>,
 }
 
@@ -103,15 +103,15 @@ impl RuleVerdict {
         self.fields.iter().all(|verdict| verdict.reason.accepts())
     }
 
-    /// The fields that do not accept the request.
+    /// The fields that reject the request.
     pub fn against(&self) -> impl Iterator<Item = &FieldVerdict> {
         self.fields.iter().filter(|verdict| !verdict.reason.accepts())
     }
 }
 
-/// What the policies say of a request, up to the rule that takes it, or of all where none does.
+/// The verdicts of the policies on a request, up to and including the rule that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What each rule says, in their order.
+    /// The verdict of each rule, in order.
     pub rules: Vec<(RulePlace, RuleVerdict)>,
 }

@@ -1,4 +1,4 @@
-//! Rules that take no request because an earlier one takes whatever they would.
+//! Rules that match no request because an earlier rule takes all their requests.
 
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
@@ -8,15 +8,15 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
-/// A rule that is surely hidden, and the first one that hides it.
+/// A rule that is certainly hidden, and the first rule that hides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
     pub(crate) rule: RulePlace,
     pub(crate) by: RulePlace,
 }
 
-/// The rules that can match something and are surely hidden. A rule that only several others together hide is not
-/// found. Costs a comparison of each pair of rules.
+/// The rules that are certainly hidden by a single rule, except rules that never match anyway. A rule that only several
+/// others together hide is not found. Compares each pair of rules.
 pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     let mut earlier: Vec<(RulePlace, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
             if !matches_something(&own.matcher) {
                 continue;
             }
-            // What is only told takes nothing from what acts.
+            // A rule in audit mode does not hide an enforced rule.
             let hides = |(_, mode, by): &&(RulePlace, Mode, Compared)| {
                 (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &own)
             };
@@ -40,8 +40,8 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     found
 }
 
-/// Whether the enforced rules surely take each request: one rule takes each request for a resource, and one each
-/// request for a path.
+/// Whether the enforced rules certainly match every request: a single rule matches all resource requests, and a single
+/// rule all non-resource requests.
 pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     let all = || vec!["*".to_owned()];
     let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
@@ -55,11 +55,10 @@ pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     })
 }
 
-/// The rules of the policies that deny, to be compared with others.
+/// The rules of denying policies, prepared for comparisons.
 pub(crate) struct Denials(Vec<(Mode, Compared)>);
 
 impl Denials {
-    /// Those of some policies.
     pub(crate) fn from_policies(policies: &[Policy]) -> Self {
         let rules = policies.iter().filter(|policy| policy.denies()).flat_map(|policy| {
             let compared = move |rule| (policy.mode, Compared::from_rule(rule, policy));
@@ -68,16 +67,16 @@ impl Denials {
         Self(rules.collect())
     }
 
-    /// Whether one of them surely takes whatever a rule does, of a policy that denies and is in this mode. Costs a
-    /// comparison with each.
+    /// Whether a single denial certainly matches every request of a denying rule in this mode. Costs a comparison with
+    /// each denial.
     pub(crate) fn cover(&self, rule: &Rule, mode: Mode) -> bool {
         let rule = Compared { matcher: Matcher::new(rule), denies: true };
-        // What is only told takes nothing from what acts.
+        // A rule in audit mode does not deny anything for an enforced rule.
         self.0.iter().any(|(own, by)| (*own == Mode::Enforce || mode == Mode::Audit) && covers(by, &rule))
     }
 }
 
-/// A rule, as it is compared with others.
+/// A rule, prepared for comparisons.
 struct Compared {
     matcher: Matcher,
     /// Whether its policy denies.
@@ -85,23 +84,22 @@ struct Compared {
 }
 
 impl Compared {
-    /// A rule of this policy.
     fn from_rule(rule: &Rule, policy: &Policy) -> Self {
         Self { matcher: Matcher::new(rule), denies: policy.denies() }
     }
 }
 
-/// Whether no field keeps the rule from ever matching.
+/// Whether every field can match something.
 fn matches_something(rule: &Matcher) -> bool {
     let has_subject = !rule.users.is_nothing() || !rule.service_accounts.is_nothing();
     let has_rest = !rule.verbs.is_nothing() && !rule.user_groups.is_nothing() && !rule.user_agents.is_nothing();
     has_subject && has_rest && (rule.takes_resources() || rule.takes_paths())
 }
 
-/// Whether a rule surely matches whatever the other one does.
+/// Whether the rule `hiding` certainly matches all requests of the rule `hidden`.
 fn covers(hiding: &Compared, hidden: &Compared) -> bool {
     let (by, rule) = (&hiding.matcher, &hidden.matcher);
-    // In the order in which rules differ most often: each pair of them comes here.
+    // Fields that differ most often come first, because every pair of rules is compared.
     covers_subject(by, rule)
         && covers_target(by, rule)
         && by.verbs.covers(&rule.verbs, Values::One)
@@ -110,9 +108,9 @@ fn covers(hiding: &Compared, hidden: &Compared) -> bool {
         && covers_spellings(hiding, hidden)
 }
 
-/// Whether a rule whose names cover those of another one does so for every spelling of what is proxied. One that denies
-/// takes more of them than it names, and one that does not takes fewer; where both do the same, entries about the
-/// spelling may still differ.
+/// Whether a rule whose names cover those of another rule also covers every spelling of a proxied name. A denying rule
+/// matches more spellings than it names, and any other rule fewer. If both deny or neither does, entries with a colon
+/// can still differ.
 fn covers_spellings(by: &Compared, rule: &Compared) -> bool {
     let names_nothing = matches!(by.matcher.resource_names, FieldEntries::Any(_));
     let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();
@@ -139,7 +137,7 @@ fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
             || by.users.covers(&as_users(&rule.service_accounts), Values::One))
 }
 
-/// ServiceAccounts by their users' names; of inverted entries all that there may be.
+/// The ServiceAccounts as user names. Inverted entries stand for all ServiceAccounts.
 fn as_users(accounts: &FieldEntries<ServiceAccountPattern>) -> FieldEntries<TextPattern> {
     let of = |text: &str| format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{text}").into_boxed_str();
     let user = |ServiceAccountPattern(text): &ServiceAccountPattern| match text {

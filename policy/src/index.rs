@@ -1,9 +1,9 @@
-//! Finds the first rule that matches without asking each.
+//! An index that finds the first matching rule without evaluating every rule.
 //!
-//! For each field, and each text that rules name in it, it is known which rules accept a request with that text: one
-//! bit for each rule. A request's own texts give one such set for each field; the first bit that is in all of them is
-//! the first rule that matches (the bit vectors of Lakshman and Stiliadis, SIGCOMM 1998, kept sparse: a text has bits
-//! only in those blocks of 64 rules that name it).
+//! For each field and each text that occurs in it, the index has the set of rules that accept the text, with one bit
+//! per rule. The texts of a request select one set per field; the first bit in the intersection is the first matching
+//! rule. These are the bit vectors of Lakshman and Stiliadis (SIGCOMM 1998), kept sparse: a text has bits only in those
+//! blocks of 64 rules that contain it.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,18 @@ use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 use crate::policy::Mode;
 use crate::rule::Matcher;
 
-/// How many rules a block has.
+/// The number of rules in a block.
 const BLOCK: usize = u64::BITS as usize;
 
-/// What a request's texts are named by, in one field. A user in more groups that are named has them on the heap.
+/// The mentions of a request's texts in one field. More than 16, for a user in many named groups, are on the heap.
 type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 
-/// The rules, by what they name.
+/// The index of the rules, with one table per field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
-    /// The rules of policies that act.
+    /// The rules of enforced policies.
     enforced: Vec<u64>,
-    /// Those of policies that deny.
+    /// The rules of policies that deny.
     denying: Vec<u64>,
     verbs: Texts,
     users: Texts,
@@ -41,17 +41,17 @@ pub(crate) struct RuleIndex {
     non_resource_urls: Texts,
 }
 
-/// The first rules that match, by their numbers.
+/// The numbers of the first matching rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstRules {
-    /// Of the policies that act.
+    /// The first rule of an enforced policy.
     pub(crate) enforced: Option<usize>,
-    /// Of those that are only told, if it stands before.
+    /// The first rule of a policy in audit mode, if it comes before the enforced rule.
     pub(crate) audited: Option<usize>,
 }
 
 impl RuleIndex {
-    /// Of rules in their order, with the mode of their policy, and whether it denies.
+    /// Indexes rules in order; each comes with the mode of its policy, and whether the policy denies.
     pub(crate) fn new(rules: &[(Matcher, Mode, bool)]) -> Self {
         let mut index = Self::default();
         for (number, (rule, mode, denies)) in rules.iter().enumerate() {
@@ -76,7 +76,6 @@ impl RuleIndex {
         index
     }
 
-    /// The first rules that match a request.
     pub(crate) fn first(&self, asked: &DispatchAttributes<'_>) -> FirstRules {
         let verb = self.verbs.match_values([asked.verb]);
         let user = self.users.match_values([asked.user]);
@@ -98,7 +97,7 @@ impl RuleIndex {
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
-            // Most blocks have no rule left after a few fields; groups are many.
+            // After a few fields most blocks have no rule left. Groups come last because they are many.
             let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
             let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
             if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
@@ -107,7 +106,7 @@ impl RuleIndex {
         for (block, enforced) in self.enforced.iter().enumerate() {
             let left = matching(block);
             let (acting, told) = (left & enforced, left & !enforced);
-            // Those before the first one that acts; all of them where none does.
+            // The bits below the first enforced rule; all bits if there is none.
             let before = (acting & acting.wrapping_neg()).wrapping_sub(1);
             first.audited = first.audited.or(lowest(told & before, block));
             first.enforced = lowest(acting, block);
@@ -118,26 +117,26 @@ impl RuleIndex {
         first
     }
 
-    /// What rules say of a request with this name.
+    /// The rules that match the name of the object, for each reading of its spellings.
     fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
         let Some(own) = name.own else {
             return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
         let wide = self.resource_names.match_values([name.written, own]);
-        // What is written whole has a colon; of beginnings the object's own name has to have them, too.
+        // A whole entry for the path's spelling contains a colon. A prefix must also match the object's own name.
         let mut narrow = self.resource_names.match_values([]);
-        let is_meant = |text: &str| is_of_spelling(text) || own.starts_with(text);
-        narrow.hits.extend(self.resource_names.hits(name.written, is_meant));
+        let is_match = |text: &str| is_of_spelling(text) || own.starts_with(text);
+        narrow.hits.extend(self.resource_names.hits(name.written, is_match));
         AskedName { wide, narrow: Some((narrow, &self.denying[..])) }
     }
 }
 
-/// The number of the lowest bit's rule.
+/// The number of the rule of the lowest bit.
 fn lowest(bits: u64, block: usize) -> Option<usize> {
     (bits != 0).then(|| block * BLOCK + bits.trailing_zeros() as usize)
 }
 
-/// One rule's bit.
+/// The bit of a rule.
 #[derive(Clone, Copy, Debug)]
 struct Bit {
     block: usize,
@@ -150,10 +149,10 @@ impl Bit {
     }
 }
 
-/// Which rules name a text: those that then accept it, and those that then do not.
+/// The rules with an entry for a text, and with an inverted entry for it.
 #[derive(Clone, Debug, Default)]
 struct Mentions {
-    /// Ascending by block.
+    /// Sorted by block.
     blocks: Vec<MentionedIn>,
 }
 
@@ -166,7 +165,7 @@ struct MentionedIn {
 
 impl Mentions {
     fn add(&mut self, rule: Bit, mention: Mention) {
-        // Rules come in their order, so theirs is the last block.
+        // Rules are added in order, so the block of this rule is the last one.
         if self.blocks.last().is_none_or(|last| last.block != rule.block) {
             self.blocks.push(MentionedIn { block: rule.block, ..MentionedIn::default() });
         }
@@ -184,16 +183,16 @@ impl Mentions {
     }
 }
 
-/// How a rule names a text.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug)]
 enum Mention {
-    /// As one that it accepts.
+    /// An ordinary entry.
     Only,
-    /// As one that it does not accept.
+    /// An inverted entry.
     But,
 }
 
-/// How much of a text an entry is.
+/// The part of a text that an entry must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Whole,
@@ -207,7 +206,7 @@ fn extent(text: &TextPattern) -> (&str, Extent) {
     }
 }
 
-/// A field's entries: what names it, and what the rules do that accept all but what they name.
+/// Whether a field accepts texts without an entry, and its entries.
 fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Mention)>) {
     let (by_default, entries, mention) = match entries {
         FieldEntries::Any(_) => (true, &[][..], Mention::Only),
@@ -217,7 +216,7 @@ fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Me
     (by_default, entries.iter().map(move |entry| (&entry.pattern, mention)))
 }
 
-/// The rules that accept what they do not name.
+/// The rules that accept texts for which they have no entry.
 #[derive(Clone, Debug, Default)]
 struct ByDefault(Vec<u64>);
 
@@ -230,13 +229,13 @@ impl ByDefault {
     }
 }
 
-/// A field whose entries are texts.
+/// The index of a field with texts.
 #[derive(Clone, Debug, Default)]
 struct Texts {
     by_default: ByDefault,
     whole: HashMap<Box<str>, Mentions>,
     beginnings: HashMap<Box<str>, Mentions>,
-    /// The lengths of the beginnings, ascending, each once.
+    /// The distinct lengths of the prefixes, sorted.
     lengths: Vec<usize>,
 }
 
@@ -259,7 +258,7 @@ impl Texts {
         }
     }
 
-    /// What rules say of a request with these values.
+    /// The rules that match a request with these values.
     fn match_values<'a, 'b>(&'a self, values: impl IntoIterator<Item = &'b str>) -> FieldMatches<'a> {
         let mut hits = Hits::new();
         for value in values {
@@ -268,23 +267,24 @@ impl Texts {
         FieldMatches { by_default: &self.by_default, hits }
     }
 
-    /// What a value is named by: by itself, and by what it begins with, as far as these texts are meant.
-    fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_meant: F) -> impl Iterator<Item = &'a Mentions> {
-        let whole = Some(value).filter(|value| is_meant(value)).and_then(|value| self.whole.get(value));
+    /// The entries that match a value as a whole or as a prefix, restricted to entries for which `is_match` returns
+    /// true.
+    fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_match: F) -> impl Iterator<Item = &'a Mentions> {
+        let whole = Some(value).filter(|value| is_match(value)).and_then(|value| self.whole.get(value));
         let lengths = self.lengths.iter().take_while(move |length| **length <= value.len());
         let beginnings = lengths.filter_map(move |length| value.get(..*length));
-        let beginnings = beginnings.filter(move |beginning| is_meant(beginning));
+        let beginnings = beginnings.filter(move |beginning| is_match(beginning));
         whole.into_iter().chain(beginnings.filter_map(move |beginning| self.beginnings.get(beginning)))
     }
 }
 
-/// The field of resources and subresources.
+/// The index of the field for resources and subresources.
 #[derive(Clone, Debug, Default)]
 struct Resources {
     by_default: ByDefault,
-    /// By resource, then by subresource.
+    /// The entries by resource, then by subresource.
     named: HashMap<Box<str>, HashMap<Box<str>, Mentions>>,
-    /// By subresource, of every resource.
+    /// The entries for all resources, by subresource.
     of_all: HashMap<Box<str>, Mentions>,
 }
 
@@ -308,7 +308,7 @@ impl Resources {
     }
 }
 
-/// What the rules say of a request in one field.
+/// The rules that match a request in one field.
 struct FieldMatches<'a> {
     by_default: &'a ByDefault,
     hits: Hits<'a>,
@@ -321,7 +321,7 @@ impl FieldMatches<'_> {
         (self.by_default.0[block] | only) & !but
     }
 
-    /// The rules of a block that name it.
+    /// The rules of a block that have an entry for the request.
     fn in_block(&self, block: usize) -> MentionedIn {
         let mut all = MentionedIn { block, ..MentionedIn::default() };
         for hit in &self.hits {
@@ -333,11 +333,11 @@ impl FieldMatches<'_> {
     }
 }
 
-/// What the rules say of a request in the field of names, of which it may have several spellings.
+/// The rules that match the name of the object, which may have several spellings.
 struct AskedName<'a> {
-    /// By all spellings.
+    /// Entries that match any spelling.
     wide: FieldMatches<'a>,
-    /// By what is surely meant where there are several, and the rules of policies that deny.
+    /// If there are several spellings: the entries that certainly match, and the rules of denying policies.
     narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 

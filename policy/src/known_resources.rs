@@ -1,4 +1,4 @@
-//! Kubernetes' own groups and resources, to find names in policies that match no request.
+//! Kubernetes' own groups and resources, used to find names in policies that match no request.
 //!
 //! The table has no resources of other groups, so a name in another group is never reported.
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_resource_gets_suggestions() {
+    fn resource_doubt_suggests_names() {
         for (groups, resource, expected) in [
             (&[""][..], "pods", ""),
             (&[""], "pods/exec", ""),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_group_gets_a_correction() {
+    fn group_doubt_suggests_a_correction() {
         for (group, expected) in [
             ("", ""),
             ("apps", ""),

@@ -1,15 +1,16 @@
-//! Dispatch policies: which of them takes a request, and what it gives.
+//! Dispatch policies: they decide whether a request is dispatched or denied, and with which limits.
 //!
 //! ```text
-//! Policy (as written) ─┬─▶ examine            what is wrong or useless, by its path
-//!                      └─▶ DispatchPolicies ─┬─▶ decide   the first rule that matches: an index of sets of rules
-//!                                            └─▶ explain  rule by rule, field by field: for people
+//! Policy (as written) ─┬─▶ examine            reports errors and useless parts, each with its path
+//!                      └─▶ DispatchPolicies ─┬─▶ decide   finds the first matching rule, with an index
+//!                                            └─▶ explain  compares rule by rule, field by field, for people
 //! ```
 //!
-//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`), with what
-//! its documentation says where its code does otherwise: what several inverted entries exclude is excluded.
+//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`). If its
+//! code differs from its documentation, the documentation counts: several inverted entries exclude everything that they
+//! name.
 //!
-//! Values only: no I/O, no task, no clock.
+//! The crate has only values: no I/O, no tasks, no clock.
 
 mod attributes;
 mod connections;

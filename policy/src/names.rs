@@ -1,13 +1,13 @@
-//! The name of a request's object, of which a path may have several spellings.
+//! The name of a requested object, which a path can spell in several ways.
 //!
-//! What is proxied is named `[scheme:]name:port`: `web`, `web:80` and `https:web:` all lead to the service `web`. An
-//! entry without a colon is about the object, one with a colon about what the path says. Which spelling counts is
-//! decided so that no other spelling gets past a denial:
+//! The name of a proxied object has the form `[scheme:]name:port`: `web`, `web:80` and `https:web:` all lead to the
+//! service `web`. An entry without a colon is compared with the object's name, and an entry with a colon with the
+//! spelling in the path. The rules below ensure that no spelling evades a denial:
 //!
 //! ```text
-//!                        an entry takes            an inverted entry spares
-//! a policy that denies   every spelling (wide)     what matches as it stands, too (narrow)
-//! any other policy       as it stands, too         every spelling
+//!                        an entry matches          an inverted entry excludes
+//! a policy that denies   any spelling (wide)       only names that match as written, too (narrow)
+//! any other policy       names as written, too     any spelling
 //! ```
 
 use tributary_apimachinery::RequestedResource;
@@ -15,26 +15,24 @@ use tributary_apimachinery::request_info::requested_resource::proxied_name;
 
 use crate::pattern::{Pattern, TextPattern};
 
-/// What stands in an entry that is about the path's own spelling.
+/// The character that marks an entry for the spelling in the path.
 const COLON: char = ':';
 
-/// Kubernetes' own resources that can be proxied, of the core group.
+/// The resources of the core group that can be proxied.
 pub(crate) const PROXIED: [&str; 3] = ["nodes", "pods", "services"];
 
-/// The subresource.
 pub(crate) const PROXY: &str = "proxy";
 
-/// The name of a request's object.
+/// The name of a requested object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
-    /// As the path has it.
+    /// The name as written in the path.
     pub(crate) written: &'a str,
-    /// The object's own, where that is another.
+    /// The name of the object itself, if it differs.
     pub(crate) own: Option<&'a str>,
 }
 
 impl<'a> Name<'a> {
-    /// That of a request.
     pub(crate) fn from_resource(resource: &RequestedResource<'a>) -> Self {
         let written = resource.name;
         let is_proxied =
@@ -43,19 +41,19 @@ impl<'a> Name<'a> {
         Self { written, own }
     }
 
-    /// Whether an entry matches some spelling.
+    /// Whether an entry matches any spelling.
     pub(crate) fn is_wide(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) || self.own.is_some_and(|own| entry.matches(own))
     }
 
-    /// Whether an entry matches as the path has it, and the object's own name unless it is about the spelling: `http*`
-    /// is not about `http:web:80`.
+    /// Whether an entry matches the name as written, and also the object's own name unless the entry has a colon:
+    /// `http*` does not match `http:web:80`.
     pub(crate) fn is_narrow(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) && self.own.is_none_or(|own| is_of_spelling(entry.text()) || entry.matches(own))
     }
 }
 
-/// Whether an entry is about what the path says: names of objects have no colon.
+/// Whether an entry is for the spelling in the path: names of objects contain no colon.
 pub(crate) fn is_of_spelling(entry: &str) -> bool {
     entry.contains(COLON)
 }
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_proxied_has_a_name_of_its_own() {
+    fn proxied_object_has_a_name_without_scheme_and_port() {
         for (group, resource, subresource, written, own) in [
             ("", "services", "proxy", "web", None),
             ("", "services", "proxy", "web:80", Some("web")),
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_about_the_object_or_about_the_spelling() {
+    fn entry_matches_the_object_name_or_the_spelling() {
         let name = Name { written: "http:web:80", own: Some("web") };
         for (entry, wide, narrow) in [
             ("web", true, false),

@@ -1,31 +1,31 @@
-//! What a policy gives a request that it takes.
+//! The outcome of a policy for the requests that it matches.
 
 use tributary_apimachinery::AuditLevel;
 
-/// What a policy gives a request that it takes.
+/// The outcome of a policy for a request that it matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether and how the request goes on.
+    /// Whether the request is dispatched or denied.
     pub action: Action,
-    /// Whether it is in the access log, as far as this policy says.
+    /// Whether the request is written into the access log; `None` leaves it to the cluster.
     pub log_mode: Option<LogMode>,
-    /// How much is written of it into the audit log, where that is to differ from what the audit policy says.
+    /// The audit level, if it differs from the audit policy's.
     pub audit_level: Option<AuditLevel>,
 }
 
-/// Whether and how a request goes on.
+/// The action for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is dispatched.
+    /// The request is sent to a cluster.
     Dispatch {
-        /// The endpoints of the cluster that it may be sent to; empty for all.
+        /// The endpoints of the cluster to which the request may be sent; empty for all.
         endpoints: Vec<String>,
-        /// The flow-control schema that it passes; none for no limit.
+        /// The flow-control schema that limits the request; `None` for no limit.
         flow_control_schema: Option<String>,
     },
-    /// It is refused.
+    /// The request is denied.
     Deny {
-        /// What its sender is told.
+        /// The message for the client.
         message: String,
     },
 }
@@ -39,15 +39,15 @@ impl Default for Action {
 /// Whether requests are written into the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMode {
-    /// They are.
+    /// Requests appear in the access log.
     Enabled,
-    /// They are not.
+    /// Requests do not appear in the access log.
     Disabled,
 }
 
 impl LogMode {
-    /// Whether a request is written, by what its cluster and the policy that takes it say: not where either forbids it,
-    /// and not where neither asks for it.
+    /// Whether a request is logged, given the settings of its cluster and of the policy that matches it: at least one
+    /// setting must enable the log, and none may disable it.
     pub fn is_logged(cluster: Option<Self>, policy: Option<Self>) -> bool {
         let said = [cluster, policy];
         said.contains(&Some(Self::Enabled)) && !said.contains(&Some(Self::Disabled))
@@ -58,7 +58,7 @@ impl LogMode {
 mod tests {
     use super::*;
 
-    /// Case 25 of the gateways' contract.
+    /// Case 25 of the contract.
     #[test]
     fn case_25_log_modes_of_cluster_and_policy() {
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));

@@ -1,24 +1,24 @@
-//! Paths at the merged view's root that pass no policies: the endpoint answers them itself, whatever policies say. A
-//! cluster's own paths of these names are the cluster's, and pass its policies.
+//! Paths of the merged view that the endpoint answers itself, without policies. The same paths below a cluster's own
+//! path belong to the cluster and are subject to its policies.
 
-/// What the paths begin with that ask how the process does.
+/// The first segments of health-check paths.
 const HEALTH_CHECKS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The other paths at which the process tells of itself.
+/// Paths besides health checks at which the endpoint itself answers.
 pub const OWN_PATHS: [&str; 3] = ["/metrics", "/tributary/status", "/tributary/policy-test"];
 
-/// Whether a path of the merged view asks how the process does.
+/// Whether a path of the merged view is a health check.
 pub fn is_health_check(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next();
     first.is_some_and(|first| HEALTH_CHECKS.contains(&first))
 }
 
-/// Whether a path of the merged view passes no policies.
+/// Whether the endpoint answers a path of the merged view without policies.
 pub fn passes_no_policies(path: &str) -> bool {
     is_health_check(path) || OWN_PATHS.contains(&path)
 }
 
-/// Whether every path of the merged view that begins so passes no policies.
+/// Whether the endpoint answers every path of the merged view with this prefix without policies.
 pub(crate) fn all_below_pass_no_policies(beginning: &str) -> bool {
     is_health_check(beginning) && beginning.trim_start_matches('/').contains('/')
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_endpoint_tells_of_itself_passes_no_policies() {
+    fn own_paths_pass_no_policies() {
         for (path, expected) in [
             ("/healthz", true),
             ("/readyz/cluster/eu", true),
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_as_a_path_of_its_own_may_be_another() {
+    fn prefix_of_an_own_path_may_match_other_paths() {
         for (beginning, expected) in [
             ("/healthz/", true),
             ("/readyz/cluster/e", true),

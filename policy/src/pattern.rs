@@ -1,20 +1,19 @@
-//! One entry of a field, without the `-` that inverts it.
+//! The pattern of an entry, without the `-` of an inverted entry.
 
-/// What an entry matches, and how it stands to another one.
+/// A pattern that matches values and can be compared with another pattern.
 pub(crate) trait Pattern: Sized {
-    /// What is asked.
+    /// The type of the values.
     type Asked<'a>: Copy;
-    /// Reads an entry. `*` alone never comes here: it matches everything.
+    /// Parses an entry. The caller handles a lone `*`, which matches everything.
     fn parse(text: &str) -> Self;
-    /// Whether it matches.
     fn matches(&self, asked: Self::Asked<'_>) -> bool;
-    /// Whether it matches whatever the other one does.
+    /// Whether this pattern matches all values of `other`.
     fn covers(&self, other: &Self) -> bool;
-    /// Whether something may be that both match.
+    /// Whether some value may match both patterns.
     fn overlaps(&self, other: &Self) -> bool;
 }
 
-/// A whole text: a verb, an API group.
+/// A literal word, such as a verb or an API group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) Box<str>);
 
@@ -38,17 +37,17 @@ impl Pattern for Word {
     }
 }
 
-/// A text, or with `*` at its end what it begins with.
+/// A literal text, or a prefix if it ends with `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TextPattern {
-    /// The whole text.
+    /// Matches the whole text.
     Exact(Box<str>),
-    /// What it begins with.
+    /// Matches the beginning of a text.
     Prefix(Box<str>),
 }
 
 impl TextPattern {
-    /// The text, without the `*` at its end.
+    /// The text without the `*` at its end.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Exact(text) | Self::Prefix(text) => text,
@@ -86,7 +85,7 @@ impl Pattern for TextPattern {
     }
 }
 
-/// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`, as what its user's name says: `NAMESPACE:NAME`.
+/// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`, stored in the form of the user name: `NAMESPACE:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceAccountPattern(pub(crate) TextPattern);
 
@@ -110,10 +109,10 @@ impl Pattern for ServiceAccountPattern {
     }
 }
 
-/// `pods`, `pods/status` or `*/status`. A subresource is another thing than its object.
+/// A resource: `pods`, `pods/status` or `*/status`. `pods` does not match `pods/status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePattern {
-    /// The resource; `None` for all.
+    /// The resource; `None` matches all.
     pub(crate) resource: Option<Box<str>>,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: Box<str>,

@@ -1,4 +1,4 @@
-//! The place of a rule.
+//! The position of a rule in its configuration object.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum PolicyList {
 }
 
 impl PolicyList {
-    /// The path of the list in its object.
+    /// The path of the list in the configuration object.
     pub fn path(self) -> &'static str {
         match self {
             Self::Dispatch => "spec.dispatchPolicies",
@@ -27,19 +27,19 @@ impl PolicyList {
     }
 }
 
-/// A rule, by its place.
+/// The position of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RulePlace {
-    /// The list of its policy.
+    /// The list that contains the policy.
     pub list: PolicyList,
-    /// The policy's place in the list.
+    /// The index of the policy in the list.
     pub policy: usize,
-    /// The rule's place in the policy.
+    /// The index of the rule in the policy.
     pub rule: usize,
 }
 
 impl fmt::Display for RulePlace {
-    /// The path of the rule in the object that has the policies: `spec.dispatchPolicies[2].rules[0]`.
+    /// Formats the path of the rule in the configuration object: `spec.dispatchPolicies[2].rules[0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.rules[{}]", self.list.policy_path(self.policy), self.rule)
     }

@@ -1,4 +1,4 @@
-//! Policies in their order: the first that takes a request decides.
+//! A list of policies; the first policy that matches a request decides.
 
 use crate::attributes::DispatchAttributes;
 use crate::explanation::Explanation;
@@ -8,44 +8,44 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
-/// What the policies say of a request.
+/// The decision of the policies on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyDecision<'a> {
-    /// What happens.
+    /// The decision of the enforced policies.
     pub verdict: Verdict<'a>,
-    /// The rule of a policy in [`Mode::Audit`] that would have taken the request if the policy acted: to be counted.
+    /// The rule of a policy in [`Mode::Audit`] that would have decided if the policy were enforced. Metrics count it.
     pub audited: Option<RulePlace>,
 }
 
-/// What happens to a request.
+/// The decision of the enforced policies on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// The request passes: no policy is enforced, or no global policy takes the request.
     Ungoverned,
-    /// A rule takes it.
+    /// A rule matches, and its policy decides.
     Taken {
         /// The rule.
         place: RulePlace,
-        /// What its policy gives.
+        /// The outcome of its policy.
         outcome: &'a Outcome,
     },
-    /// There are policies, and no rule matches: it is not sent anywhere.
+    /// There are enforced policies, but no rule matches: the request is not dispatched.
     Unmatched,
 }
 
-/// Policies, compiled.
+/// Compiled policies.
 ///
-/// To decide costs about ten look-ups by hash and a few words of bits for each 64 rules, and allocates nothing (unless
-/// a user is in more than sixteen groups that rules name).
+/// A decision costs about ten hash lookups and a few words of bits per 64 rules. It allocates nothing, unless the user
+/// is in more than sixteen groups that rules name.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
-    /// The list that has the policies.
+    /// The list that contains the policies.
     list: PolicyList,
-    /// The places of all rules, in order.
+    /// The positions of all rules, in order.
     places: Vec<RulePlace>,
     index: RuleIndex,
-    /// Whether a policy acts.
+    /// Whether any policy is enforced.
     is_governed: bool,
 }
 
@@ -74,7 +74,7 @@ impl DispatchPolicies {
         Self { index: RuleIndex::new(&rules), policies, list, places, is_governed }
     }
 
-    /// The policies as they were given.
+    /// The policies in their original form.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
@@ -84,7 +84,7 @@ impl DispatchPolicies {
         self.list == PolicyList::Global
     }
 
-    /// What the policies say of a request.
+    /// Decides on a request.
     pub fn decide(&self, asked: &DispatchAttributes<'_>) -> PolicyDecision<'_> {
         let first = self.index.first(asked);
         let audited = first.audited.map(|rule| self.places[rule]);
@@ -96,7 +96,7 @@ impl DispatchPolicies {
         PolicyDecision { verdict, audited }
     }
 
-    /// Rule by rule why a request is decided upon as it is: for people. Costs a comparison with each entry.
+    /// Explains the decision on a request, rule by rule. For people: it compares the request with every entry.
     pub fn explain(&self, asked: &DispatchAttributes<'_>) -> Explanation {
         let mut rules = Vec::new();
         for place in &self.places {

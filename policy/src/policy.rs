@@ -1,32 +1,32 @@
-//! A policy as it is written.
+//! A policy in its original form.
 
 use crate::outcome::{Action, Outcome};
 use crate::rule::Rule;
 
-/// Which requests are given what.
+/// A policy: an outcome for the requests that its rules match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// It takes a request that one of them matches.
+    /// The policy matches a request that any of these rules matches.
     pub rules: Vec<Rule>,
-    /// Whether it acts.
+    /// Whether the policy is enforced or only audited.
     pub mode: Mode,
-    /// What it gives the requests that it takes.
+    /// The outcome for matching requests.
     pub outcome: Outcome,
 }
 
 impl Policy {
-    /// Whether it refuses the requests that it takes.
+    /// Whether the policy denies the requests that it matches.
     pub(crate) fn denies(&self) -> bool {
         matches!(self.outcome.action, Action::Deny { .. })
     }
 }
 
-/// Whether a policy acts.
+/// Whether a policy is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It does.
+    /// The policy decides on requests.
     #[default]
     Enforce,
-    /// It is told what it would take; for everything else it is not there.
+    /// The policy decides nothing; the requests that it would have matched are only counted.
     Audit,
 }

@@ -1,4 +1,4 @@
-//! A rule as it is written, and what it accepts.
+//! A rule in its original form, and its compiled matcher.
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::{Empty, FieldEntries};
@@ -6,37 +6,38 @@ use crate::explanation::{FieldVerdict, Reason, RuleField, RuleVerdict};
 use crate::names::{Name, PROXIED, PROXY};
 use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 
-/// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about
-/// resources and `non_resource_urls` those that are about its kind.
+/// A condition for requests. A request matches if every field that applies to it matches: the resource fields apply to
+/// resource requests, and `non_resource_urls` to all others.
 ///
-/// In every field `*` matches everything, and `-x` what is not `x`: several inverted entries exclude all that they
-/// name. An entry without `-` makes inverted ones beside it void.
+/// In every field, `*` matches everything, and `-x` everything except `x`; several inverted entries exclude all that
+/// they name. An entry without `-` makes inverted entries in the same field void.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Verbs as RBAC has them, and lower-case methods of requests for no resource. Empty: none.
+    /// RBAC verbs, and HTTP methods in lower case for non-resource requests. Empty: none.
     pub verbs: Vec<String>,
-    /// API groups; the empty text is the core group. Empty: none.
+    /// API groups; the empty string is the core group. Empty: none.
     pub api_groups: Vec<String>,
     /// Resources: `pods`, `pods/status`, `*/status`. Empty: none.
     pub resources: Vec<String>,
-    /// Names of objects, `x*` by what they begin with; the empty text is that of requests that name none. Empty: all.
-    /// Of what is proxied (`web:80`) an entry without a colon is about the object: where the policy denies it takes
-    /// each spelling, else what it matches as it stands, too; inverted it spares the other way round.
+    /// Names of objects; `x*` matches a prefix, and the empty string matches requests without a name. Empty: all. The
+    /// name of a proxied object can have several spellings (`web:80`), and an entry without a colon is compared with
+    /// the object's own name: in a denying policy it matches every spelling, and in any other policy only names that
+    /// also match as written. For inverted entries it is the other way round.
     pub resource_names: Vec<String>,
-    /// Namespaces, `x*` by what they begin with; the empty text is that of what has none and of all together. Empty:
-    /// all.
+    /// Namespaces; `x*` matches a prefix, and the empty string matches cluster-scoped requests and requests for all
+    /// namespaces. Empty: all.
     pub namespaces: Vec<String>,
-    /// Users, `x*` by what their names begin with. Empty: all, unless there are `service_accounts`.
+    /// Users; `x*` matches a prefix. Empty: all, unless there are `service_accounts`.
     pub users: Vec<String>,
-    /// ServiceAccounts, beside `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No other user is one, also for an inverted
-    /// entry.
+    /// ServiceAccounts, in addition to `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No entry, not even an inverted one,
+    /// matches other users.
     pub service_accounts: Vec<String>,
-    /// Groups, `x*` by what they begin with, of which a user has to be in one; with inverted entries in none of them.
-    /// Empty: all.
+    /// Groups; `x*` matches a prefix. The user must be in one of them, and for inverted entries in none of them. Empty:
+    /// all.
     pub user_groups: Vec<String>,
-    /// Paths of requests for no resource, `x*` by what they begin with. Empty: none.
+    /// Paths of non-resource requests; `x*` matches a prefix. Empty: none.
     pub non_resource_urls: Vec<String>,
-    /// Values of the header `User-Agent`, `x*` by what they begin with. Empty: all.
+    /// Values of the header `User-Agent`; `x*` matches a prefix. Empty: all.
     pub user_agents: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ impl Rule {
     }
 }
 
-/// What a rule accepts, field by field.
+/// A compiled rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Matcher {
     pub(crate) verbs: FieldEntries<Word>,
@@ -75,7 +76,7 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Self {
-        // Users and ServiceAccounts together are one choice, and only both empty are everybody.
+        // Users and ServiceAccounts are alternatives; the rule matches all users only if both fields are empty.
         let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
         Self {
             verbs: FieldEntries::parse(&rule.verbs, Empty::Nothing),
@@ -91,30 +92,30 @@ impl Matcher {
         }
     }
 
-    /// Whether requests for resources can match.
+    /// Whether the rule can match resource requests.
     pub(crate) fn takes_resources(&self) -> bool {
         !self.api_groups.is_nothing() && !self.resources.is_nothing()
     }
 
-    /// Whether requests for no resource can match.
+    /// Whether the rule can match non-resource requests.
     pub(crate) fn takes_paths(&self) -> bool {
         !self.non_resource_urls.is_nothing()
     }
 
-    /// Whether what is proxied can match.
+    /// Whether the rule can match requests to a proxied object.
     pub(crate) fn takes_proxied(&self) -> bool {
         let is_named = |resource: &&str| self.resources.verdict(one((*resource, PROXY))).accepts();
         self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
     }
 
-    /// Field by field, whether the rule matches a request, in a policy that denies or in another one. The index answers
-    /// the same for many rules at once.
+    /// Compares a request with each field; `denies` says whether the policy denies. The index gives the same result for
+    /// many rules at once.
     pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
         let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
-        // One of the two is enough, and is what is shown.
+        // One of the two fields is enough; the explanation shows the one that matches.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },

@@ -1,4 +1,4 @@
-//! The table of apiserver's `pkg/audit/policy/checker_test.go`, and what it leaves out.
+//! The cases of apiserver's `pkg/audit/policy/checker_test.go`, and further cases.
 
 use super::*;
 use crate::Stage;
@@ -58,7 +58,7 @@ fn decide(request: &str, policy: &AuditPolicy) -> AuditDecision {
     policy.decide(&AuditAttributes::from_request(&info, (request != "Unauthorized").then_some(tim)))
 }
 
-/// Request, expected level, rules.
+/// Each case: a request, the expected level, and the rules.
 const LEVELS: &[(&str, Level, &[&str])] = &[
     ("namespaced", Level::Metadata, &["default"]),
     ("namespaced", Level::None, &["create"]),
@@ -113,7 +113,7 @@ const LEVELS: &[(&str, Level, &[&str])] = &[
 ];
 
 #[test]
-fn the_first_rule_that_matches_decides() {
+fn first_matching_rule_decides() {
     for stages in [&[][..], &[Stage::RequestReceived, Stage::ResponseStarted]] {
         for (request, level, rules) in LEVELS {
             let decision = decide(request, &policy(stages, rules));
@@ -124,7 +124,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn stages_are_omitted_by_the_policy_and_by_the_rule() {
+fn stages_of_policy_and_rule_are_omitted() {
     let received: &[Stage] = &[Stage::RequestReceived];
     let but_panic: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete];
     let two: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted];
@@ -143,7 +143,7 @@ fn stages_are_omitted_by_the_policy_and_by_the_rule() {
 }
 
 #[test]
-fn stars_mean_what_they_mean_to_kube_apiserver() {
+fn wildcards_match_as_in_kube_apiserver() {
     for (path, url, expected) in [
         ("/healthz", "/healthz*", true),
         ("/healthz/etcd", "/healthz*", true),
@@ -169,7 +169,7 @@ fn stars_mean_what_they_mean_to_kube_apiserver() {
 }
 
 #[test]
-fn verbs_are_kube_apiservers() {
+fn verbs_equal_those_of_kube_apiserver() {
     for (method, path, expected) in [
         ("GET", "/api/v1/pods", "list"),
         ("OPTIONS", "/api/v1/pods", ""),

@@ -1,26 +1,27 @@
-//! What Tributary says of a request that kube-apiserver has no field for.
+//! The annotations of Tributary in audit events.
 
-/// What Tributary says of a request that kube-apiserver has no field for.
+/// An annotation for a fact without a field in kube-apiserver's event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Annotation {
-    /// `allow`, or `forbid` where the answer was 403.
+    /// The decision: `allow`, or `forbid` if the response was 403.
     Decision,
-    /// Who answered: `memory`, `tributary` (discovery, health, what was refused), or the clusters that were asked.
+    /// The component that answered: `memory`, `tributary` (discovery, health checks, refusals), or the names of
+    /// clusters.
     AnsweredBy,
-    /// Which cluster vouches for the user, where one alone does: the name is its word, and nobody else's.
+    /// The cluster that alone vouches for the user.
     VouchedBy,
-    /// Which dispatch policies took the request, and what they did.
+    /// The dispatch policies that matched the request, and their actions.
     DispatchPolicy,
-    /// Whose decision an impersonation is; where nobody lets the user, or nobody decides, whom they asked to be.
+    /// The cluster that authorized an impersonation; if none did, the requested user.
     Impersonation,
-    /// Why the body of the request is not there.
+    /// The reason why the request's body is omitted.
     RequestObject,
-    /// Why the body of the answer is not there.
+    /// The reason why the response's body is omitted.
     ResponseObject,
 }
 
 impl Annotation {
-    /// Its key.
+    /// The key of the annotation.
     pub fn key(self) -> &'static str {
         match self {
             Self::Decision => "tributary.dev/decision",

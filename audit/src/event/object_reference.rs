@@ -1,4 +1,4 @@
-//! The object that a request is about.
+//! The reference to the object of a request.
 
 use std::borrow::Cow;
 
@@ -6,29 +6,28 @@ use tributary_apimachinery::ResourceRequest;
 
 use crate::json;
 
-/// The object that a request is about.
+/// The reference to the object of a request. Unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference<'a> {
     /// The resource.
     pub resource: Cow<'a, str>,
-    /// Its namespace.
+    /// The namespace of the object.
     pub namespace: Cow<'a, str>,
-    /// Its name.
+    /// The name of the object.
     pub name: Cow<'a, str>,
-    /// Its uid, where the body of the request has it.
+    /// The uid of the object, if the request's body has it.
     pub uid: Cow<'a, str>,
     /// The API group.
     pub api_group: Cow<'a, str>,
-    /// The version of the group.
+    /// The version of the API group.
     pub api_version: Cow<'a, str>,
-    /// The version of the object, where the body of the request has it.
+    /// The resourceVersion of the object, if the request's body has it.
     pub resource_version: Cow<'a, str>,
     /// The subresource.
     pub subresource: Cow<'a, str>,
 }
 
 impl<'a> ObjectReference<'a> {
-    /// That of a request.
     pub(super) fn from_request(request: &'a ResourceRequest) -> Self {
         Self {
             resource: Cow::Borrowed(&request.resource.resource),
@@ -41,7 +40,7 @@ impl<'a> ObjectReference<'a> {
         }
     }
 
-    /// Adds it as JSON, without what is empty.
+    /// Appends the reference as JSON, without empty fields.
     pub(super) fn write_to(&self, line: &mut Vec<u8>) {
         let begun = line.len();
         for (key, value) in [
@@ -58,7 +57,7 @@ impl<'a> ObjectReference<'a> {
                 json::field(line, key, value);
             }
         }
-        // In place of the first field's comma.
+        // Replaces the comma of the first field.
         match line.get_mut(begun) {
             Some(comma) => *comma = b'{',
             None => line.push(b'{'),
@@ -66,7 +65,7 @@ impl<'a> ObjectReference<'a> {
         line.push(b'}');
     }
 
-    /// The same, once the request is gone.
+    /// The reference with its own strings, which outlives the request.
     pub(super) fn into_owned(self) -> ObjectReference<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         ObjectReference {

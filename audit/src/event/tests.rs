@@ -44,7 +44,7 @@ fn json_body(text: &str) -> AuditBody<'_> {
 }
 
 #[test]
-fn an_event_has_kube_apiservers_fields() {
+fn event_has_the_fields_of_kube_apiserver() {
     let mut event =
         event(Level::RequestResponse, "PUT", "/apis/apps/v1/namespaces/n/deployments/d/status?token=x").unwrap();
     let received = json!({
@@ -78,7 +78,7 @@ fn an_event_has_kube_apiservers_fields() {
 }
 
 #[test]
-fn what_is_not_audited_has_no_event_and_bodies_go_by_the_level() {
+fn level_decides_about_events_and_bodies() {
     assert!(event(Level::None, "GET", "/api/v1/pods").is_none());
     let body = r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#;
     for (level, has_request, has_response) in
@@ -92,12 +92,12 @@ fn what_is_not_audited_has_no_event_and_bodies_go_by_the_level() {
         let line = written(&mut event, Stage::ResponseComplete);
         assert_eq!(line.get("requestObject").is_some(), has_request, "{level:?}");
         assert_eq!(line.get("responseObject").is_some(), has_response, "{level:?}");
-        assert_eq!(line["objectRef"]["name"], "x", "a new object's name is in its body alone");
+        assert_eq!(line["objectRef"]["name"], "x", "the name of a new object is only in its body");
     }
 }
 
 #[test]
-fn which_bodies_are_looked_at() {
+fn event_wants_only_bodies_that_it_writes() {
     for (level, method, uri, request, response) in [
         (Level::Metadata, "GET", "/api/v1/pods", false, false),
         (Level::RequestResponse, "GET", "/api/v1/pods", false, true),
@@ -111,17 +111,17 @@ fn which_bodies_are_looked_at() {
         let event = event(level, method, uri).unwrap();
         assert_eq!(event.wants_request_body(), request, "{level:?} {method} {uri}");
         assert_eq!(event.wants_response_body(200), response, "{level:?} {method} {uri}");
-        assert!(event.wants_response_body(404), "what is wrong is written");
+        assert!(event.wants_response_body(404), "errors are written");
     }
 }
 
 #[test]
-fn whom_nobody_let_the_user_be_is_said_in_an_annotation_alone() {
-    is_said_in_an_annotation_alone("refused", Event::set_not_let);
-    is_said_in_an_annotation_alone("asked", Event::set_told_to_all);
+fn rejected_impersonation_is_written_as_an_annotation_only() {
+    check_annotation_replaces_impersonated_user("refused", Event::set_impersonation_refused);
+    check_annotation_replaces_impersonated_user("asked", Event::set_impersonation_undecided);
 }
 
-fn is_said_in_an_annotation_alone(outcome: &str, set: fn(&mut Event)) {
+fn check_annotation_replaces_impersonated_user(outcome: &str, set: fn(&mut Event)) {
     let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
     let decision = AuditDecision { level: Level::Metadata, omit_stages: Stages::default(), omit_managed_fields: true };
     let facts = RequestFacts {
@@ -137,7 +137,7 @@ fn is_said_in_an_annotation_alone(outcome: &str, set: fn(&mut Event)) {
     let mut event = Event::received(decision, &AuditAttributes::from_request(&info, None), &facts).unwrap();
     let asked = written(&mut event, Stage::RequestReceived);
     assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
-    // It is noted at each stage.
+    // The annotation occurs at each stage.
     for stage in [Stage::ResponseStarted, Stage::ResponseComplete] {
         set(&mut event);
         let refused = written(&mut event, stage);
@@ -151,7 +151,7 @@ fn is_said_in_an_annotation_alone(outcome: &str, set: fn(&mut Event)) {
 }
 
 #[test]
-fn of_what_a_workload_answers_the_code_alone_is_written() {
+fn only_the_code_of_a_workload_response_is_written() {
     let status = r#"{"kind":"Status","status":"Failure","message":"a canary","reason":"Gone","code":410}"#;
     for (uri, is_written) in [
         ("/api/v1/namespaces/n/services/s/proxy/x", false),
@@ -172,7 +172,7 @@ fn of_what_a_workload_answers_the_code_alone_is_written() {
 }
 
 #[test]
-fn an_error_is_written_as_its_status() {
+fn error_response_is_written_as_its_status() {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","details":{"name":"x"},"code":404}"#;
     let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/x").unwrap();
     event.set_response_code(404);
@@ -185,9 +185,9 @@ fn an_error_is_written_as_its_status() {
     assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
 }
 
-/// A member's answer may be on many lines, and one of them may be an event of anybody.
+/// A member's response may have several lines, and one of them may look like an event of another user.
 #[test]
-fn an_answer_writes_no_line_of_its_own() {
+fn response_with_line_breaks_stays_on_one_line() {
     let forged = r#"{"kind":"Event","auditID":"forged","user":{"username":"root"}}"#;
     let status = format!(
         "{{\n\"kind\": \"Status\", \"code\": 409,\r\n\"details\": {{\"name\": \"x\", \"forged\":\n{forged}\n}}\n}}\n"
@@ -201,9 +201,9 @@ fn an_answer_writes_no_line_of_its_own() {
     }
 }
 
-/// Where long events are cut, their fields are read once more.
+/// When a long event is cut, its fields are parsed again.
 #[test]
-fn an_answer_that_is_nested_deeply_hides_no_event() {
+fn deeply_nested_response_does_not_hide_the_event() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let uri = format!("/api/v1/namespaces/n/pods/x?a={}", "b".repeat(2000));
     for details in [deep.clone(), format!(r#"{{"name":"x","other":{deep}}}"#), format!(r#"{{"causes":{deep}}}"#)] {
@@ -219,9 +219,9 @@ fn an_answer_that_is_nested_deeply_hides_no_event() {
     }
 }
 
-/// However what is written as it is came to be on many lines.
+/// Raw JSON with line breaks must not split the event.
 #[test]
-fn an_event_is_one_line_whatever_is_written_as_it_is() {
+fn raw_json_with_line_breaks_stays_on_one_line() {
     let raw = || RawValue::from_string("{\n\t\"a\": [1,\r\n2]}".to_owned()).ok();
     let mut event = event(Level::RequestResponse, "PUT", "/api/v1/namespaces/n/configmaps/x").unwrap();
     (event.request_object, event.response_object) = (raw(), raw());
@@ -231,9 +231,9 @@ fn an_event_is_one_line_whatever_is_written_as_it_is() {
     }
 }
 
-/// Clients in Go prefer protobuf, and a person may ask for YAML.
+/// Go clients prefer protobuf, and a client may ask for YAML.
 #[test]
-fn an_error_is_written_in_whichever_form_the_client_reads_it() {
+fn error_status_is_read_from_protobuf_and_yaml() {
     let yaml =
         "apiVersion: v1\nkind: Status\nmetadata: {}\nstatus: Failure\nmessage: gone\nreason: NotFound\ncode: 404\n";
     let status = b"\x0a\x00\x12\x07Failure\x1a\x04gone\x22\x08NotFound\x30\x94\x03";
@@ -271,7 +271,7 @@ fn secrets_and_tokens_are_never_written() {
         ("PATCH", "/clusters/eu/api/v1/namespaces/n/secrets/s".to_owned()),
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews".to_owned()),
         ("POST", "/api/v1/namespaces/n/serviceaccounts/default/token".to_owned()),
-        // One that was sent to the wrong place.
+        // A Secret that was sent to another path.
         ("POST", "/api/v1/namespaces/n/configmaps".to_owned()),
     ] {
         for body in [&secret, &list, &review] {
@@ -291,7 +291,7 @@ fn secrets_and_tokens_are_never_written() {
 }
 
 #[test]
-fn what_is_left_out_is_said() {
+fn omitted_bodies_are_annotated() {
     let mut event = event(Level::RequestResponse, "POST", "/api/v1/namespaces/n/configmaps").unwrap();
     event.set_request_body(&AuditBody::Whole { content_type: "application/vnd.kubernetes.protobuf", bytes: b"k8s\0" });
     event.set_response_body(&AuditBody::TooLong);
@@ -305,14 +305,14 @@ fn what_is_left_out_is_said() {
 }
 
 #[test]
-fn a_path_that_cannot_be_read_is_written_all_the_same() {
+fn malformed_path_is_written() {
     let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/%zz").unwrap();
     let line = written(&mut event, Stage::RequestReceived);
     assert_eq!((&line["verb"], &line["requestURI"]), (&json!("get"), &json!("/api/v1/namespaces/n/pods/%zz")));
 }
 
 #[test]
-fn lines_become_a_list() {
+fn event_list_contains_all_lines() {
     let event = event(Level::Metadata, "GET", "/api/v1/pods").unwrap();
     let lines = [event.line(Stage::RequestReceived, time(2)), event.line(Stage::ResponseComplete, time(2))];
     let list: Value = serde_json::from_slice(&event_list(&lines)).unwrap();

@@ -1,4 +1,4 @@
-//! The fields of a policy's file, before they are validated.
+//! The fields of a policy file before validation.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -6,11 +6,9 @@ use serde_json::{Map, Value};
 use super::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};
 use crate::{Level, Stage, Stages};
 
-/// What a policy says it is.
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
 
-/// A policy as it is written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -23,7 +21,6 @@ pub(super) struct File {
     omit_managed_fields: bool,
 }
 
-/// A rule as it is written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -47,7 +44,6 @@ pub(super) struct FileRule {
     omit_managed_fields: Option<bool>,
 }
 
-/// Resources of a group as they are written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -60,12 +56,12 @@ pub(super) struct Resources {
     pub(super) resource_names: Vec<String>,
 }
 
-/// `null` is the same as nothing, as in Go.
+/// `null` is the same as a missing value, as in Go.
 fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a file, and names the fields in it that no policy has.
+/// Parses a file. Also returns a warning for each unknown field.
 ///
 /// # Errors
 /// [`InvalidPolicy::Undecodable`].
@@ -89,7 +85,7 @@ fn missing(field: &str) -> InvalidPolicy {
     InvalidPolicy::Undecodable(format!("Object '{field}' is missing"))
 }
 
-/// The fields that no policy has, each as apimachinery's strict decoder names it.
+/// A warning for each unknown field, in the words of apimachinery's strict decoder.
 fn unknown_fields(document: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let top = ["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
@@ -125,7 +121,7 @@ fn note_unknown(value: &Value, known: &[&str], place: &str, unknown: &mut Vec<St
     unknown.extend(own.map(|key| format!("unknown field \"{place}{key}\"")));
 }
 
-/// The stages of these names; validation has refused all others.
+/// The stages with these names. Validation has rejected unknown names.
 fn stages(names: &[String]) -> Stages {
     names.iter().filter_map(|name| Stage::parse(name)).collect()
 }

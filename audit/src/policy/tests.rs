@@ -30,7 +30,7 @@ fn parse(text: &str) -> Result<AuditPolicy, InvalidPolicy> {
 }
 
 #[test]
-fn every_field_is_read() {
+fn parse_reads_every_field() {
     let (policy, warnings) = AuditPolicy::parse(GOOD).unwrap();
     assert_eq!(warnings, Vec::<String>::new());
     let received: Stages = [Stage::RequestReceived].into_iter().collect();
@@ -60,7 +60,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn what_no_policy_has_is_told_and_ignored() {
+fn unknown_fields_cause_warnings() {
     let text = GOOD.replace("  users: [ann]", "  user: [ann]").replace("metadata: {name: one}", "spec: {}");
     let text = text.replace("  - group: apps", "  - apiGroup: apps");
     let (policy, warnings) = AuditPolicy::parse(&text).unwrap();
@@ -76,7 +76,7 @@ fn what_no_policy_has_is_told_and_ignored() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_kube_apiservers_words() {
+fn invalid_policy_is_reported_in_the_words_of_kube_apiserver() {
     let table = [
         (
             "level: None",
@@ -143,7 +143,7 @@ fn what_is_wrong_is_said_in_kube_apiservers_words() {
 }
 
 #[test]
-fn several_problems_are_one_list_and_no_rules_are_none() {
+fn several_problems_form_a_list_and_missing_rules_are_an_error() {
     let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
     let two = format!("{head}rules: [{{}}, {{level: X}}]");
     let problem = parse(&two).unwrap_err().to_string();
@@ -158,7 +158,7 @@ fn several_problems_are_one_list_and_no_rules_are_none() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics_and_what_is_read_can_be_asked(text in "(?s).{0,200}") {
+    fn parse_never_panics_and_parsed_policies_decide(text in "(?s).{0,200}") {
         let _ = parse(&text);
         let _ = parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  verbs: {text}"));
     }

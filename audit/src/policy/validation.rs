@@ -1,11 +1,11 @@
-//! What is wrong with a policy, each as apimachinery's `field.Error` writes it.
+//! The validation of a policy, with messages in the form of apimachinery's `field.Error`.
 
 use tributary_apimachinery::dns_subdomain_errors;
 
 use super::file::{File, FileRule, Resources};
 use crate::{Level, Stage};
 
-/// All that is wrong, in kube-apiserver's order.
+/// All problems, in kube-apiserver's order.
 pub(super) fn problems(file: &File) -> Vec<String> {
     let mut problems = Vec::new();
     validate_stages(&file.omit_stages, "omitStages", &mut problems);
@@ -73,7 +73,7 @@ fn validate_stages(stages: &[String], field: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// A list as apimachinery writes a value that is no text: as JSON.
+/// A list as JSON, the form in which apimachinery formats values that are not strings.
 fn list(values: &[String]) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! One field of a rule by itself.
+//! Checks each field of a rule on its own.
 
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::RuleField;
@@ -6,7 +6,7 @@ use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
 use crate::place::RulePlace;
 use crate::rule::Rule;
 
-/// What is wrong with the entries of each field.
+/// Reports invalid entries of each field.
 pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), findings: &mut Findings) {
     for field in RuleField::ALL {
         let entries = rule.entries(field);
@@ -29,7 +29,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
                     (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
-                    // What else it excludes is excluded.
+                    // The inverted entry still excludes the other paths that it names.
                     (Unasked::Part(_), Some(_)) => {}
                 }
             }
@@ -37,7 +37,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
     }
 }
 
-/// Entries that mean nothing beside others.
+/// Reports entries that a `*` or a plain entry of the same field makes void.
 fn together(entries: &[String], path: &str, findings: &mut Findings) {
     let quoted =
         |entries: Vec<&String>| entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
@@ -45,19 +45,17 @@ fn together(entries: &[String], path: &str, findings: &mut Findings) {
     if entries.len() > 1 && entries.iter().any(|entry| entry == "*") {
         let others = quoted(entries.iter().filter(|entry| *entry != "*").collect());
         if !others.is_empty() {
-            let message =
-                format!("\"*\" takes everything, so {others} beside it means nothing; remove the one or the other");
+            let message = format!("\"*\" matches everything, so {others} has no effect; remove one of them");
             findings.warning(path, message);
         }
     } else if !inverted.is_empty() && !plain.is_empty() {
         let (inverted, plain) = (quoted(inverted), quoted(plain));
-        let message =
-            format!("{inverted} means nothing beside {plain}, which alone is taken; remove the one or the other");
+        let message = format!("{inverted} has no effect beside {plain}; remove one of them");
         findings.warning(path, message);
     }
 }
 
-/// What is wrong with an entry without its `-`, and what to do.
+/// The problem with an entry (without its `-`), and the remedy.
 pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     match field {
         RuleField::Verbs => verb(entry),
@@ -76,7 +74,7 @@ pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     }
 }
 
-/// Whether a path is that of a resource, whatever follows it: `/api/VERSION/RESOURCE`, `/apis/GROUP/VERSION/RESOURCE`.
+/// Whether a path begins as the path of a resource: `/api/VERSION/RESOURCE`, `/apis/GROUP/VERSION/RESOURCE`.
 fn is_of_resource(entry: &str) -> bool {
     let mut segments = entry.trim_end_matches('*').split('/').skip(1);
     let before = match segments.next() {
@@ -87,11 +85,11 @@ fn is_of_resource(entry: &str) -> bool {
     segments.nth(before).is_some_and(|resource| !resource.is_empty())
 }
 
-/// What these policies are never asked about, though others may be, of all that an entry names; why, and what to do.
+/// The requests that an entry names and that never reach the policies of a scope, with the reason and the remedy.
 enum Unasked {
-    /// All of it.
+    /// All of them.
     Whole(&'static str),
-    /// What is told here, and not all of it.
+    /// The described part of them.
     Part(String),
 }
 
@@ -111,21 +109,19 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     if let Some(after) = path.strip_prefix("/clusters/") {
         return unasked_below_clusters(after, is_beginning);
     }
-    // What begins as a path of the endpoint's own may go on as another: `/healthzz`, `/metrics/slis`.
+    // A prefix of the endpoint's own paths may also match others: `/healthzz`, `/metrics/slis`.
     let is_own = if is_beginning { all_below_pass_no_policies(path) } else { passes_no_policies(path) };
     match is_own {
-        true => Some(Unasked::Whole(
-            "in the merged view this endpoint answers it itself, and it passes no policies; remove it",
-        )),
+        true => Some(Unasked::Whole("in the merged view this endpoint answers it itself, without policies; remove it")),
         false if is_beginning && passes_no_policies(path) => Some(Unasked::Part(format!(
-            "{path:?}: in the merged view this endpoint answers that itself, and it passes no policies; write out what \
-             else is meant"
+            "{path:?}: in the merged view this endpoint answers that itself, without policies; write out the \
+             other paths"
         ))),
         false => None,
     }
 }
 
-/// Of what is `after` `/clusters/`: the bare `/clusters/` and `/clusters//` are of no cluster.
+/// The requests that a path `/clusters/AFTER` names. The bare `/clusters/` and `/clusters//` belong to no cluster.
 fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
     match (matches!(after, "" | "/"), is_beginning) {
         (false, _) => Some(Unasked::Whole(
@@ -141,7 +137,7 @@ fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
     }
 }
 
-/// Whether an entry of `verbs` is one that some request has.
+/// Whether an entry of `verbs` is the verb of some request.
 pub(super) fn is_verb(entry: &str) -> bool {
     entry == "*" || verb(entry.strip_prefix('-').unwrap_or(entry)).is_none()
 }
@@ -160,7 +156,7 @@ fn verb(entry: &str) -> Option<String> {
             path_verbs().join(", ")
         ),
     };
-    Some(format!("is no verb of any request, so it never matches; {remedy}"))
+    Some(format!("is not a verb of any request, so it never matches; {remedy}"))
 }
 
 fn resource(entry: &str) -> Option<String> {
@@ -193,12 +189,12 @@ fn service_account(entry: &str) -> Option<String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !namespace.contains('*') => {
             if name.contains('/') { Some(format!("never matches; {REMEDY}")) } else { star_inside(name) }
         }
-        _ => Some(format!("is no ServiceAccount; {REMEDY}")),
+        _ => Some(format!("is not a ServiceAccount; {REMEDY}")),
     }
 }
 
-/// A `*` stands for what follows, so nothing follows it.
+/// The problem with a `*` that is not at the end.
 fn star_inside(entry: &str) -> Option<String> {
     let is_inside = entry.trim_end_matches('*').contains('*');
-    is_inside.then(|| "has a \"*\" inside; it is allowed at the end, for what begins so, or alone".to_owned())
+    is_inside.then(|| "has a \"*\" inside; a \"*\" is allowed alone, or at the end to match a prefix".to_owned())
 }

@@ -1,9 +1,8 @@
-//! What makes an object without being a `create`.
+//! Verbs other than `create` that create objects.
 //!
-//! A server-side apply is a `patch`, and a PUT an `update`, also where there is no such object, which they make then. A
-//! kube-apiserver asks its authorizer for `create` at that moment (apiserver `pkg/endpoints/handlers/patch.go` and
-//! `update.go`). Policies are asked before anybody knows whether there is one, so a denial of `create` alone does not
-//! keep it from being made.
+//! A server-side apply (`patch`) and a PUT (`update`) create an object that does not exist. A kube-apiserver checks the
+//! right to `create` at that moment (apiserver `pkg/endpoints/handlers/patch.go` and `update.go`). Policies decide
+//! before it is known whether the object exists, so a denial of `create` alone does not prevent its creation.
 
 use tributary_apimachinery::Verb;
 
@@ -15,7 +14,7 @@ use crate::place::RulePlace;
 use crate::policy::Mode;
 use crate::rule::{Matcher, Rule};
 
-/// Resources whose objects are answered and never kept: they are made by POST alone.
+/// Resources that are never stored. Only POST creates them.
 const NEVER_KEPT: [&str; 7] = [
     "bindings",
     "localsubjectaccessreviews",
@@ -26,7 +25,7 @@ const NEVER_KEPT: [&str; 7] = [
     "tokenreviews",
 ];
 
-/// Tells of a rule of a policy that denies `create` where nothing denies what makes the same objects.
+/// Warns of a rule that denies `create` if no rule denies `patch` and `update` of the same objects.
 pub(super) fn examine(rule: &Rule, (place, mode): (RulePlace, Mode), denials: &Denials, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
@@ -53,7 +52,7 @@ pub(super) fn examine(rule: &Rule, (place, mode): (RulePlace, Mode), denials: &D
     }
 }
 
-/// Whether a rule takes objects themselves, and not only subresources and what is never kept.
+/// Whether a rule matches stored objects, and not only subresources or resources that are never stored.
 fn takes_what_is_kept(matcher: &Matcher) -> bool {
     let is_kept = |resource: &str| !NEVER_KEPT.contains(&resource);
     matcher.takes_resources()

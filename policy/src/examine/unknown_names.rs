@@ -1,4 +1,4 @@
-//! Names of groups and resources that no cluster has, so that an entry with one never matches.
+//! Names of groups and resources that no cluster has, so that their entries never match.
 
 use super::Findings;
 use super::fields::problem;
@@ -7,7 +7,7 @@ use crate::known_resources::{group_doubt, resource_doubt};
 use crate::place::RulePlace;
 use crate::rule::Rule;
 
-/// Warns of entries of `apiGroups` and `resources` that name a group or resource which Kubernetes does not have.
+/// Warns of entries of `apiGroups` and `resources` that name an unknown group or resource of Kubernetes.
 pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
@@ -32,7 +32,7 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// The well-formed entries of a field that are names, with their places. `fields` reports malformed entries.
+/// The entries of a field that are well-formed names, with their indices. `fields` reports malformed entries.
 fn list_names(field: RuleField, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
     entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, without_inversion(entry)).is_none())

@@ -1,15 +1,15 @@
-//! What is found in policies, with path, value and remedy.
+//! The findings in policies: each has a path, a value and a remedy.
 
 use tributary_policy::{Mode, Policy, PolicyScope, RULES_MAX, Rule, Severity, examine};
 
 use crate::{denying, entries, everything};
 
-/// What is found in a cluster's policies, one line for each, with `E` or `W` before it.
+/// The findings in a cluster's policies, one per line, with the prefix `E` or `W`.
 fn found(policies: &[Policy]) -> Vec<String> {
     found_of(policies, PolicyScope::Cluster)
 }
 
-/// Finds the problems of a scope, without the warning of a denial at the end, which has its own test.
+/// The findings in a scope, without the warning of a final denial, which has its own test.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let mut lines = all_found_of(policies, scope);
     lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
@@ -24,7 +24,7 @@ fn all_found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     examine(policies, scope).iter().map(line).collect()
 }
 
-/// A policy that dispatches, so that only its rules are looked at.
+/// A dispatching policy, so that only its rules can have findings.
 fn policy(rules: Vec<Rule>) -> Policy {
     Policy { rules, ..Policy::default() }
 }
@@ -41,9 +41,9 @@ fn rules_that_never_match_are_errors() {
         (Rule { verbs: entries(""), ..pods() }, "E R.verbs: is empty, so the rule never matches; give verbs, or \"*\""),
         (
             Rule { verbs: entries("GET"), ..pods() },
-            "E R.verbs[0]: \"GET\" is no verb of any request, so it never matches; write \"get\"",
+            "E R.verbs[0]: \"GET\" is not a verb of any request, so it never matches; write \"get\"",
         ),
-        (Rule { verbs: entries("get read"), ..pods() }, "E R.verbs[1]: \"read\" is no verb of any request"),
+        (Rule { verbs: entries("get read"), ..pods() }, "E R.verbs[1]: \"read\" is not a verb of any request"),
         (Rule { verbs: entries("-*"), ..pods() }, "E R.verbs[0]: \"-*\" excludes everything"),
         (
             Rule { resources: entries("pods/exec */attach"), ..pods() },
@@ -83,11 +83,11 @@ fn rules_that_never_match_are_errors() {
         ),
         (
             Rule { service_accounts: entries("web"), ..pods() },
-            "E R.serviceAccounts[0]: \"web\" is no ServiceAccount; write \"NAMESPACE/NAME\"",
+            "E R.serviceAccounts[0]: \"web\" is not a ServiceAccount; write \"NAMESPACE/NAME\"",
         ),
         (
             Rule { service_accounts: entries("*/web"), ..pods() },
-            "E R.serviceAccounts[0]: \"*/web\" is no ServiceAccount",
+            "E R.serviceAccounts[0]: \"*/web\" is not a ServiceAccount",
         ),
         (
             Rule { non_resource_urls: entries("healthz"), verbs: entries("get"), ..Rule::default() },
@@ -107,16 +107,16 @@ fn rules_that_never_match_are_errors() {
     }
     assert_eq!(
         found(&[policy(vec![pods()]), policy(Vec::new())]),
-        ["E spec.dispatchPolicies[1].rules: is empty, so the policy takes no request; give at least one rule"]
+        ["E spec.dispatchPolicies[1].rules: is empty, so the policy matches no request; give at least one rule"]
     );
     let many = policy(vec![pods(); RULES_MAX + 1]);
     assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
 }
 
-/// A path is written to be refused, or to be let pass: that it is never looked at has to be said.
+/// An author who writes a path to deny or to allow it must learn that policies never see it.
 #[test]
-fn paths_that_policies_are_never_asked_about_are_told() {
-    const OWN: &str = "in the merged view this endpoint answers it itself, and it passes no policies; remove it";
+fn paths_that_never_reach_policies_are_reported() {
+    const OWN: &str = "in the merged view this endpoint answers it itself, without policies; remove it";
     const OF_CLUSTER: &str = "what is below /clusters/NAME passes the policies of that cluster";
     const OF_RESOURCE: &str = "never matches: it is the path of a resource; name that in apiGroups and resources";
     let never = |why: &str| format!("never matches: {why}");
@@ -154,7 +154,7 @@ fn paths_that_policies_are_never_asked_about_are_told() {
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{entry} {scope:?}: {lines:#?}");
         }
     }
-    // What policies are asked about begins so, too: `/metrics/slis`, `/healthzz`, the bare `/clusters/`.
+    // Prefixes may also match paths that policies see: `/metrics/slis`, `/healthzz`, the bare `/clusters/`.
     for (entry, told) in [
         ("/metrics*", "\"/metrics\": in the merged view this endpoint answers that itself"),
         ("/healthz*", "\"/healthz\": in the merged view this endpoint answers that itself"),
@@ -172,7 +172,7 @@ fn paths_that_policies_are_never_asked_about_are_told() {
             assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
         }
     }
-    // To leave it out of what is taken anyhow does no harm.
+    // An exclusion without an effect does no harm.
     let rule = Rule { verbs: entries("get"), non_resource_urls: entries("-/metrics"), ..Rule::default() };
     let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
     let path = "spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]";
@@ -181,16 +181,10 @@ fn paths_that_policies_are_never_asked_about_are_told() {
 }
 
 #[test]
-fn entries_that_mean_nothing_beside_others_are_warnings() {
+fn entries_without_effect_are_warnings() {
     for (verbs, expected) in [
-        (
-            "get -list",
-            "W R.verbs: \"-list\" means nothing beside \"get\", which alone is taken; remove the one or the other",
-        ),
-        (
-            "* -get",
-            "W R.verbs: \"*\" takes everything, so \"-get\" beside it means nothing; remove the one or the other",
-        ),
+        ("get -list", "W R.verbs: \"-list\" has no effect beside \"get\"; remove one of them"),
+        ("* -get", "W R.verbs: \"*\" matches everything, so \"-get\" has no effect; remove one of them"),
     ] {
         let lines = found(&[policy(vec![Rule { verbs: entries(verbs), ..pods() }])]);
         assert_eq!(lines.len(), 1, "{lines:?}");
@@ -206,42 +200,34 @@ fn entries_that_mean_nothing_beside_others_are_warnings() {
 }
 
 #[test]
-fn rules_and_policies_that_others_hide_are_warnings() {
+fn hidden_rules_and_policies_are_warnings() {
     let rule = |index: usize| Rule { resources: entries(["pods", "nodes", "services"][index]), ..pods() };
     let two = || policy(vec![rule(0), rule(1)]);
     let all = || policy(vec![everything()]);
     let told = |policy| Policy { mode: Mode::Audit, ..policy };
     let (first, second) = ("spec.dispatchPolicies[0]", "spec.dispatchPolicies[1]");
-    let remedy = "takes before; put it before, or remove it";
+    let remedy = "matches each of them first; move it before that, or remove it";
     for (policies, expected) in [
         (vec![two(), all()], vec![]),
-        (
-            vec![all(), two()],
-            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
-        ),
+        (vec![all(), two()], vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")]),
         (
             vec![two(), policy(vec![rule(1), rule(2)])],
-            vec![format!("W {second}.rules[0]: takes no request: whatever it would take, {first}.rules[1] {remedy}")],
+            vec![format!("W {second}.rules[0]: matches no request, because {first}.rules[1] {remedy}")],
         ),
         (
             vec![two(), policy(vec![rule(1), rule(0)])],
-            vec![format!(
-                "W {second}: takes no request: whatever it would take, {first}.rules[0], {first}.rules[1] {remedy}"
-            )],
+            vec![format!("W {second}: matches no request, because {first}.rules[0], {first}.rules[1] {remedy}")],
         ),
         (
             vec![policy(vec![rule(0), rule(0)])],
-            vec![format!("W {first}.rules[1]: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+            vec![format!("W {first}.rules[1]: matches no request, because {first}.rules[0] {remedy}")],
         ),
-        // What is only told hides nothing that acts; what acts hides it.
+        // An audited policy does not hide an enforced one, but an enforced policy hides an audited one.
         (vec![told(all()), two()], vec![]),
-        (
-            vec![all(), told(two())],
-            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
-        ),
+        (vec![all(), told(two())], vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")]),
         (
             vec![told(all()), told(two())],
-            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+            vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")],
         ),
     ] {
         assert_eq!(found(&policies), expected, "{policies:#?}");
@@ -249,7 +235,7 @@ fn rules_and_policies_that_others_hide_are_warnings() {
 }
 
 #[test]
-fn one_rule_hides_another_field_by_field() {
+fn rule_hides_another_if_each_field_covers_it() {
     let with = |users: &str, accounts: &str, groups: &str, resources: &str, names: &str| Rule {
         users: entries(users),
         service_accounts: entries(accounts),
@@ -274,7 +260,7 @@ fn one_rule_hides_another_field_by_field() {
         (with("", "a/*", "", "pods", ""), with("", "a/b", "", "pods", ""), true),
         (with("", "a/*", "", "pods", ""), with("", "*", "", "pods", ""), false),
         (with("", "a/*", "", "pods", ""), with("ann", "a/b", "", "pods", ""), false),
-        // Whoever is in dev may be in ops as well.
+        // A user in dev may also be in ops.
         (with("", "", "-ops", "pods", ""), with("", "", "dev", "pods", ""), false),
         (with("", "", "-ops", "pods", ""), with("", "", "-o*", "pods", ""), true),
         (with("", "", "", "*/status", ""), with("", "", "", "pods/status", ""), true),
@@ -288,9 +274,9 @@ fn one_rule_hides_another_field_by_field() {
     }
 }
 
-/// A rule that passes `web` does not take `web:80`, which one that denies `web` takes.
+/// A rule that dispatches `web` does not match `web:80`, but a rule that denies `web` does.
 #[test]
-fn a_spelling_of_what_is_proxied_may_be_left_over() {
+fn rule_hides_another_only_if_it_covers_all_spellings() {
     let rule = |resources: &str, names: &str| {
         let (resources, resource_names) = (entries(resources), entries(names));
         Rule { resources, resource_names, verbs: entries("get"), ..pods() }
@@ -311,15 +297,15 @@ fn a_spelling_of_what_is_proxied_may_be_left_over() {
             ([refusing(&by), passing(&hidden)], denies_first),
         ] {
             let lines = found(&policies);
-            let is_told = lines.iter().any(|line| line.contains("takes no request"));
+            let is_told = lines.iter().any(|line| line.contains("matches no request"));
             assert_eq!(is_told, expected, "{by:?} {hidden:?}: {lines:?}");
         }
     }
 }
 
-/// As Helm 4 and `kubectl apply --server-side` do.
+/// Helm 4 and `kubectl apply --server-side` create objects with a patch.
 #[test]
-fn what_makes_objects_beside_a_denied_create_is_told() {
+fn denial_of_create_without_patch_and_update_is_a_warning() {
     let creating =
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let told = |policies: &[Policy]| {
@@ -340,7 +326,7 @@ fn what_makes_objects_beside_a_denied_create_is_told() {
         (creating("*", "pods"), none),
         (creating("-get", "pods"), none),
         (creating("delete", "pods"), none),
-        // None of these is made by its name.
+        // These resources are never created by name.
         (creating("create", "pods/exec pods/eviction */binding"), none),
         (creating("create", "tokenreviews"), none),
         (
@@ -360,18 +346,18 @@ fn what_makes_objects_beside_a_denied_create_is_told() {
     let of_patch = "denies \"create\" and not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is a patch also";
     assert!(lines[0].contains(of_patch), "{lines:?}");
     assert!(lines[1].contains("denies \"create\" and not \"update\": a PUT is an update also"), "{lines:?}");
-    // Another rule, or another policy, may deny it.
+    // Another rule or another policy may deny it.
     let others = [creating("update", "pods"), creating("patch", "pods services")];
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
     let [update, patch] = others.map(|rule| denying("no", vec![rule]));
     let own = || denying("no", vec![rule.clone()]);
     assert_eq!(told(&[own(), update.clone(), patch.clone()]), Vec::<String>::new());
     assert_eq!(told(&[audited(own()), audited(update.clone()), patch.clone()]), Vec::<String>::new());
-    assert_eq!(told(&[own(), audited(update), patch]), twice[..1], "what is only told denies nothing");
+    assert_eq!(told(&[own(), audited(update), patch]), twice[..1], "an audited policy denies nothing");
 }
 
 #[test]
-fn what_passes_a_denial_is_told() {
+fn denial_that_lists_evade_is_a_warning() {
     for (rule, field, verb) in [
         (Rule { namespaces: entries("kube-system"), ..pods() }, "namespaces", "list"),
         (Rule { resource_names: entries("a*"), verbs: entries("watch"), ..pods() }, "resourceNames", "watch"),
@@ -394,7 +380,7 @@ fn what_passes_a_denial_is_told() {
 }
 
 #[test]
-fn a_final_denial_gets_a_warning() {
+fn final_denial_is_a_warning() {
     let pods = || denying("no", vec![pods()]);
     let audited = |policy| Policy { mode: Mode::Audit, ..policy };
     let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
@@ -404,7 +390,7 @@ fn a_final_denial_gets_a_warning() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // A policy that denies each request, by one rule or by several, leaves no request to a 500.
+        // If a policy denies every other request, by one rule or several, no request gets a 500.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),
@@ -426,14 +412,14 @@ fn a_final_denial_gets_a_warning() {
                 );
             }
         }
-        // A request that no global policy takes goes on to the policies of its place.
+        // A request that matches no global policy goes on to the policies of its scope.
         let lines = all_found_of(&policies, PolicyScope::Global);
         assert!(!lines.iter().any(|line| line.contains("500")), "{lines:?}");
     }
 }
 
 #[test]
-fn unknown_names_get_a_warning() {
+fn unknown_names_are_warnings() {
     let rule = |groups: &str, resources: &str| Rule {
         verbs: entries("*"),
         api_groups: entries(groups),
@@ -478,12 +464,12 @@ fn unknown_names_get_a_warning() {
 }
 
 #[test]
-fn findings_of_global_policies_have_their_path() {
+fn findings_of_global_policies_have_the_path_of_their_list() {
     let wrong = Rule { verbs: entries("read"), ..pods() };
     let lines = found_of(&[policy(vec![wrong]), policy(vec![everything()]), policy(vec![pods()])], PolicyScope::Global);
     let list = "spec.globalDispatchPolicies";
     assert!(lines[0].starts_with(&format!("E {list}[0].rules[0].verbs[0]: \"read\"")), "{lines:?}");
-    let hidden = format!("W {list}[2]: takes no request: whatever it would take, {list}[1].rules[0] takes before");
+    let hidden = format!("W {list}[2]: matches no request, because {list}[1].rules[0] matches each of them first");
     assert!(lines[1].starts_with(&hidden), "{lines:?}");
     let path = Rule { verbs: entries("get"), non_resource_urls: entries("/clusters/eu/version"), ..Rule::default() };
     let lines = found_of(&[policy(vec![path])], PolicyScope::Global);

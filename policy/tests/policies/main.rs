@@ -1,4 +1,4 @@
-//! Policies decide as the contract says, and as a slow and obvious reading of it does.
+//! Policies decide as the contract says, and as a direct transcription of it does.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ mod truth_table;
 use tributary_apimachinery::RequestedResource;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, Policy, Rule};
 
-/// The entries of a field, separated by spaces; `''` is the empty text.
+/// The entries of a field, separated by spaces; `''` is the empty string.
 pub(crate) fn entries(text: &str) -> Vec<String> {
     text.split_whitespace().map(|word| if word == "''" { String::new() } else { word.to_owned() }).collect()
 }
@@ -33,7 +33,7 @@ pub(crate) fn everything() -> Rule {
     }
 }
 
-/// A policy of these rules that denies with a message.
+/// A policy with these rules that denies with a message.
 pub(crate) fn denying(message: &str, rules: Vec<Rule>) -> Policy {
     let action = Action::Deny { message: message.to_owned() };
     Policy { rules, outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }

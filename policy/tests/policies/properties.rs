@@ -1,4 +1,4 @@
-//! The index, the explanation and the findings agree with the reference.
+//! The index, the explanations and the findings agree with the reference implementation.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,9 +7,8 @@ use tributary_policy::{DispatchPolicies, Mode, PolicyScope, Verdict, examine};
 use crate::{generated, reference};
 
 proptest! {
-    /// What decides by sets of rules, and what asks each rule, both decide as the reference does.
     #[test]
-    fn the_first_rule_that_matches_is_found(
+    fn decision_is_the_first_matching_rule(
         policies in generated::policies(0..20, 0..12),
         asked in vec(generated::asked(), 1..20),
     ) {
@@ -34,9 +33,9 @@ proptest! {
         }
     }
 
-    /// What is said to take no request takes none.
+    /// A rule with the finding "matches no request" never matches.
     #[test]
-    fn nothing_takes_a_request_that_is_said_to_take_none(
+    fn rule_reported_as_useless_matches_no_request(
         policies in generated::policies(1..5, 1..4),
         asked in vec(generated::asked(), 1..60),
     ) {
@@ -44,7 +43,7 @@ proptest! {
         let findings = examine(&policies, PolicyScope::Cluster);
         let useless: Vec<&str> = findings
             .iter()
-            .filter(|finding| finding.message.contains("takes no request"))
+            .filter(|finding| finding.message.contains("matches no request"))
             .map(|finding| finding.path.as_str())
             .collect();
         let is_void = |message: &str| {

@@ -1,9 +1,9 @@
-//! The slow and obvious reading of the contract: lists of texts, one rule after the other.
+//! A direct transcription of the contract, which compares texts rule by rule.
 
 use tributary_apimachinery::RequestedResource;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePlace};
 
-/// The first rule that acts and matches, and the first one that is only told and matches before it.
+/// The first enforced rule that matches, and the first audited rule that matches before it.
 pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<RulePlace>, Option<RulePlace>) {
     let mut told = None;
     for (policy, given) in policies.iter().enumerate() {
@@ -21,12 +21,11 @@ pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Op
     (None, told)
 }
 
-/// Whether a policy refuses what it takes.
 pub(crate) fn denies(policy: &Policy) -> bool {
     matches!(policy.outcome.action, Action::Deny { .. })
 }
 
-/// Whether a rule matches a request, in a policy that denies or in another one.
+/// Whether a rule matches a request; `denies` says whether its policy denies.
 pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
     let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
@@ -79,16 +78,16 @@ fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>
     }
 }
 
-/// Whether a list of entries takes what `is_meant` says each entry means.
-fn list(entries: &[String], empty: bool, is_meant: impl Fn(&str) -> bool) -> bool {
-    list_by(entries, empty, &is_meant, &is_meant)
+/// Whether a list of entries takes what `is_match` says each entry means.
+fn list(entries: &[String], empty: bool, is_match: impl Fn(&str) -> bool) -> bool {
+    list_by(entries, empty, &is_match, &is_match)
 }
 
 /// As [`list`], by what an entry means and what an inverted one does.
 fn list_by(
     entries: &[String],
     empty: bool,
-    is_meant: impl Fn(&str) -> bool,
+    is_match: impl Fn(&str) -> bool,
     is_excluded: impl Fn(&str) -> bool,
 ) -> bool {
     if entries.is_empty() {
@@ -99,7 +98,7 @@ fn list_by(
     }
     let plain: Vec<&String> = entries.iter().filter(|entry| !entry.starts_with('-')).collect();
     if !plain.is_empty() {
-        return plain.into_iter().any(|entry| is_meant(entry));
+        return plain.into_iter().any(|entry| is_match(entry));
     }
     entries.iter().all(|entry| &entry[1..] != "*" && !is_excluded(&entry[1..]))
 }

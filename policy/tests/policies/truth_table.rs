@@ -1,10 +1,10 @@
-//! The sixteen rows of the truth table of rules, each under its number, and what the table leaves open.
+//! The sixteen rows of the truth table of rules, with their numbers, and cases that the table does not settle.
 
 use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
 
 use crate::{denying, entries, everything, path, resource};
 
-/// Whether a policy of this rule alone takes the request; its explanation has to say the same.
+/// Whether a policy with only this rule matches the request. Checks that the explanation agrees.
 fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
     let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
     let taken = matches!(policies.decide(asked).verdict, Verdict::Taken { .. });
@@ -50,7 +50,7 @@ fn row_3_several_inverted_resources_are_all_excluded() {
 }
 
 #[test]
-fn row_4_an_entry_without_minus_makes_inverted_ones_void() {
+fn row_4_an_entry_without_minus_voids_inverted_entries() {
     let asked = [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
     row(resources("-pods deployments"), &asked);
 }
@@ -62,7 +62,7 @@ fn row_5_a_subresource_is_not_its_resource() {
 }
 
 #[test]
-fn row_6_an_inverted_resource_has_its_subresources_left() {
+fn row_6_an_inverted_resource_does_not_exclude_its_subresources() {
     row(resources("-pods"), &[(resource("get pods"), false), (resource("get pods/status"), true)]);
 }
 
@@ -107,9 +107,9 @@ fn row_11_a_list_has_no_name() {
     }
 }
 
-/// No spelling gets past a denial, and what passes goes by what it says.
+/// No spelling of a name evades a denial, and a rule that dispatches only matches the spelling that it names.
 #[test]
-fn what_is_proxied_has_several_names() {
+fn no_spelling_of_a_proxied_name_evades_a_denial() {
     let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
     let spellings = ["web:80", "web:", "http:web:80", "https:web:", ":web:80"];
     let proxy = |name: &str| format!("get services/proxy {name}");
@@ -134,7 +134,7 @@ fn what_is_proxied_has_several_names() {
             assert_eq!(passes(&names(rule), &spelling), is_passed, "{rule} {spelling}");
         }
     }
-    // With a colon it is what the path says; a scheme is no beginning of a name.
+    // An entry with a colon is compared with the path; a scheme is not the beginning of a name.
     for (rule, name, is_denied, is_passed) in [
         ("web:80", "web:80", true, true),
         ("web:80", "http:web:80", false, false),
@@ -150,14 +150,14 @@ fn what_is_proxied_has_several_names() {
         assert_eq!(denies(&names(rule), &proxy(name)), is_denied, "{rule} {name}");
         assert_eq!(passes(&names(rule), &proxy(name)), is_passed, "{rule} {name}");
     }
-    // What is not proxied has one name.
+    // An object that is not proxied has one spelling.
     for request in ["get services web:80", "get services/status web:80", "get configmaps/proxy web:80"] {
         assert!(!denies(&names("web"), request) && passes(&names("-web"), request), "{request}");
     }
 }
 
 #[test]
-fn row_12_the_beginning_of_a_users_name() {
+fn row_12_prefix_of_a_user_name() {
     row(Rule { users: entries("user-*"), ..everything() }, &[(user("user-1"), true), (user("ann"), false)]);
     row(Rule { users: entries("-user-*"), ..everything() }, &[(user("user-1"), false), (user("ann"), true)]);
 }
@@ -172,14 +172,14 @@ fn row_13_users_or_service_accounts() {
 }
 
 #[test]
-fn row_14_paths_whole_or_by_what_they_begin_with() {
+fn row_14_whole_paths_and_prefixes() {
     let rule = |urls| Rule { non_resource_urls: entries(urls), ..everything() };
     row(rule("/healthz"), &[(path("/healthz/etcd"), false)]);
     row(rule("/healthz/*"), &[(path("/healthz"), false), (path("/healthz/etcd"), true)]);
 }
 
 #[test]
-fn row_15_paths_are_no_resources() {
+fn row_15_path_rules_do_not_match_resources() {
     let rule = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
     row(rule, &[(resource("list pods"), false), (path("/healthz"), true)]);
 }
@@ -199,9 +199,9 @@ fn row_16_the_first_policy_wins() {
     assert_eq!(message(&reversed, resource("get secrets")), all.outcome.action);
 }
 
-/// Case 17, as far as policies decide it.
+/// Case 17 of the contract, for policies alone.
 #[test]
-fn case_17_without_policies_all_passes_and_with_some_what_none_takes_does_not() {
+fn case_17_unmatched_request_is_refused_if_there_are_policies() {
     let asked = resource("get pods");
     assert_eq!(DispatchPolicies::default().decide(&asked).verdict, Verdict::Ungoverned);
     let policies = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")])]);
@@ -209,7 +209,7 @@ fn case_17_without_policies_all_passes_and_with_some_what_none_takes_does_not() 
 }
 
 #[test]
-fn a_request_that_no_global_policy_takes_goes_on() {
+fn request_without_a_matching_global_policy_is_ungoverned() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
     let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
@@ -217,15 +217,15 @@ fn a_request_that_no_global_policy_takes_goes_on() {
 }
 
 #[test]
-fn what_is_only_told_changes_nothing() {
+fn audited_policy_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
-    // Alone it is as if there were no policies.
+    // An audited policy alone has the same effect as no policy.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
-    // Before the one that acts it would have taken the request, behind it not.
+    // Before an enforced policy it would have matched the request, after it not.
     for (policies, audited, taken) in [
         (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
         (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),
@@ -236,14 +236,14 @@ fn what_is_only_told_changes_nothing() {
         assert_eq!(decision.audited, audited);
         assert!(matches!(decision.verdict, Verdict::Taken { place, .. } if place == taken), "{decision:?}");
     }
-    // Where no rule that acts matches, it is told wherever it stands.
+    // If no enforced rule matches, the audited rule is reported at any position.
     let behind = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), told(vec![everything()])]);
     let decision = behind.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Unmatched, Some(at(1, 0))));
 }
 
 #[test]
-fn service_accounts_are_named_and_no_other_user_is_one() {
+fn service_account_entries_match_service_accounts_only() {
     let rule = |accounts| Rule { users: Vec::new(), service_accounts: entries(accounts), ..everything() };
     let shop = "system:serviceaccount:shop:web";
     for (accounts, of_shop, of_ann) in [
@@ -261,7 +261,7 @@ fn service_accounts_are_named_and_no_other_user_is_one() {
 }
 
 #[test]
-fn groups_namespaces_and_user_agents() {
+fn groups_namespaces_and_user_agents_match_by_entry() {
     let in_groups = |groups| DispatchAttributes { groups, ..resource("get pods") };
     let (none, dev, both): (&[String], Vec<String>, Vec<String>) = (&[], entries("dev"), entries("dev ops"));
     let rule = |groups| Rule { user_groups: entries(groups), ..everything() };

@@ -88,9 +88,9 @@ struct NotedRequest {
 /// Has an event say what the router knows alone.
 fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
     if trace.is_not_let() {
-        event.set_not_let();
+        event.set_impersonation_refused();
     } else if trace.is_told_to_all() {
-        event.set_told_to_all();
+        event.set_impersonation_undecided();
     }
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
     if let Some(policies) = trace.dispatched_by() {
