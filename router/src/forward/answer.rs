@@ -279,14 +279,14 @@ pub(crate) fn note_write(
             // A new object has the name that the answer says.
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
-                view.fences.wrote(writer, cluster.name(), key.as_deref(), *version);
+                view.fences.record_write(writer, cluster.name(), key.as_deref(), *version);
                 if let (Some(key), Some(uid)) = (key, deleted.clone()) {
-                    view.fences.deleted(writer, cluster.name(), [Deletion { key, uid, before: None }]);
+                    view.fences.record_deletions(writer, cluster.name(), [Deletion { key, uid, before: None }]);
                 }
             }
             (WriteResult::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
-                view.fences.deleted(writer, cluster.name(), [deletion]);
+                view.fences.record_deletions(writer, cluster.name(), [deletion]);
             }
             (WriteResult::Gone { .. }, _) => {}
         }

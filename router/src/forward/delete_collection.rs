@@ -242,7 +242,7 @@ fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) 
     }
     let namespaced = resource.namespace.as_deref().map(|namespace| router.views().get(resource_name, Some(namespace)));
     for view in [router.views().get(resource_name, None), namespaced.flatten()].into_iter().flatten() {
-        view.fences.deleted(request.caller.writer(), cluster.name(), deletions.iter().cloned());
+        view.fences.record_deletions(request.caller.writer(), cluster.name(), deletions.iter().cloned());
     }
 }
 

@@ -65,7 +65,7 @@ impl Namespaces {
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
-        clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.concern(cluster, namespace))
+        clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.has_pending_in(cluster, namespace))
             && self.view.fences.pending_of(WrittenBy::Anybody, key.as_str()).is_empty()
             && !self.view.log().find(key.as_str()).iter().any(|(cluster, _)| clusters.contains(cluster))
     }

@@ -1,4 +1,4 @@
-//! Each resource of all clusters in memory, as a view.
+//! Views: each resource of all clusters, cached in memory.
 
 pub mod view;
 pub mod views;

@@ -1,5 +1,5 @@
-//! One resource over all clusters, held in memory: a cacher per cluster, the merged log that they feed,
-//! and what readers wait for.
+//! A view of one resource over all clusters: a cacher per cluster, the merged log that the cachers feed, and the
+//! conditions that readers wait for.
 //!
 //! ```text
 //! cacher c1 ─┐ Observer::update                      ┌─ list, get: a clone of the head's snapshots
@@ -7,8 +7,9 @@
 //! cacher c3 ─┘  (append, then wake)                  └─ watch: a cursor in the log
 //! ```
 //!
-//! A cacher's task appends to the log itself: there is no queue between them, so nothing can pile up there, and what
-//! the cacher publishes is in the log already. Readers hold the log's lock for microseconds and never across an await.
+//! The task of a cacher appends to the log itself. There is no queue between them that could grow, and everything that
+//! a cacher has published is already in the log. Readers hold the log's lock for microseconds and never across an
+//! await.
 
 mod board;
 mod bookmarks;
@@ -80,40 +81,40 @@ use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
 
-/// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as
-/// its clusters are.
+/// One resource over all clusters, or one namespace of it: its contents, and the tasks that keep the contents up to
+/// date.
 pub struct View {
     contents: Arc<Contents>,
-    /// Where the objects of clusters come from that let all namespaces be read, if this is one
-    /// namespace beside a view of all.
+    /// For a view of one namespace: the view of all namespaces, which feeds it with the objects of those clusters that
+    /// allow reading all namespaces.
     whole: Option<AllNamespacesView>,
-    /// What such views and this one told by turns, if this is a view of all.
+    /// For a view of all namespaces: the versions that it and the views of single namespaces have told clients.
     handovers: Handovers,
-    /// What numbers of single objects say less than their clients have.
+    /// The highest log position up to which clients have versions that say more than the numbers of single objects.
     pub handed_out: HandedOut,
-    /// What the objects of one cluster may occupy, in bytes.
+    /// The maximum size of the objects of one cluster, in bytes.
     collection_bytes: u64,
-    /// Which of its clusters are held.
+    /// The policies that select the clusters to cache.
     policies: Arc<ArcSwap<Policies>>,
-    /// How its clusters stand.
+    /// The standings of the clusters.
     board: Board,
     members: Mutex<ViewClusters>,
     used: LastUse,
     watchers: AtomicUsize,
-    /// Whether it has begun to hold anything.
+    /// Whether the view has begun to cache.
     begun: Once,
     ended: AtomicBool,
 }
 
-/// What a view of one namespace has of the view of all.
+/// The link of a view of one namespace to the view of all namespaces.
 struct AllNamespacesView {
-    /// The view of all namespaces. It is held as long as this one is.
+    /// The view of all namespaces. It stays in memory as long as this view.
     view: Arc<View>,
-    /// Follows how its clusters stand.
+    /// The task that follows the standings of its clusters.
     following: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// A view is read as what it contains.
+/// A view gives access to its contents.
 impl Deref for View {
     type Target = Contents;
 
@@ -123,7 +124,7 @@ impl Deref for View {
 }
 
 impl View {
-    /// A view of a resource, or of one namespace of it, that holds nothing until it [begins](Self::begin).
+    /// Makes a view of a resource, or of one namespace of it. Nothing is cached until it [begins](Self::begin).
     pub fn empty(
         kind: ResourceKind,
         namespace: Option<String>,
@@ -136,20 +137,21 @@ impl View {
         Self::new(Contents::new(kind, namespace, decoder, fleet, metrics, limits), None, policies, limits)
     }
 
-    /// A view of one namespace beside the view of all: with a cacher for each cluster that forbids to read all. The
-    /// other clusters' objects are those of the view of all. It holds nothing until it [begins](Self::begin).
+    /// A view of one namespace next to the view of all namespaces. It has a cacher for each cluster that forbids
+    /// reading all namespaces; the objects of the other clusters come from the view of all. It caches nothing until it
+    /// [begins](Self::begin).
     pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
         let contents = Contents::new(kind, Some(namespace.to_owned()), decoder, fleet, metrics, limits);
         let of = Some(AllNamespacesView { view: Arc::clone(whole), following: Mutex::default() });
         let part = Self::new(contents, of, Arc::clone(&whole.policies), limits);
-        part.takes_part();
+        part.register_part();
         part
     }
 
-    /// Begins to hold what each cluster has, unless it has begun. Whoever comes while another begins waits for that: to
-    /// a reader a view without clusters is one of a fleet without any. Must be called within a tokio runtime.
+    /// Begins to cache, unless the view has already begun. A concurrent call waits for the first one, because a view
+    /// without clusters looks like a fleet without clusters to a reader. Must be called within a tokio runtime.
     pub fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {
             tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");
@@ -181,8 +183,8 @@ impl View {
         })
     }
 
-    /// Adds what members warn of whom the reader may know of, and a `Warning` for each cluster that is missing or
-    /// stale.
+    /// Adds the warnings of those members that the reader may know of, and a `Warning` for each missing or stale
+    /// cluster.
     pub fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
         self.warnings.add_of(of, headers);
         let texts = standing::warnings(&self.kind.resource, standings);
@@ -194,29 +196,29 @@ impl View {
         );
     }
 
-    /// Ends the watches of this view with a last bookmark: another one takes its place.
+    /// Ends the watches of this view with a last bookmark, because another view takes its place.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Whether its watches are to end.
+    /// Whether the watches of the view must end.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
+    /// Removes history that is too old. Events do the same, but a quiet resource has none.
     pub fn trim(&self) {
         self.log.write().trim(self.age());
         self.past.trim();
     }
 
-    /// Notes that somebody reads, so that the view is kept.
+    /// Records a read, so that the view is kept.
     pub fn touch(&self) {
         self.used.note_use();
     }
 
-    /// How long nobody has read or watched.
+    /// The time since the last read; zero while the view is watched.
     pub fn idle(&self) -> Duration {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.elapsed() }
     }
@@ -231,18 +233,18 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.takes_part_no_longer();
+        self.unregister_part();
         tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching ends");
     }
 }
 
-/// A watcher that is counted.
+/// A counted watcher of a view. Dropping it decreases the count.
 pub struct Watching {
     view: Arc<View>,
 }
 
 impl Watching {
-    /// The view that is watched.
+    /// The watched view.
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }

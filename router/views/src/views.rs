@@ -1,5 +1,5 @@
-//! All resources that are held in memory: started on first use, shared, ended when unused, and begun anew where what
-//! describes them has changed.
+//! All cached resources: a view is started on first use, shared, ended when unused, and started again when the
+//! definition of the resource changes.
 
 mod definition;
 pub mod held_metrics;
@@ -34,24 +34,24 @@ use crate::view::View;
 use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
-/// How often unused views and old history are looked for.
+/// The interval for dropping unused views and old history.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the CRDs behind views that are in use are looked at. A change through this endpoint is seen at once, one
-/// past it after this time; the question is a GET of metadata for each.
+/// The interval for checking the CRDs of views in use. A change through this endpoint is noticed at once, and any other
+/// change after this time. A check is a GET of metadata per CRD.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// After which time a CRD that no cluster gave is asked for again, and the longest such pause: each time doubles it,
-/// because most clusters that do not let us read their CRDs never will.
+/// The first and the longest pause before a CRD that no cluster returned is requested again. The pause doubles each
+/// time, because most clusters that forbid reading their CRDs will always forbid it.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
-/// For how long after its last use a view's CRD is looked at.
+/// The time after its last use for which a view's CRD is checked.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
 
-/// The key of a view that is looked for: nothing is copied for that. It hashes as a [`ViewKey`] does, because its
-/// fields come in the same order.
+/// A borrowed key for lookups without copies. It has the same hash as a [`ViewKey`], because its fields are in the same
+/// order.
 #[derive(Hash)]
 struct SoughtView<'a> {
     resource: &'a GroupVersionResource,
@@ -64,44 +64,44 @@ impl Equivalent<ViewKey> for SoughtView<'_> {
     }
 }
 
-/// The views that are held. The hash has a key: clients choose the namespaces.
+/// The cached views. The hash is keyed, because clients choose the namespaces.
 type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
 
-/// A view and what it was described by.
+/// A view, and the source of its columns and selectable fields.
 struct HeldView {
     view: Arc<View>,
     described: Described,
-    /// Of a namespace beside the view of all: who began to use it when nobody else did.
-    /// Its share is as much smaller until nobody does.
+    /// For a view of one namespace next to the view of all: the client that began to use it while it was unused. It
+    /// counts for this client's share until no one uses the view.
     user: Holder,
 }
 
-/// What a view was described by.
+/// The source of a view's columns and selectable fields.
 enum Described {
-    /// By nothing that changes.
+    /// Built-in definitions, which never change.
     BuiltIn,
-    /// By the CRD of a cluster.
+    /// The CRD of a cluster.
     By(Definition),
-    /// By nothing yet: no cluster has given the CRD. It is asked for again at a time, after such a pause.
+    /// No cluster has returned the CRD yet. It is requested again at the time `again`.
     NotYet { again: Instant, pause: Duration },
 }
 
-/// The views by resource, and by namespace where a member forbids more.
+/// The views by resource, and by namespace where a member forbids reading all namespaces.
 pub struct Views {
     fleet: Arc<Fleet>,
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    /// Locked to write by whoever ends a view because nobody uses it: nobody can begin to meanwhile.
+    /// Locked for writing while unused views are ended, so that no one can begin to use them.
     by_key: RwLock<HeldViews>,
-    /// The questions for CRDs that are under way.
+    /// The running requests for CRDs.
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
-    /// Asks for a look at the CRDs.
+    /// Triggers a check of the CRDs.
     definitions: Arc<Notify>,
 }
 
 impl Views {
-    /// No views; they follow the fleet from now on. Must be called within a tokio runtime.
+    /// Makes an empty set of views that follows the fleet. Must be called within a tokio runtime.
     pub fn new(
         fleet: Arc<Fleet>,
         policies: Arc<ArcSwap<Policies>>,
@@ -123,12 +123,12 @@ impl Views {
                 views.sweep();
                 views.end_clashing();
                 for view in views.each() {
-                    // One at a time: who is held is taken for used.
+                    // One at a time, because a view that is referenced here counts as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
                         view.trim();
                     }
-                    // Each is a walk over all clusters; others want the thread meanwhile.
+                    // Each view walks over all clusters; yield to other tasks in between.
                     tokio::task::yield_now().await;
                 }
             }
@@ -142,7 +142,7 @@ impl Views {
         views
     }
 
-    /// Looks at the CRDs of views in use, now and then and when asked.
+    /// Checks the CRDs of views in use, periodically and on request.
     fn follow_definitions(self: &Arc<Self>) {
         let (weak, asked, mut changes) = (Arc::downgrade(self), Arc::clone(&self.definitions), self.fleet.changes());
         tokio::spawn(async move {
@@ -159,13 +159,13 @@ impl Views {
         });
     }
 
-    /// Asks for a look at the CRDs soon: one was written through this endpoint.
+    /// Requests a check of the CRDs, because one was written through this endpoint.
     pub fn definitions_changed(&self) {
         self.definitions.notify_one();
     }
 
-    /// Ends the views whose CRD has changed in what is shown or selected by. Their watches end, as they do in
-    /// kube-apiserver, and whoever comes back finds a new view.
+    /// Ends the views whose CRD has other columns or selectable fields. As in kube-apiserver, their watches end, and
+    /// returning clients get a new view.
     async fn look_at_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.read();
@@ -196,7 +196,7 @@ impl Views {
         }
     }
 
-    /// Asks for the CRDs of views in use that no cluster gave before: once it is time, or at once.
+    /// Requests the missing CRDs of views in use, if they are due or `at_once` is set.
     fn ask_again(self: &Arc<Self>, at_once: bool) {
         let now = Instant::now();
         let due: Vec<_> = {
@@ -234,7 +234,7 @@ impl Views {
         of_resource.find_map(|(_, namespace)| namespace.clone())
     }
 
-    /// Takes over what became of a question for views that were started without the answer.
+    /// Applies the result of a request to views that were started without a CRD.
     fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
         for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
@@ -253,7 +253,7 @@ impl Views {
         }
     }
 
-    /// Ends the views that hold another kind or scope than the clusters have by now.
+    /// Ends the views whose kind or scope differs from what the clusters serve now.
     fn end_clashing(&self) {
         let union = self.fleet.union();
         let clashes = |(key, held): (&ViewKey, &HeldView)| {
@@ -275,26 +275,26 @@ impl Views {
         }
     }
 
-    /// Ends the views of single namespaces that are fed by a view which ends.
+    /// Ends the views of single namespaces that are fed by this view.
     fn end_parts(&self, whole: &Arc<View>) {
         let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
         let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
         parts.iter().for_each(|(_, held)| held.view.end());
     }
 
-    /// All views, those of all namespaces before those of one that they feed.
+    /// All views; a view of all namespaces comes before the views that it feeds.
     fn each(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
-    /// All views, one after the other: who is held is taken for used.
+    /// All views, one at a time, because a view that is referenced counts as used.
     pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.each().into_iter().filter_map(|view| view.upgrade())
     }
 
-    /// The view of a resource, if it is held. Cost: one hash, and a lock that readers share; nothing is allocated.
+    /// The view of a resource, if it exists. Costs one hash and a shared lock; allocates nothing.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
         let sought = SoughtView { resource, namespace };
         let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
@@ -302,8 +302,8 @@ impl Views {
         Some(view)
     }
 
-    /// The view of a resource; starts it if needed. The first read of a custom resource, in the namespace `read` or in
-    /// all, waits up to 2 s for its CRD.
+    /// The view of a resource, started if needed. The first read of a custom resource, in the namespace `read` or in
+    /// all namespaces, waits up to 2 s for its CRD.
     pub async fn get_or_start(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -315,7 +315,7 @@ impl Views {
             view.touch();
             return view;
         }
-        // Two who ask at once may both get this far; the second to have its description takes the first one's view.
+        // Two concurrent callers may both get this far; the second one then uses the first one's view.
         let described = self.described(served, read).await;
         let definition = match &described {
             Described::By(definition) => Some(definition),
@@ -345,7 +345,7 @@ impl Views {
             }
             Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
         };
-        // Not under the lock: it is a walk over all clusters, and others want their views meanwhile.
+        // Without the lock, because it walks over all clusters while other callers need their views.
         view.begin();
         if let Some(outdated) = outdated {
             self.end_parts(&outdated);
@@ -354,12 +354,11 @@ impl Views {
         view
     }
 
-    /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes
-    /// the place of the one that was used least lately. Those that are used are shared among clients as
-    /// [`fair_share`] says.
+    /// The view of one namespace next to the view of all, started if needed. If there are too many, it replaces the
+    /// least recently used one. Used views are shared among clients as in [`fair_share`].
     ///
     /// # Errors
-    /// 429 that names the bound, where this client's share of it is being read or watched.
+    /// 429 with the limit, if this client's share of the views is in use.
     pub fn get_or_start_part(
         &self,
         whole: &Arc<View>,
@@ -367,7 +366,7 @@ impl Views {
         user: Holder,
     ) -> Result<Arc<View>, LimitRefusal> {
         let view = self.get_or_insert_part(whole, namespace, user)?;
-        // Not under the lock, as above.
+        // Without the lock, as above.
         view.begin();
         Ok(view)
     }
@@ -379,7 +378,7 @@ impl Views {
             used.touch();
             return Ok(used);
         }
-        // Dropped outside of the lock: the end of a view ends its cachers.
+        // Dropped after the lock is released, because dropping a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.write();
         let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
@@ -401,7 +400,7 @@ impl Views {
         let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
         if parts.clone().count() >= self.limits.namespace_views {
             let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
-            // There is one, because not all are used.
+            // An unused view exists, because the limit is larger than the number of used views.
             if let Some(least) = unused.map(|(key, _)| key.clone()) {
                 ended = by_key.remove(&least);
             }
@@ -417,17 +416,17 @@ impl Views {
         Ok(view)
     }
 
-    /// The view of one namespace beside that view of all, if others read or watch it: whoever joins them takes no
-    /// further part of what clients share.
+    /// The view of one namespace next to the view of all, if it is in use: a further client of it takes no part of the
+    /// shared limit.
     fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
         let by_key = self.by_key.read();
         let view = &by_key.get(sought)?.view;
         (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
     }
 
-    /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held,
-    /// though it is watched, and says whether there was one, and one is enough. It is one that the same client
-    /// began, if there is any. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
+    /// Makes room for one more namespace next to a view of all: ends a watched view for which `is_idle` returns true,
+    /// because it has no objects, preferably one that the same client began. Returns whether one was ended and that was
+    /// enough. Its watches end with a bookmark, as kube-apiserver's watches do from time to time.
     pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
@@ -435,7 +434,7 @@ impl Views {
             let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
             parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
         };
-        // Looked at without the lock: it takes those of other views.
+        // Without the lock, because `is_idle` takes locks of other views.
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
         let Some(idle) = parts.find(is_idle) else { return false };
         let mut by_key = self.by_key.write();
@@ -467,22 +466,22 @@ impl Views {
             let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
             held.view.idle() > unused_after && is_unused(&held.view)
         };
-        // Dropped outside of the lock: the end of a view ends its cachers.
+        // Dropped after the lock is released, because dropping a view ends its cachers.
         let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
         drop(unused);
     }
 }
 
-/// Whether nobody holds a view but its place here: no request, no watch, and no view of a namespace that it feeds.
+/// Whether only the table refers to a view: no request, no watch, and no view of a namespace that it feeds.
 fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
 
-/// How many namespaces of a resource are being read or watched beside the view of all.
+/// The number of views of single namespaces of a resource that are in use.
 #[derive(Clone, Copy)]
 struct Used {
     all: usize,
-    /// Those of one client.
+    /// The views of one client.
     own: usize,
 }
 
@@ -501,14 +500,14 @@ impl Used {
         })
     }
 
-    /// Whether the client may use one more.
+    /// Whether the client may use one more view.
     fn leave_room_in(self, max: usize) -> bool {
         fair_share::has_room(max, 1, self.all, self.own, 1)
     }
 }
 
-/// Whether a view still shows what the members serve: a CRD may be made anew with another kind or scope. And whether it
-/// holds it itself: the policy may have named a namespace since, which was held beside the view of all.
+/// Whether a view still has the kind and scope that members serve, which change if a CRD is recreated, and caches
+/// objects itself: the policy may now name a namespace whose view was so far fed by the view of all.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_part()
 }
@@ -524,7 +523,7 @@ mod tests {
     use tributary_fleet::topology::MemberShareMetrics;
 
     #[tokio::test]
-    async fn a_view_that_is_held_is_found_and_nothing_is_allocated_for_that() {
+    async fn get_finds_a_view_without_allocating() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
         let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
@@ -533,7 +532,7 @@ mod tests {
         for (namespace, view) in &held {
             let view = HeldView { view: Arc::clone(view), described: Described::BuiltIn, user: Holder::Unknown };
             views.by_key.write().insert((pods.clone(), namespace.map(str::to_owned)), view);
-            // The first who asks has it begin.
+            // The first call begins the view.
             assert!(views.get(&pods, *namespace).is_some());
         }
         for (namespace, view) in &held {
@@ -549,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_for_hashes_as_the_key_that_it_is_equivalent_to() {
+    fn borrowed_key_has_the_hash_of_the_owned_key() {
         let hasher = RandomState::new();
         let resource = GroupVersionResource::new("apps", "v1", "deployments");
         for namespace in [None, Some(""), Some("shop")] {

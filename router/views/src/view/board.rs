@@ -1,12 +1,12 @@
-//! How the clusters of a view stand, kept as they change.
+//! The standings of all clusters of a view, kept up to date.
 //!
 //! ```text
-//! cacher's state ──▶ Board::set ──▶ counts ──▶ who waits is woken where enough are known, or no longer
-//!                                └─▶ published: made anew by the next reader, the same for all until the next change
+//! cacher's state ──▶ Board::set ──▶ counts ──▶ wakes waiting readers when enough clusters are known
+//!                                └─▶ published: a list made by the next reader and shared until the next change
 //! ```
 //!
-//! With a thousand clusters a view starts with thousands of changes, while all its readers wait: none of them is woken
-//! by those, and none walks the clusters to find out that it still has to wait.
+//! With a thousand clusters, a view starts with thousands of changes while all its readers wait. The counts let readers
+//! sleep through those changes, and spare them a walk over the clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
 use super::standing::{Standing, StandingCounts, Standings};
 
-/// How the clusters of a view stand.
+/// The standings of the clusters of a view.
 #[derive(Default)]
 pub(super) struct Board {
     known: Mutex<BoardState>,
-    /// What readers are given; `None` where it has changed since. Stored with `known` locked.
+    /// The list for readers; `None` after a change. Stored while `known` is locked.
     published: ArcSwapOption<Standings>,
-    /// How many forbid to read the whole collection. Each watcher looks at it at each event.
+    /// The number of clusters that forbid reading the whole collection. Each watcher reads it at each event.
     forbidden: AtomicUsize,
-    /// How often one came to forbid it.
+    /// The number of times that a cluster began to forbid it.
     times_forbidden: AtomicUsize,
-    /// Counts the changes.
+    /// The number of changes.
     changes: watch::Sender<u64>,
-    /// Which clusters there are, by name.
+    /// The names of the clusters.
     names: watch::Sender<Arc<[ClusterName]>>,
-    /// Tells when enough are known to answer, or no longer: where a partial answer is denied, and where it is allowed.
+    /// Whether enough clusters are known for an answer, if partial answers are denied, and if they are allowed.
     enough: watch::Sender<[bool; 2]>,
 }
 
@@ -42,12 +42,12 @@ struct BoardState {
     by_name: BTreeMap<ClusterName, Standing>,
     counts: StandingCounts,
     times_forbidden: usize,
-    /// Whether clusters came or went since that was last told.
+    /// Whether clusters joined or left since `names` was last sent.
     has_others: bool,
 }
 
 impl Board {
-    /// Notes how one cluster stands.
+    /// Sets the standing of one cluster.
     pub(super) fn set(&self, cluster: &ClusterName, standing: Standing) {
         let mut known = self.known.lock();
         if known.set(cluster, standing) {
@@ -55,7 +55,7 @@ impl Board {
         }
     }
 
-    /// Notes how all clusters stand. One that is not among them is gone.
+    /// Sets the standings of all clusters, and removes the clusters that are missing from the list.
     pub(super) fn set_all<'a>(&self, all: impl Iterator<Item = (&'a ClusterName, Standing)>) {
         let mut known = self.known.lock();
         let (mut changed, mut count) = (false, 0);
@@ -66,7 +66,7 @@ impl Board {
             now.push(cluster);
         }
         if known.by_name.len() > count {
-            // Both are in the order of names.
+            // Both are sorted by name.
             let mut now = now.into_iter().peekable();
             let by_name = std::mem::take(&mut known.by_name);
             let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -80,7 +80,7 @@ impl Board {
         }
     }
 
-    /// Wakes who follows changes, though all may stand as they did: a cluster has another cacher.
+    /// Wakes the receivers of changes, even if all standings are the same: a cluster has another cacher.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -97,7 +97,7 @@ impl Board {
         self.changed();
     }
 
-    /// How all clusters stand. Cost: one reference count, until something changes.
+    /// The standings of all clusters. Costs a reference count, unless something has changed.
     pub(super) fn standings(&self) -> Arc<Standings> {
         if let Some(published) = self.published.load_full() {
             return published;
@@ -109,8 +109,8 @@ impl Board {
         standings
     }
 
-    /// How the clusters that are wanted stand, if a list or watch need not wait for any of them.
-    /// Cost: as of [`standings`](Self::standings); nothing is made for whoever has to wait for all.
+    /// The standings of the wanted clusters, if a list or watch need not wait for any of them. Costs as much as
+    /// [`standings`](Self::standings); no list is made for a reader that must wait for all clusters.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<Standings>> {
         let standings = match self.published.load_full() {
             Some(published) => published,
@@ -120,7 +120,7 @@ impl Board {
         Some(standings.of_wanted(wanted)).filter(|standings| standings.suffice(partial))
     }
 
-    /// Tells when [`enough`](Self::enough) may have changed. Whoever wants a part of the clusters is told each change.
+    /// A receiver for changes of [`enough`](Self::enough). For a part of the clusters, it receives each change.
     pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> BoardChanges {
         match wanted.is_everything() {
             true => BoardChanges::Enough(self.enough.subscribe()),
@@ -128,34 +128,33 @@ impl Board {
         }
     }
 
-    /// Tells each change.
+    /// A receiver for each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Which clusters there are, and tells when others are.
+    /// A receiver for the names of the clusters.
     pub(super) fn names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.names.subscribe()
     }
 
-    /// How many clusters forbid to read the whole collection.
+    /// The number of clusters that forbid reading the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden.load(Ordering::Relaxed)
     }
 
-    /// How often a cluster came to forbid it.
+    /// The number of times that a cluster began to forbid it.
     pub(super) fn times_forbidden(&self) -> usize {
         self.times_forbidden.load(Ordering::Relaxed)
     }
 
-    /// Whether a cluster is known here.
     pub(super) fn has(&self, cluster: &ClusterName) -> bool {
         self.known.lock().by_name.contains_key(cluster)
     }
 }
 
 impl BoardState {
-    /// Notes how a cluster stands, and says whether that is news.
+    /// Sets the standing of a cluster. Returns whether it changed.
     fn set(&mut self, cluster: &ClusterName, standing: Standing) -> bool {
         let before = self.by_name.get_mut(cluster);
         let forbade = before.as_ref().is_some_and(|before| before.is_forbidden());
@@ -176,14 +175,14 @@ impl BoardState {
     }
 }
 
-/// What a reader waits for.
+/// The changes that a reader waits for.
 pub(super) enum BoardChanges {
     Enough(watch::Receiver<[bool; 2]>),
     Each(watch::Receiver<u64>),
 }
 
 impl BoardChanges {
-    /// Takes all that there is now as seen. Call before looking.
+    /// Marks all changes so far as seen. Call it before reading the standings.
     pub(super) fn look(&mut self) {
         match self {
             Self::Enough(changes) => changes.mark_unchanged(),
@@ -191,9 +190,9 @@ impl BoardChanges {
         }
     }
 
-    /// Ends at the next change since the last look.
+    /// Waits for the next change since [`look`](Self::look).
     pub(super) async fn changed(&mut self) {
-        // The board lives as long as whoever waits.
+        // The board outlives its waiting readers, so the channel is open.
         let _ = match self {
             Self::Enough(changes) => changes.changed().await,
             Self::Each(changes) => changes.changed().await,
@@ -226,9 +225,9 @@ mod tests {
         }
     }
 
-    /// A reader that waits is woken when the last cluster is known, not by the thousand before it.
+    /// A waiting reader is woken when the last cluster is known, and not by the thousand changes before.
     #[tokio::test]
-    async fn a_waiter_is_woken_once_by_a_thousand_clusters() {
+    async fn waiter_is_woken_when_the_last_cluster_is_known() {
         let board = Board::default();
         (0..1000).for_each(|number| board.set(&name(number), syncing()));
         let everything = ClusterSelector::default();
@@ -249,9 +248,9 @@ mod tests {
         assert!(board.enough(Partial::Deny, &everything).is_some_and(|standings| standings.are_fresh()));
     }
 
-    /// How they stand is no matter of which there are.
+    /// Changes of standings do not affect the list of names.
     #[tokio::test]
-    async fn clusters_that_come_and_go_are_told_and_no_other_change() {
+    async fn names_change_only_when_clusters_join_or_leave() {
         let board = Board::default();
         let mut names = board.names();
         let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
@@ -271,9 +270,9 @@ mod tests {
         assert_eq!(told(&mut names), Some(vec!["c0001".to_owned()]));
     }
 
-    /// As long as nothing changes all readers share one list.
+    /// All readers share one list until something changes.
     #[tokio::test]
-    async fn standings_are_made_once_for_all_readers() {
+    async fn readers_share_the_list_of_standings() {
         let board = Board::default();
         (0..3).for_each(|number| board.set(&name(number), Standing::Fresh));
         let first = board.standings();
@@ -292,9 +291,9 @@ mod tests {
         assert!(board.standings().are_fresh() && !board.has(&name(2)));
     }
 
-    /// Who wants a part of the clusters waits for that part alone.
+    /// A reader of a part of the clusters waits for that part alone.
     #[tokio::test]
-    async fn a_selection_waits_for_its_own_clusters() {
+    async fn selection_waits_for_its_own_clusters_only() {
         let board = Board::default();
         (0..2).for_each(|number| board.set(&name(number), syncing()));
         let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();

@@ -1,7 +1,7 @@
-//! The bookmark of a place in the log, made once for all watchers that are there.
+//! The bookmark at a position of the log, made once for all watchers.
 //!
-//! With a thousand clusters its vector takes 7 KB and a quarter of a millisecond, and where bookmarks follow events
-//! every watcher is given one up to five times a second. All who are caught up stand at one place.
+//! With a thousand clusters, the vector of a bookmark takes 7 KB and a quarter of a millisecond, and each watcher may
+//! get a bookmark up to five times a second. All watchers that are up to date are at the same position.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, Log, LogVersion};
 use tributary_answers::negotiate::AnswerForm;
 use tributary_answers::negotiate::IncludeObject;
 
-/// The bookmark that was asked for last.
+/// The most recent bookmark.
 #[derive(Default)]
 pub struct Bookmarks {
     last: Mutex<Option<EncodedBookmark>>,
@@ -21,27 +21,27 @@ pub struct Bookmarks {
 struct EncodedBookmark {
     at: LogVersion,
     vector: Arc<CompositeResourceVersion>,
-    /// Its text, and the lists of clusters that this was made over.
+    /// The encoded vector, and the lists of clusters that it was encoded with.
     text: Option<(Arc<Epochs>, Arc<str>)>,
     frames: Vec<(BookmarkForm, Bytes)>,
 }
 
-/// What frames of one vector differ in.
+/// The properties in which frames of the same vector differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BookmarkForm {
-    /// The form of the stream.
+    /// The format of the stream.
     pub form: AnswerForm,
-    /// Whether it marks the end of the initial events.
+    /// Whether the bookmark ends the initial events.
     pub end: bool,
-    /// Whether a Table in it defines its columns.
+    /// Whether a Table in the bookmark defines its columns.
     pub columns: bool,
-    /// What a row of a Table in it carries.
+    /// The part of the object in a Table's row.
     pub include: IncludeObject,
 }
 
 impl Bookmarks {
-    /// The vector of a place in the log; `None` where that part of the log is forgotten. Cost: one reference count for
-    /// all but the first who ask.
+    /// The vector at a position of the log; `None` if that part of the log was removed. Costs a reference count, except
+    /// for the first caller.
     pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
@@ -52,8 +52,8 @@ impl Bookmarks {
         Some(vector)
     }
 
-    /// The frame of a vector, which `make` makes of its text. One that [`vector`](Self::vector) gave, and that is still
-    /// the last, is made once for each shape; whatever else is made here and now.
+    /// The frame of a vector, which `make` builds from the encoded vector. The frame is cached per form if the vector
+    /// is the most recent result of [`vector`](Self::vector); otherwise it is built for this call.
     pub fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,
@@ -97,9 +97,9 @@ mod tests {
         }
     }
 
-    /// As many watchers as there are: one vector, one text, one frame of each shape.
+    /// Any number of watchers share one vector, one text, and one frame per form.
     #[test]
-    fn watchers_at_one_place_share_their_bookmark() {
+    fn watchers_at_the_same_position_share_a_bookmark() {
         let (bookmarks, epochs, made) = (Bookmarks::default(), Arc::new(Epochs::default()), Cell::new(0));
         let mut log = Log::new(LogConfig::default());
         let cluster = ClusterName::new("a").unwrap();
@@ -137,6 +137,6 @@ mod tests {
                 Bytes::new()
             },
         );
-        assert_eq!(made.get(), 0, "a vector of a watcher's own is no one else's");
+        assert_eq!(made.get(), 0, "a vector that a watcher made itself is not cached");
     }
 }

@@ -1,4 +1,4 @@
-//! What a view contains: the merged log, and what its readers share. Feeds write it; it knows no cacher.
+//! The contents of a view: the merged log, and the data that its readers share. Feeds write it; it knows no cachers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,26 +21,26 @@ use super::news::News;
 use super::past::PastStates;
 use super::warnings::Warnings;
 
-/// How many changes are undone before others get their turn. 256 take about 0.4 ms.
+/// The number of changes to undo before the task yields. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
 
-/// What is held of one resource over all clusters, or of one namespace of it.
+/// The cached objects of one resource over all clusters, or of one namespace of it.
 pub struct Contents {
-    /// What the resource is.
+    /// The resource.
     pub kind: ResourceKind,
-    /// The one namespace that is held, or `None` for all.
+    /// The only cached namespace, or `None` for all.
     pub namespace: Option<String>,
-    /// Makes its objects; knows its selectable fields.
+    /// The decoder of the objects, with their selectable fields.
     pub decoder: ObjectDecoder,
-    /// Encoded events that watchers share.
+    /// Encoded events, shared by the watchers.
     pub encodings: Encodings,
-    /// The bookmark that watchers share.
+    /// The bookmark, shared by the watchers.
     pub bookmarks: Bookmarks,
-    /// What reads wait for after writes.
+    /// The writes that reads must wait for.
     pub fences: Fences,
-    /// What members warn of in every answer.
+    /// Warnings that members add to every answer.
     pub warnings: Warnings,
-    /// This resource's own counters, looked up once: a watch counts each turn.
+    /// The counters of this resource, looked up once because a watch uses them in each turn.
     pub counters: WatchCounters,
     pub(super) fleet: Arc<Fleet>,
     pub(super) metrics: Arc<Metrics>,
@@ -51,7 +51,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Nothing yet, of a resource or of one namespace of it.
+    /// Empty contents for a resource or for one namespace of it.
     pub(super) fn new(
         kind: ResourceKind,
         namespace: Option<String>,
@@ -81,41 +81,42 @@ impl Contents {
         }
     }
 
-    /// The merged log. Hold it briefly, and never across an await.
+    /// The merged log. Hold the lock briefly, and never across an await.
     pub fn log(&self) -> RwLockReadGuard<'_, Log> {
         self.log.read()
     }
 
-    /// A cluster's version in the log; `None` until it is known.
+    /// The version of a cluster in the log; `None` until the cluster is known.
     pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// Tells when the log has grown by an event, to a watcher that this connection brought. Members' progress wakes
-    /// nobody: it is told in bookmarks, and who writes one looks.
+    /// A waiter for new events in the log, for a watcher on the connection of `peer`. Progress of members wakes no
+    /// waiter: it is only sent in bookmarks, and the writer of a bookmark reads it from the log.
     pub fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         self.head.wait(peer)
     }
 
-    /// What marks a cluster's objects, prepared for splicing. A cluster that just left still has some to be deleted.
+    /// The mark for a cluster's objects, ready to be spliced in. A cluster that has just left still has objects to
+    /// delete.
     pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
         self.fleet.mark(cluster)
     }
 
-    /// Wakes all watchers though nothing has happened: they have to look at something else.
+    /// Wakes all watchers without an event: the state of the view has changed.
     pub fn wake(&self) {
         self.head.advance(News::Anything);
     }
 
-    /// How long there has been this view.
+    /// The age of the view.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The exact past state at a vector: one snapshot for each of its clusters, by name.
+    /// The exact state at a past vector: one snapshot for each of its clusters, sorted by name.
     ///
-    /// The log is locked for a look at each change of one cluster at a time; the changes are undone without it.
-    /// Cancelling is safe.
+    /// Locks the log for one cluster at a time, and only to read the changes; undoes them without the lock. Cancel:
+    /// safe.
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).

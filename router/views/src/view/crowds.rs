@@ -1,15 +1,15 @@
-//! The watchers of a view that are told of the same: what happened is held against each crowd's interest once, however
-//! many they are, and what is for none of them passes the whole crowd by.
+//! Groups of watchers with the same interest (*crowds*). Each change is compared with the interest once per crowd, and
+//! changes that do not concern a crowd wake none of its watchers.
 //!
-//! Of the log a crowd knows *stretches* in which there is nothing for it. A change that is not for it makes the one
-//! that is growing longer, and touches no watcher. One that is for it ends that stretch and begins the next one behind
-//! itself: whoever has not come so far is to look.
+//! A crowd keeps *stretches* of the log without a change for it. A change that does not concern the crowd extends the
+//! current stretch. A change that does concern it ends the stretch and begins a new one behind the change; watchers
+//! that have not come so far must look at the log.
 //!
 //! ```text
-//!   log   … │ for it │ others' │ others' │ for it │ others' │ ◀─ others' makes `now` longer
-//!                    └────── before ─────┘        └── now ──┘
-//!   a watcher here ───────▶ goes on at ──▶ and looks: there is something for it
-//!   a watcher here ──────────────────────────────▶ sleeps, and goes on at the end one day
+//!   log   … │ match │ other │ other │ match │ other │ ◀─ another change extends `now`
+//!                   └──── before ───┘       └─ now ─┘
+//!   a watcher here ───────▶ continues at ──▶ and looks, because there is a match
+//!   a watcher here ───────────────────────────▶ sleeps, and later continues at the end
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,31 +25,31 @@ use super::news::{Interest, NewChanges};
 #[derive(Default)]
 pub(super) struct Crowds {
     by_interest: HashMap<Arc<dyn Interest>, u64>,
-    /// Each with how many watchers it has.
+    /// The crowds by number, with the number of their watchers.
     by_number: BTreeMap<u64, (Arc<Crowd>, usize)>,
-    /// How many there have ever been: the number of the next.
+    /// The number of crowds that ever existed, which is the number of the latest crowd.
     begun: u64,
 }
 
-/// Watchers that are told of the same.
+/// The watchers with the same interest.
 pub(super) struct Crowd {
     number: u64,
     interest: Arc<dyn Interest>,
-    /// Whether some of them are to look by what was last held against its interest.
+    /// Whether the last changes require some watchers to look at the log.
     is_to_look: AtomicBool,
     stretches: Mutex<Stretches>,
 }
 
-/// Places of the log between which there is nothing for a crowd.
+/// Ranges of log positions without a change for the crowd.
 struct Stretches {
-    /// The last one that has ended. Whoever sleeps there is about to be called.
+    /// The last stretch that ended. A watcher that sleeps in it is about to be called.
     before: Range<u64>,
-    /// The one that is still growing. Whoever has not come so far has been called, or is about to look.
+    /// The stretch that still grows. A watcher before it has been called, or is about to look.
     now: Range<u64>,
 }
 
 impl Crowds {
-    /// Has a watcher join those of its interest. It has looked at everything before a place.
+    /// Adds a watcher to the crowd of its interest. The watcher has looked at the log up to `place`.
     pub(super) fn join(&mut self, interest: Arc<dyn Interest>, place: u64) -> Arc<Crowd> {
         let number = *self.by_interest.entry(Arc::clone(&interest)).or_insert_with(|| {
             self.begun += 1;
@@ -61,7 +61,7 @@ impl Crowds {
         Arc::clone(crowd)
     }
 
-    /// Has a watcher leave.
+    /// Removes a watcher from its crowd.
     pub(super) fn leave(&mut self, crowd: &Crowd) {
         let Some((_, watchers)) = self.by_number.get_mut(&crowd.number) else { return };
         *watchers -= 1;
@@ -71,7 +71,7 @@ impl Crowds {
         }
     }
 
-    /// The next crowd behind that of a number; the first for `None`. Those that begin meanwhile come last.
+    /// The crowd with the next number after `behind`, or the first crowd. New crowds come last.
     pub(super) fn next(&self, behind: Option<u64>) -> Option<(u64, &Crowd)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_number.range((behind, Bound::Unbounded)).next().map(|(number, (crowd, _))| (*number, &**crowd))
@@ -89,16 +89,16 @@ impl Crowd {
         Self { number, interest, is_to_look: AtomicBool::new(false), stretches: Mutex::new(stretches) }
     }
 
-    /// Holds changes against its interest, and says whether some of its watchers are to look: there is something for
-    /// them, or something else may have happened before that they were not told of. Then all of them are to be
-    /// [called](Self::call) before it hears more.
+    /// Compares changes with the interest. Returns whether some watchers must look at the log: there is a change for
+    /// them, or there may have been one that the crowd has not heard of. In that case all of them must be
+    /// [called](Self::call) before the next changes.
     pub(super) fn hear(&self, changes: &NewChanges) -> bool {
         let is_to_look = self.stretches.lock().hear(changes, &*self.interest);
         self.is_to_look.store(is_to_look, Ordering::Relaxed);
         is_to_look
     }
 
-    /// What is for who has looked at everything before a place, by what was last held against its interest.
+    /// The call for a watcher that has looked at the log up to `place`, according to the last changes.
     pub(super) fn call(&self, place: u64) -> Call {
         if !self.is_to_look.load(Ordering::Relaxed) {
             return Call::Sleep;
@@ -108,26 +108,26 @@ impl Crowd {
         if place < stretches.now.start { Call::Look { from: place } } else { Call::Sleep }
     }
 
-    /// The place before which there is nothing for who has looked at everything before another.
+    /// The position up to which there is nothing for a watcher that has looked at the log up to `place`.
     pub(super) fn passed(&self, place: u64) -> u64 {
         self.stretches.lock().passed(place)
     }
 }
 
-/// What becomes of a watcher.
+/// An instruction for a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// Nothing that it has not been called for.
+    /// Nothing in the log concerns the watcher.
     Sleep,
-    /// It is to look, from this place of the log on.
+    /// The watcher must look at the log from this position on.
     Look { from: u64 },
 }
 
 impl Stretches {
-    /// Whether somebody is to look for these changes.
+    /// Updates the stretches. Returns whether watchers must look at these changes.
     fn hear(&mut self, changes: &NewChanges, interest: &dyn Interest) -> bool {
         let Range { start, end } = self.now;
-        // They were put into the log before others that were told before them: whoever was called for those finds them.
+        // Later changes were announced before these ones. The watchers that were called for them find both.
         if changes.to() <= start {
             return false;
         }
@@ -159,13 +159,13 @@ mod tests {
         changes
     }
 
-    /// A crowd that has come to a place.
+    /// A crowd at a position of the log.
     fn crowd(namespace: &'static str, place: u64) -> Arc<Crowd> {
         Crowds::default().join(Arc::new(InNamespace(namespace)), place)
     }
 
     #[test]
-    fn what_is_not_for_a_watcher_is_passed_and_no_more() {
+    fn crowd_skips_exactly_the_changes_without_a_match() {
         // (from, namespaces), place before → place after, or it is to look
         type Happened<'a> = (u64, &'a [&'a str]);
         let cases: [(Happened<'_>, u64, Option<u64>, &str); 9] = [
@@ -187,24 +187,24 @@ mod tests {
         }
     }
 
-    /// Some of a crowd have come further than others, as each looks in its own time.
+    /// The watchers of a crowd look at the log at different times.
     #[test]
-    fn each_of_a_crowd_is_called_for_what_it_has_not_looked_at() {
+    fn watchers_of_a_crowd_look_at_what_they_have_not_seen() {
         let crowd = crowd("shop", 5);
         assert!(!crowd.hear(&changes(news_in(5, &["mill"]))));
         assert!(crowd.hear(&changes(news_in(6, &["mill", "shop", "mill"]))));
-        // What came before, and was not for it, is not looked at.
+        // Earlier changes that do not concern the crowd are skipped.
         assert_eq!([5, 6, 7].map(|place| crowd.call(place)), [6, 6, 7].map(|from| Call::Look { from }));
         assert_eq!([5, 6, 7].map(|place| crowd.passed(place)), [6, 6, 7]);
         assert_eq!([8, 9, 10].map(|place| crowd.call(place)), [Call::Sleep; 3]);
         assert_eq!([8, 9, 10].map(|place| crowd.passed(place)), [9, 9, 10]);
-        assert!(!crowd.hear(&changes(news_in(9, &["bank"]))), "who has not looked yet was called before");
+        assert!(!crowd.hear(&changes(news_in(9, &["bank"]))), "watchers that have not looked yet were called before");
         assert_eq!([7, 8, 9].map(|place| crowd.passed(place)), [7, 10, 10]);
     }
 
-    /// Members said how far they are at 7, 8 and 10.
+    /// Members reported progress at positions 7, 8 and 10.
     #[test]
-    fn progress_before_and_between_changes_is_nothing_to_look_at() {
+    fn crowd_skips_progress_before_and_between_changes() {
         let mut news = news_behind((7, 9), &["mill"]);
         news.add(news_behind((10, 11), &["mill", "shop"]));
         let news = changes(news);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_interest_are_one_crowd_as_long_as_one_is_there() {
+    fn crowd_exists_while_it_has_watchers() {
         let mut crowds = Crowds::default();
         let [shop, same, bank] = ["shop", "shop", "bank"].map(|own| crowds.join(Arc::new(InNamespace(own)), 5));
         assert!(Arc::ptr_eq(&shop, &same) && !Arc::ptr_eq(&shop, &bank));

@@ -1,13 +1,13 @@
-//! How clusters stand with what was read of them.
+//! Standings of clusters, matched with the data that was read.
 //!
 //! ```text
 //! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings
 //!                                                                                    ─▶ 429, 404, warnings
 //! ```
 //!
-//! A cluster that forbids to be read is given up while requests wait for something else: then its objects leave the
-//! log, and who remembers that it was known would say of them that they do not exist. So what a request is given first
-//! answers nothing: how clusters stand is said together with what was read of them.
+//! A cluster that forbids reading may be given up while a request waits. Its objects then leave the log, and a request
+//! that remembers the cluster as known would report the objects as missing. Therefore the standings from before the
+//! wait never answer a request: the answer uses the standings that fit the data that was read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tributary_merge::Heads;
 use super::View;
 use super::standing::{self, Standing, Standings};
 
-/// How the clusters that a request wants stood before it waited and read.
+/// The standings of the wanted clusters before a request waited and read.
 #[derive(Clone, Debug)]
 pub struct EarlierStandings {
     wanted: ClusterSelector,
@@ -27,33 +27,32 @@ pub struct EarlierStandings {
 }
 
 impl EarlierStandings {
-    /// Of the clusters that are wanted, and what happens where one is unknown.
+    /// Standings of the wanted clusters. `partial` decides what happens if one of them is unknown.
     pub fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
         Self { wanted: wanted.clone(), partial, standings }
     }
 
-    /// The clusters that are wanted.
     pub(super) fn wanted_clusters(&self) -> &ClusterSelector {
         &self.wanted
     }
 
-    /// What happens where a cluster is unknown.
+    /// Whether a partial answer is allowed if a cluster is unknown.
     pub(super) fn partial(&self) -> Partial {
         self.partial
     }
 
-    /// The clusters of which objects are held, and how they stood.
+    /// The clusters with cached objects, and their earlier standings.
     pub(super) fn cached_clusters(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
     }
 
-    /// Whether one forbade to read the whole collection.
+    /// Whether a cluster forbade reading the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.standings.is_one_forbidden()
     }
 
-    /// Notes that what is held of a cluster may lack something: it is stale, however well it follows its member. One
-    /// that is not wanted is left out.
+    /// Marks a cluster as stale, because its cached objects may lack something even if its watch is up to date. Has no
+    /// effect on a cluster that is not wanted.
     pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
         if self.standings.standing_of(&cluster).is_some() {
             Arc::make_mut(&mut self.standings).set(cluster, stale);
@@ -62,14 +61,14 @@ impl EarlierStandings {
 }
 
 impl View {
-    /// How clusters stand with what was read of them: `held` are the heads that the answer is made of, or among which
-    /// it was looked for. The only way from what a request was given first to what its answer says.
+    /// The standings that fit the data that was read. `held` are the snapshots from which the answer is made, or in
+    /// which it was searched. This is the only way from earlier standings to an answer.
     ///
     /// # Errors
-    /// 429 where a partial answer is denied and a cluster was given up meanwhile, or is new.
+    /// 429 if a partial answer is denied and a wanted cluster was given up in the meantime, or is new.
     pub fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Refusal> {
         let EarlierStandings { wanted, partial, standings } = before;
-        // After the heads: a cluster is noted as unknown before it leaves the log.
+        // After the snapshots were taken: a cluster is marked as unknown before it leaves the log.
         let now = self.standings_of(&wanted);
         let standings = match Arc::ptr_eq(&now, &standings) {
             true => now,
@@ -81,14 +80,13 @@ impl View {
         }
     }
 
-    /// Looks again how clusters stand, after something was waited for and before something else is:
-    /// whoever was unknown may be known.
+    /// Updates the standings between two waits, because an unknown cluster may be known by now.
     pub fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).advance_from(&before.standings, &held);
     }
 
-    /// The objects of a name and their clusters, and how the clusters stand with that.
+    /// The objects of a name with their clusters, and the standings that fit them.
     ///
     /// # Errors
     /// As [`standings_with`](Self::standings_with).

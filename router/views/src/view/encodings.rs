@@ -1,4 +1,4 @@
-//! Encoded watch events, shared by all watchers that are at the same place.
+//! Encoded watch events, shared by all watchers at the same position.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,20 +9,20 @@ use tributary_answers::negotiate::IncludeObject;
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
-/// Names one encoding: the event, the form of its object and that of its version, what a Table's row depends on
-/// besides, and the key of the audience that may read it (`None` for everybody).
+/// The key of an encoding: the event, the format of its object and its version, further options of a Table's row, and
+/// the key of the audience that may read it (`None` for all).
 pub type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>, Option<[u8; 16]>);
 
-/// What a Table's row depends on besides.
+/// Further options of a Table's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowOptions {
-    /// How much of the object stands in it.
+    /// The part of the object in the row.
     pub include: IncludeObject,
-    /// The second at which its ages are right, since 1970.
+    /// The time at which the ages in the row are correct, in seconds since 1970.
     pub second: i64,
 }
 
-/// The newest encoded events. Each event is encoded once however many watch it.
+/// A cache of the newest encoded events. Each event is encoded once, however many watchers there are.
 pub struct Encodings {
     bytes_max: usize,
     kept: Mutex<CachedEncodings>,
@@ -36,22 +36,22 @@ struct CachedEncodings {
 }
 
 impl Encodings {
-    /// Keeps at most so many bytes.
+    /// A cache with a maximum size in bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, kept: Mutex::default() }
     }
 
-    /// How many bytes are kept.
+    /// The size of the cached encodings in bytes.
     pub fn bytes(&self) -> usize {
         self.kept.lock().bytes
     }
 
-    /// The encoding of this event, if somebody has made it.
+    /// The cached encoding of an event.
     pub fn get(&self, key: &EncodingKey) -> Option<Bytes> {
         self.kept.lock().by_key.get(key).cloned()
     }
 
-    /// Keeps an encoding for others. Two watchers may rarely make one twice; both are equal.
+    /// Caches an encoding. Two watchers may rarely encode the same event at once; the results are equal.
     pub fn insert(&self, key: EncodingKey, made: Bytes) {
         self.kept.lock().insert(key, made, self.bytes_max);
     }

@@ -1,4 +1,4 @@
-//! Feeds the merged log from one cacher.
+//! The feed of the merged log from one cacher.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,37 +15,38 @@ use super::contents::Contents;
 use super::news::News;
 use super::step;
 
-/// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
+/// The observer of one cacher, which writes to the log of its view. It is ended before its cluster leaves the log, so
+/// that a late update cannot bring the cluster back.
 pub(super) struct Feed {
     view: Weak<Contents>,
     cluster: ClusterName,
-    /// Whether the cluster in the log is known to be this one, seen through another cacher before.
+    /// Whether the cluster in the log is the same one, fed by another cacher before.
     goes_on: bool,
     /// Whether another cluster had the name before.
     is_successor: bool,
     live: AtomicBool,
-    /// The views of one namespace that are fed from here. Locked before the log.
+    /// The views of one namespace that this feed also updates. Locked before the log.
     followers: Mutex<Followers>,
 }
 
-/// The views of one namespace that are fed with a cluster's objects. Locked during each step of the cluster, so that
-/// who begins to follow gets either a step or the state behind it.
+/// The views of one namespace that a cluster's feed also updates. They are locked during each update of the cluster, so
+/// that a new follower gets either an update or the state that contains it.
 #[derive(Default)]
 pub(super) struct Followers {
-    /// Whether there was a first complete state from the cacher that feeds them.
+    /// Whether the cacher has delivered a first complete state.
     synced: bool,
     feeds: Vec<(Arc<str>, Weak<Feed>)>,
 }
 
 impl Followers {
-    /// Takes note that there is a complete state, and says whether anybody is to be told of it.
+    /// Records that the cacher has a complete state. Returns whether the feed has followers.
     pub(super) fn note_step(&mut self) -> bool {
         self.synced = true;
         self.feeds.retain(|(_, feed)| feed.strong_count() > 0);
         !self.feeds.is_empty()
     }
 
-    /// Tells each what a step means for its namespace. `before` is how far all namespaces were before it.
+    /// Sends each follower its part of an update. `before` is the version of all namespaces before the update.
     pub(super) fn send_step(&self, before: CollectionVersion, step: &Update) {
         for (namespace, feed) in &self.feeds {
             if let Some(feed) = feed.upgrade() {
@@ -54,13 +55,13 @@ impl Followers {
         }
     }
 
-    /// Those that follow.
     pub(super) fn feeds(&self) -> impl Iterator<Item = Arc<Feed>> {
         self.feeds.iter().filter_map(|(_, feed)| feed.upgrade())
     }
 
-    /// Lets a feed follow. Gives it the state that there is: before the first one of the cacher that is what another
-    /// cacher left, and for those alone that hold nothing yet. The others hold the same.
+    /// Adds a follower and gives it the current state. Before the first complete state of this cacher, the current
+    /// state comes from an earlier cacher; then only followers without objects of the cluster get it, because the
+    /// others have it already.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
         if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
             feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
@@ -76,7 +77,7 @@ impl Feed {
         Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
     }
 
-    /// Feeds a view of one namespace from now on, with the state that there is and each step from there.
+    /// Adds a view of one namespace as a follower: it gets the current state and all further updates.
     pub(super) fn lead(&self, namespace: &Arc<str>, follower: &Arc<Feed>) {
         let mut followers = self.followers.lock();
         let Some(view) = self.view.upgrade() else { return };
@@ -88,7 +89,8 @@ impl Feed {
         }
     }
 
-    /// Takes a step of all namespaces, which were at a version before it, as the feed of one.
+    /// Applies the part of an update of all namespaces that concerns one namespace. `before` is the version before the
+    /// update.
     pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
         let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
@@ -97,14 +99,14 @@ impl Feed {
         }
     }
 
-    /// Whether its view holds something of the cluster.
+    /// Whether the view has any state of the cluster.
     pub(super) fn holds_some(&self) -> bool {
         self.view.upgrade().is_some_and(|view| view.log().snapshot(&self.cluster).is_some())
     }
 
-    /// Tells a view that is fed from here how far the cluster is, though nothing of its namespace has changed.
+    /// Tells a follower the current version of the cluster, even if nothing in its namespace has changed.
     pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
-        // Whatever came before has been told.
+        // All earlier updates have been sent.
         let _followers = self.followers.lock();
         let state = self.view.upgrade().and_then(|view| view.log().snapshot(&self.cluster).cloned());
         if let Some(snapshot) = state {
@@ -112,13 +114,13 @@ impl Feed {
         }
     }
 
-    /// Lets no further update through. Call with the log locked for writing.
+    /// Stops all further updates. Call it while the log is locked for writing.
     pub(super) fn end(&self) {
         self.live.store(false, Ordering::Relaxed);
     }
 }
 
-/// A cluster's revisions went back.
+/// Handles revisions of a cluster that went back.
 fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
     view.fences.forget(name);
     if let Some(cluster) = view.fleet.cluster(name) {
@@ -136,7 +138,7 @@ impl UpdateObserver for Feed {
         match (self.append_step(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
             (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
-            // That revisions went back may show in other namespaces alone.
+            // A reset may only be visible in other namespaces.
             (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
                 followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });
@@ -147,7 +149,7 @@ impl UpdateObserver for Feed {
     fn warnings(&self, warnings: &[HeaderValue]) {
         let Some(view) = self.view.upgrade() else { return };
         let followers = self.followers.lock();
-        // As in `end`: with the log locked, a late call cannot come after it.
+        // As in `end`: the lock on the log prevents late calls after the end.
         let log = view.log.read();
         if self.live.load(Ordering::Relaxed) {
             view.warnings.set(&self.cluster, warnings);
@@ -159,8 +161,8 @@ impl UpdateObserver for Feed {
     }
 }
 
-/// A step for those who follow. The first state of a cacher that began with what another one left is none to them:
-/// they had that, too.
+/// Converts an update for followers. The first state of a cacher that inherited objects is a relist for them, because
+/// they have those objects already.
 fn as_followed(is_known: bool, step: Update) -> Update {
     match step {
         Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },
@@ -168,25 +170,25 @@ fn as_followed(is_known: bool, step: Update) -> Update {
     }
 }
 
-/// What became of a step.
+/// The result of appending an update.
 enum Taken {
     /// The feed has ended.
     No,
-    /// The log has it.
+    /// The update is in the log.
     Step,
-    /// The log has it, and revisions went back with it.
+    /// The update is in the log, and the revisions of the cluster went back.
     Reset,
 }
 
 impl Feed {
-    /// Puts a step into the log.
+    /// Appends an update to the log.
     fn append_step(&self, view: &Contents, update: Update) -> Taken {
         let now = view.age();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
             return Taken::No;
         }
-        // A thousand members tell of progress each minute; to thousands of watchers that is no event.
+        // A thousand members report progress each minute. Thousands of watchers must not wake for it.
         if let Update::Progress { snapshot } = &update {
             log.progress(&self.cluster, snapshot.resource_version(), now);
             return Taken::Step;
@@ -202,7 +204,7 @@ impl Feed {
         };
         let mut taken = Taken::Step;
         match update {
-            // A new cacher for a cluster that is known already, because its configuration changed.
+            // A new cacher for a known cluster, whose configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {

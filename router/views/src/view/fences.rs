@@ -1,10 +1,10 @@
-//! Read-your-writes: what a read must wait for after a write through this process.
+//! Read-your-writes: the writes through this process for which a read must wait.
 //!
-//! A fence holds the versions that a member's answers to writes carried, by the objects that were written. Until the
-//! owner's cacher has them, reads with an unset resourceVersion wait: of one object for the fences that name it, of a
-//! collection for all. So a member whose watch lags holds up those who read what was written there, and nobody else.
-//! Where there are many users, each waits for their own writes alone: otherwise one who writes all the time where a
-//! member lags would keep all the others waiting.
+//! A fence stores the versions in a member's answers to writes, per written object. Reads with an unset resourceVersion
+//! wait until the owner's cacher has these versions: a read of one object for the fences of that object, and a read of
+//! a collection for all fences. So a member whose watch lags only delays readers of objects that were written there.
+//! With many users, each waits only for their own writes; otherwise one user who writes all the time to a lagging
+//! member would delay all others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::FENCE_OBJECTS;
 
-/// What reads of one resource wait for, per writer ([`Caller::writer`](crate::caller::Caller::writer)) and cluster.
+/// The pending writes of one resource, per writer (`Caller::writer` of the router) and cluster.
 #[derive(Debug, Default)]
 pub struct Fences {
     pending: Mutex<ByWriter>,
@@ -25,101 +25,103 @@ pub struct Fences {
 #[derive(Debug, Default)]
 struct ByWriter(HashMap<Holder, WriterFences>);
 
-/// Whose writes are waited for.
+/// The writers whose writes a request waits for.
 #[derive(Clone, Copy, Debug)]
 pub enum WrittenBy {
-    /// A read shows a writer their own (`Caller::writer`).
+    /// One writer (`Caller::writer`). A read shows users their own writes.
     One(Holder),
-    /// A write must not go to the wrong cluster, whoever wrote there a moment ago.
+    /// All writers. A write must not go to the wrong cluster, whoever wrote there a moment ago.
     Anybody,
 }
 
-/// What one writer's reads wait for, per cluster. Never empty.
+/// The pending writes of one writer, per cluster. Never empty.
 type WriterFences = BTreeMap<ClusterName, ClusterFence>;
 
 #[derive(Debug)]
 struct ClusterFence {
     written: FencedVersions,
     deletions: Vec<Deletion>,
-    /// When the last write was noted.
+    /// The time of the last write.
     since: Instant,
     late: Option<Late>,
 }
 
-/// The versions that writes were answered with.
+/// The versions in the answers to writes.
 #[derive(Debug)]
 enum FencedVersions {
-    /// Of each object the highest, by its key.
+    /// The highest version of each object, by key.
     Objects(BTreeMap<String, ResourceVersion>),
-    /// Of more objects than are told apart, or of one that is not known: the highest of all.
+    /// The highest version of the collection, because there are too many objects, or an unknown object was written.
     Collection(ResourceVersion),
 }
 
-/// What reads wait for in one cluster.
+/// The writes in one cluster for which a read waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    /// The highest version that a write was answered with.
+    /// The highest version in an answer to a write.
     pub version: ResourceVersion,
-    /// Deletions that no version was answered for.
+    /// Deletions whose answer had no version.
     pub deletions: Vec<Deletion>,
 }
 
-/// What a list has waited for in vain.
+/// A fence that a list has waited for without success.
 #[derive(Clone, Debug)]
 pub struct Late {
-    /// What did not come.
+    /// The fence.
     pub fence: Fence,
-    /// When the wait began.
+    /// The time when the wait began.
     pub since: Instant,
 }
 
-/// What reads of a collection wait for in one cluster.
+/// The pending writes in one cluster for which a read of a collection waits.
 #[derive(Clone, Debug)]
 pub struct Waited {
-    /// The cluster.
     pub cluster: ClusterName,
-    /// All that was written there.
+    /// All pending writes in the cluster.
     pub fence: Fence,
-    /// What of it was waited for in vain.
+    /// The part for which a list has already waited without success.
     pub late: Option<Late>,
 }
 
-/// A deletion that was answered without the version that it made.
+/// A deletion whose answer did not contain the version of the deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The object's key.
+    /// The key of the object.
     pub key: String,
-    /// Its uid: it is gone when no object of the key has it.
+    /// The uid of the object. The deletion is complete when no object of the key has this uid.
     pub uid: String,
-    /// Its version before, where it may stay for a while with finalizers or a grace period: a newer one shows that it
-    /// is being deleted. `None` where it is known to be gone.
+    /// The object's version before the deletion, if finalizers or a grace period may keep the object for a while: a
+    /// newer version then shows that it is being deleted. `None` if the object is known to be gone.
     pub before: Option<ResourceVersion>,
 }
 
-/// How many deletions are remembered per cluster; beyond it the oldest is forgotten. They are seen within milliseconds,
-/// so this many are waited for only if the member's watch lags, or after a large collection was deleted:
-/// its last ones then.
+/// The maximum number of remembered deletions per cluster; beyond it the oldest are forgotten. A deletion is usually
+/// seen within milliseconds, so the limit matters only if the member's watch lags, or after the deletion of a large
+/// collection; then reads wait for its last deletions.
 const DELETIONS_MAX: usize = 1024;
 
-/// How long a write is waited for. 30 s: ten reads' patience. What a cacher in good standing has not seen by then will
-/// not come: the answer spoke of something else, for example of a collection whose etcd is not the object's; and reads
-/// must not fail for ever.
+/// The time after which a write is no longer waited for. 30 s, ten times the timeout of a read: a version that a
+/// healthy cacher has not seen by then will not come, because it belongs to something else, for example to another etcd
+/// than the collection's; and reads must not fail forever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
-/// Whose writes are remembered at once. Writers who do not read what they wrote leave theirs behind for 30 s; beyond
-/// this many, those who wrote longest ago are forgotten. 1,024: as many users as write to one resource within 30 s,
-/// at some hundred bytes each.
+/// The maximum number of writers with pending writes. Writers that do not read keep theirs for 30 s; beyond the limit,
+/// the least recent writers are forgotten. 1,024 writers of one resource within 30 s need some hundred bytes each.
 const WRITERS_MAX: usize = 1024;
 
 impl Fences {
-    /// Remembers the version of an object that a write was answered with.
-    /// `key` is `None` where it is not known which object it is.
-    pub fn wrote(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
+    /// Remembers the version in the answer to a write. `key` is `None` if the object is unknown.
+    pub fn record_write(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.update_fence(writer, cluster, |pending| pending.written.add_version(key, version));
     }
 
-    /// Remembers that objects were deleted.
-    pub fn deleted(&self, writer: Holder, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
+    /// Remembers the deletion of objects.
+    pub fn record_deletions(
+        &self,
+        writer: Holder,
+        cluster: &ClusterName,
+        deletions: impl IntoIterator<Item = Deletion>,
+    ) {
         self.update_fence(writer, cluster, |pending| {
             pending.deletions.extend(deletions);
             let beyond = pending.deletions.len().saturating_sub(DELETIONS_MAX);
@@ -141,8 +143,8 @@ impl Fences {
         change(pending);
     }
 
-    /// What a read of the collection waits for, per cluster, and per writer where anybody's writes count. Cost: one
-    /// lock; nothing is allocated where nothing is pending.
+    /// The writes for which a read of the collection waits, per cluster, and also per writer for
+    /// [`WrittenBy::Anybody`]. Costs one lock; allocates nothing if nothing is pending.
     pub fn pending(&self, by: WrittenBy) -> Vec<Waited> {
         let waited = |(cluster, pending): (&ClusterName, &ClusterFence)| Waited {
             cluster: cluster.clone(),
@@ -152,16 +154,16 @@ impl Fences {
         self.pending.lock().by(by).map(waited).collect()
     }
 
-    /// What a read of one object waits for, per cluster where an object of that key was written, and per writer where
-    /// anybody's writes count. Cost: one lock, and a look at each cluster where something is pending.
+    /// The writes for which a read of one object waits, per cluster, and also per writer for [`WrittenBy::Anybody`].
+    /// Costs one lock and a look at each cluster with pending writes.
     pub fn pending_of(&self, by: WrittenBy, key: &str) -> Vec<(ClusterName, Fence)> {
         let of_key =
             |(cluster, pending): (&ClusterName, &ClusterFence)| Some((cluster.clone(), pending.fence_of(key)?));
         self.pending.lock().by(by).filter_map(of_key).collect()
     }
 
-    /// Whether anybody wrote or deleted an object of a namespace in a cluster, as far as reads wait for it.
-    pub fn concern(&self, cluster: &ClusterName, namespace: &str) -> bool {
+    /// Whether there is a pending write to an object of a namespace in a cluster.
+    pub fn has_pending_in(&self, cluster: &ClusterName, namespace: &str) -> bool {
         let all = self.pending.lock();
         let mut of_cluster = all.by(WrittenBy::Anybody).filter(|(own, _)| *own == cluster);
         let is_of = |key: &String| key.split_once('/').is_some_and(|(own, _)| own == namespace);
@@ -174,9 +176,9 @@ impl Fences {
         })
     }
 
-    /// Forgets what has been reached, unless more was written meanwhile: of all writers, since what is seen is seen by
-    /// all.
-    pub fn reached(&self, cluster: &ClusterName, fence: &Fence) {
+    /// Removes a fence that was reached, for all writers, because all users see the same state. Later writes stay
+    /// pending.
+    pub fn remove_reached(&self, cluster: &ClusterName, fence: &Fence) {
         self.change(cluster, |pending| {
             pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
             pending.written.reached(fence.version);
@@ -187,20 +189,20 @@ impl Fences {
         });
     }
 
-    /// Remembers that a list has waited in vain for its writer's own.
-    pub fn late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
+    /// Remembers that a list has waited for a fence of its writer without success.
+    pub fn record_late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
         let WrittenBy::One(writer) = by else { return };
         if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
             pending.late.get_or_insert(late);
         }
     }
 
-    /// Forgets a cluster: it left, or its revisions began anew.
+    /// Forgets a cluster that left, or whose revisions began anew.
     pub fn forget(&self, cluster: &ClusterName) {
         self.change(cluster, |_| false);
     }
 
-    /// Changes what is pending in a cluster, for each writer; it is kept where `change` says so.
+    /// Changes the pending writes in a cluster, for each writer; `change` returns whether to keep them.
     fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterFence) -> bool) {
         self.pending.lock().0.retain(|_, own| {
             if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {
@@ -212,7 +214,7 @@ impl Fences {
 }
 
 impl ByWriter {
-    /// What is still waited for.
+    /// The writes that are still pending.
     fn by(&self, by: WrittenBy) -> impl Iterator<Item = (&ClusterName, &ClusterFence)> {
         let (one, all) = match by {
             WrittenBy::One(writer) => (self.0.get(&writer), None),
@@ -221,8 +223,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Forgets what is over, and where that is nothing the writer who wrote longest ago. Cost: a look at every fence,
-    /// at a write of somebody new while there are a thousand writers.
+    /// Removes expired fences, or the least recent writer if none has expired. Costs a look at every fence for each new
+    /// writer while there are a thousand writers.
     fn make_room(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());
@@ -243,12 +245,12 @@ impl ClusterFence {
         Self { written, deletions: Vec::new(), since: Instant::now(), late: None }
     }
 
-    /// Whether it is waited for no longer.
+    /// Whether the fence has expired.
     fn is_over(&self) -> bool {
         self.since.elapsed() >= WAITED_FOR
     }
 
-    /// What a read of one object waits for; `None` for nothing.
+    /// The fence for a read of one object; `None` if nothing is pending.
     fn fence_of(&self, key: &str) -> Option<Fence> {
         let version = match &self.written {
             FencedVersions::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
@@ -271,7 +273,7 @@ impl FencedVersions {
         }
     }
 
-    /// The highest version of all; 0 for none.
+    /// The highest version; 0 if no write is pending.
     fn highest(&self) -> ResourceVersion {
         match self {
             Self::Objects(versions) => versions.values().copied().max().unwrap_or_default(),
@@ -312,35 +314,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_falls_in_the_end() {
+    async fn fence_expires() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
         assert_eq!(fences.pending(MINE).len(), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(fences.pending(MINE).is_empty());
-        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR).await;
-        fences.wrote(ME, &cluster, Some("n/y"), ResourceVersion(6));
-        assert_eq!(fences.pending_of(MINE, "n/x"), [], "what is over does not come back with what is written next");
+        fences.record_write(ME, &cluster, Some("n/y"), ResourceVersion(6));
+        assert_eq!(fences.pending_of(MINE, "n/x"), [], "an expired fence does not come back with the next write");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_many_deletions_the_last_are_remembered() {
+    async fn only_the_last_deletions_are_remembered() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.deleted(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
+        fences.record_deletions(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
         assert_eq!((kept.len(), &*kept[0].key), (DELETIONS_MAX, "n/5"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_of_one_object_waits_for_its_own_writes() {
+    async fn read_of_one_object_waits_for_writes_to_that_object() {
         let (fences, a, b) = (Fences::default(), name("a"), name("b"));
-        fences.wrote(ME, &a, Some("n/x"), ResourceVersion(5));
-        fences.wrote(ME, &a, Some("n/x"), ResourceVersion(4));
-        fences.wrote(ME, &a, Some("n/y"), ResourceVersion(7));
-        fences.wrote(ME, &b, Some("n/x"), ResourceVersion(9));
-        fences.deleted(ME, &b, [deletion("n/z")]);
+        fences.record_write(ME, &a, Some("n/x"), ResourceVersion(5));
+        fences.record_write(ME, &a, Some("n/x"), ResourceVersion(4));
+        fences.record_write(ME, &a, Some("n/y"), ResourceVersion(7));
+        fences.record_write(ME, &b, Some("n/x"), ResourceVersion(9));
+        fences.record_deletions(ME, &b, [deletion("n/z")]);
         let fence = |version, deletions| Fence { version: ResourceVersion(version), deletions };
         assert_eq!(
             fences.pending_of(MINE, "n/x"),
@@ -352,67 +354,67 @@ mod tests {
         assert_eq!(fences.pending_of(MINE, "n/w"), []);
         let all: Vec<_> = fences.pending(MINE).into_iter().map(|waited| (waited.cluster, waited.fence)).collect();
         assert_eq!(all, [(a.clone(), fence(7, vec![])), (b.clone(), fence(9, vec![deletion("n/z")]))]);
-        assert!(fences.concern(&a, "n") && !fences.concern(&a, "m"));
-        // What has been seen up to a version is seen of all objects.
-        fences.reached(&a, &fence(5, vec![]));
+        assert!(fences.has_pending_in(&a, "n") && !fences.has_pending_in(&a, "m"));
+        // A version that was reached counts for all objects.
+        fences.remove_reached(&a, &fence(5, vec![]));
         assert_eq!(fences.pending_of(MINE, "n/x"), [(b, fence(9, vec![]))]);
         assert_eq!(fences.pending_of(MINE, "n/y"), [(a, fence(7, vec![]))]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beyond_a_thousand_objects_and_one_of_no_name_stand_for_the_collection() {
+    async fn fence_covers_the_collection_beyond_the_object_limit() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
-            fences.wrote(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
+            fences.record_write(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
         }
         assert_eq!(fences.pending_of(MINE, "n/other"), []);
-        fences.wrote(ME, &cluster, Some("n/1"), ResourceVersion(2000));
-        assert_eq!(fences.pending_of(MINE, "n/other"), [], "an object that is told apart already is no other");
-        fences.wrote(ME, &cluster, Some("n/one-more"), ResourceVersion(1500));
+        fences.record_write(ME, &cluster, Some("n/1"), ResourceVersion(2000));
+        assert_eq!(fences.pending_of(MINE, "n/other"), [], "a write to a known object does not exceed the limit");
+        fences.record_write(ME, &cluster, Some("n/one-more"), ResourceVersion(1500));
         let all = Fence { version: ResourceVersion(2000), deletions: vec![] };
         assert_eq!(fences.pending_of(MINE, "n/other"), [(cluster.clone(), all.clone())]);
-        fences.reached(&cluster, &all);
+        fences.remove_reached(&cluster, &all);
         assert!(fences.pending(MINE).is_empty());
-        fences.wrote(ME, &cluster, None, ResourceVersion(2001));
+        fences.record_write(ME, &cluster, None, ResourceVersion(2001));
         assert_eq!(fences.pending_of(MINE, "n/other").len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_falls_when_all_of_it_is_reached() {
+    async fn fence_is_removed_when_it_is_reached_completely() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
-        fences.deleted(ME, &cluster, [deletion("n/a")]);
+        fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.record_deletions(ME, &cluster, [deletion("n/a")]);
         let seen = only(&fences);
         assert_eq!(seen, Fence { version: ResourceVersion(5), deletions: vec![deletion("n/a")] });
-        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(7));
-        fences.reached(&cluster, &seen);
+        fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(7));
+        fences.remove_reached(&cluster, &seen);
         assert_eq!(only(&fences), Fence { version: ResourceVersion(7), deletions: vec![] });
-        fences.reached(&cluster, &Fence { version: ResourceVersion(7), deletions: vec![] });
+        fences.remove_reached(&cluster, &Fence { version: ResourceVersion(7), deletions: vec![] });
         assert!(fences.pending(MINE).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_waited_for_in_vain_is_late_until_it_comes() {
+    async fn unreached_fence_is_late_until_it_is_reached() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
         let late = |fences: &Fences| fences.pending(MINE).remove(0).late.map(|late| late.fence);
         assert_eq!(late(&fences), None);
-        fences.late(MINE, &cluster, Late { fence: fence.clone(), since: Instant::now() });
-        fences.wrote(ME, &cluster, Some("n/y"), ResourceVersion(9));
-        fences.late(MINE, &cluster, Late { fence: only(&fences), since: Instant::now() });
+        fences.record_late(MINE, &cluster, Late { fence: fence.clone(), since: Instant::now() });
+        fences.record_write(ME, &cluster, Some("n/y"), ResourceVersion(9));
+        fences.record_late(MINE, &cluster, Late { fence: only(&fences), since: Instant::now() });
         assert_eq!(late(&fences), Some(fence.clone()), "the first is waited for");
-        fences.reached(&cluster, &fence);
+        fences.remove_reached(&cluster, &fence);
         assert_eq!((late(&fences), only(&fences).version), (None, ResourceVersion(9)));
     }
 
-    /// T8: one who writes all the time where a member lags keeps nobody else waiting.
+    /// T8: a user who writes all the time to a lagging member does not delay others.
     #[tokio::test(start_paused = true)]
-    async fn each_user_waits_for_their_own_writes() {
+    async fn reads_wait_for_the_writes_of_their_own_user() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let (ann, eve) = (Holder::User(1), Holder::User(2));
-        fences.wrote(eve, &cluster, Some("n/x"), ResourceVersion(5));
-        fences.deleted(eve, &cluster, [deletion("n/y")]);
+        fences.record_write(eve, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.record_deletions(eve, &cluster, [deletion("n/y")]);
         assert!(
             fences.pending(WrittenBy::One(ann)).is_empty() && fences.pending_of(WrittenBy::One(ann), "n/x").is_empty()
         );
@@ -420,20 +422,21 @@ mod tests {
             (fences.pending(WrittenBy::One(eve)).len(), fences.pending_of(WrittenBy::One(eve), "n/y").len()),
             (1, 1)
         );
-        assert_eq!(fences.pending_of(WrittenBy::Anybody, "n/x").len(), 1, "a write goes by what anybody wrote");
-        fences.wrote(ann, &cluster, Some("n/x"), ResourceVersion(6));
-        fences.reached(&cluster, &fences.pending(WrittenBy::One(ann))[0].fence.clone());
+        assert_eq!(fences.pending_of(WrittenBy::Anybody, "n/x").len(), 1, "a write considers the writes of all users");
+        fences.record_write(ann, &cluster, Some("n/x"), ResourceVersion(6));
+        fences.remove_reached(&cluster, &fences.pending(WrittenBy::One(ann))[0].fence.clone());
         assert!(fences.pending(WrittenBy::One(ann)).is_empty());
-        assert_eq!(fences.pending_of(WrittenBy::One(eve), "n/x"), [], "what is seen is seen by all");
+        assert_eq!(fences.pending_of(WrittenBy::One(eve), "n/x"), [], "a reached fence is removed for all users");
         assert_eq!(fences.pending_of(WrittenBy::One(eve), "n/y").len(), 1);
         fences.forget(&cluster);
         assert!(fences.pending.lock().0.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writers_who_never_read_take_no_more_than_their_room() {
+    async fn number_of_writers_is_bounded() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        let write = |user: usize| fences.wrote(Holder::User(user as u64), &cluster, Some("n/x"), ResourceVersion(5));
+        let write =
+            |user: usize| fences.record_write(Holder::User(user as u64), &cluster, Some("n/x"), ResourceVersion(5));
         for user in 0..WRITERS_MAX + 5 {
             tokio::time::advance(Duration::from_millis(1)).await;
             write(user);

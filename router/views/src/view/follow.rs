@@ -1,4 +1,4 @@
-//! How a view follows the fleet: which clusters it has, and where their objects come from.
+//! The synchronization of a view with the fleet: starts and ends the feeds of its clusters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewCluste
 use super::standing::WhyAnew;
 use super::{CollectionObstacle, Standing, View};
 
-/// Within which time watches are opened anew after the credentials were renewed. With the 10 s after which a renewal is
-/// seen at the latest that is a minute: short enough for who took rights away, long enough that a renewal which
-/// concerns all clusters is not felt by any.
+/// The time within which watches are reopened after the credentials were renewed. Together with the 10 s after which a
+/// renewal is noticed at the latest, this is a minute: short enough if rights were revoked, and long enough that a
+/// renewal for all clusters does not overload any of them.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
-    /// Makes the cachers fit the fleet as it is now: starts the missing ones, ends those of clusters that left or no
+    /// Synchronizes the cachers with the current fleet: starts missing ones, and ends those of clusters that left or no
     /// longer serve the resource.
     pub fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let policies = self.policies.load_full();
         let policy = policies.policy_for(&self.kind.resource);
-        // Locked first: a cluster that is forgotten meanwhile is not followed again.
+        // Locked first, so that a cluster which is being forgotten is not followed again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
@@ -42,8 +42,8 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Makes the cachers fit the fleet where a cluster is missing that serves the resource, as clusters were asked anew
-    /// a moment ago. Cost: as of [`standings`](Self::standings), where none is missing.
+    /// Synchronizes the cachers if a cluster that serves the resource is missing, after clusters were asked again for
+    /// their discovery. Costs as much as [`standings`](Self::standings) if none is missing.
     pub fn follow_serving_clusters(self: &Arc<Self>, served: &ServedResource) {
         let standings = self.standings();
         if standings.len() >= served.cacheable.len() {
@@ -56,8 +56,8 @@ impl View {
         }
     }
 
-    /// Notes how clusters stand. Where one forbids by now to read all, those who watch a single namespace have to look:
-    /// another view takes over.
+    /// Updates standings. If a cluster begins to forbid reading all namespaces, wakes the watches of single namespaces,
+    /// because another view takes over.
     pub(super) fn update_board(&self, change: impl FnOnce(&Board)) {
         let forbids = || {
             let before = self.board.times_forbidden();
@@ -69,11 +69,11 @@ impl View {
         }
     }
 
-    /// Makes what the view has of a cluster fit what the cluster serves.
+    /// Synchronizes the view's part of a cluster with the discovery of the cluster.
     fn follow(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         match self.service(cluster) {
             ServingState::Unknown => {
-                // It may have been known before its configuration changed: then what is held is served on.
+                // Objects that were cached before a change of configuration stay.
                 if !matches!(members.by_name.get(name), Some(ViewCluster::Cached(_))) {
                     members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(cluster)));
                 }
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// Whether a cluster serves what is shown here.
+    /// Whether a cluster serves the resource of this view.
     fn service(&self, cluster: &Cluster) -> ServingState {
         let Some(discovery) = cluster.discovery() else { return ServingState::Unknown };
         if cluster.twin().is_some() {
@@ -94,14 +94,13 @@ impl View {
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
         match serves {
             true => ServingState::Yes,
-            // An aggregated server that does not answer just now takes its resources out of discovery; their objects
-            // live.
+            // If an aggregated server does not answer, discovery lacks its resources, but their objects still exist.
             false if discovery.undescribed(&self.kind.resource.group_version()).is_some() => ServingState::Unknown,
             false => ServingState::No,
         }
     }
 
-    /// Has a cluster's objects from where they are to come from: from the member that is there, or from a new one.
+    /// Gets the objects of a serving cluster from the right source: keeps the current member, or makes a new one.
     fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         let is_of_another = |member: &CachedMember| member.cluster.incarnation() != cluster.incarnation();
         if matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if is_of_another(member)) {
@@ -118,7 +117,7 @@ impl View {
             MemberRetention::GivenUp => true,
             MemberRetention::No => false,
         };
-        // Of namespaces clients may have any number held: they leave room for clients' requests and for whole
+        // Clients decide how many namespaces are cached. These cachers leave room for requests and for whole
         // collections.
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
@@ -137,8 +136,8 @@ impl View {
         members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
-    /// Keeps the member that has its objects from where they are to come from, and tells it what is new of its cluster.
-    /// What has been forbidden for long, and still is, is given up.
+    /// Keeps the current member if its source is right, and passes news about its cluster on. Gives up a collection
+    /// that has been forbidden for long and still is.
     fn retain_member(
         &self,
         members: &mut ViewClusters,
@@ -167,7 +166,7 @@ impl View {
         }
     }
 
-    /// Tells a member with a cacher of its own that the credentials for its cluster are others.
+    /// Tells a member with its own cacher about renewed credentials.
     fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
         let renewals = cluster.renewals();
         if member.renewals != renewals {
@@ -177,13 +176,13 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Forgets the objects of a cluster whose name means its successor by now, or none. The successor counts as
-    /// unknown.
+    /// Forgets the objects of a cluster whose name now stands for its successor, or for no cluster. The successor
+    /// counts as unknown.
     pub fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // A reader of the log without the cluster's objects must find the cluster unknown.
+        // A reader of the log without the cluster's objects must already find the cluster unknown.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
             self.update_board(|board| board.set(name, standing));
@@ -196,10 +195,10 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Drops what was held of a collection that is forbidden.
+    /// Drops the cached objects of a forbidden collection.
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
-        tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; what was held of it is dropped");
-        // Before the log: whoever reads that without it is to find it unknown.
+        tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; its cached objects are dropped");
+        // Before the log changes: whoever reads the log without the objects must find the cluster unknown.
         let reason = Some(StaleReason::Forbidden.to_string().into());
         let obstacle = CollectionObstacle::Forbidden;
         let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
@@ -207,10 +206,10 @@ impl View {
         self.leave(members, name);
     }
 
-    /// Ends a member whose place another one takes.
+    /// Ends a member that a new one replaces.
     fn replace(&self, name: &ClusterName, before: &CachedMember, cluster: &Arc<Cluster>) -> Inheritance {
         let inheritance = Inheritance::of_member(before, cluster);
-        // Before the new one says anything: what the old one says afterwards is of an older state.
+        // Before the new member reports anything, because later updates of the old one are from an older state.
         let log = self.log.write();
         before.feed.end();
         self.warnings.set(name, &[]);
@@ -219,51 +218,51 @@ impl View {
     }
 }
 
-/// Whether a cluster serves a resource.
+/// Whether a cluster serves the resource.
 enum ServingState {
     Yes,
     No,
-    /// It has not told what it serves, or the aggregated server behind the version does not answer.
+    /// The cluster has no discovery yet, or the aggregated server behind the version does not answer.
     Unknown,
 }
 
-/// Whether a member is kept.
+/// The decision about the current member.
 enum MemberRetention {
     Yes,
-    /// There is none, or it has its objects from elsewhere.
+    /// There is no member, or its source is wrong.
     No,
-    /// It is gone, with what it held.
+    /// The member was removed together with its objects.
     GivenUp,
 }
 
-/// What a new member has of what was held before it.
+/// The state that a new member inherits.
 #[derive(Default)]
 struct Inheritance {
-    /// Whether the cluster in the log is known to be this one.
+    /// Whether the cluster in the log is the same one.
     goes_on: bool,
     takes_over: Option<TakenOver>,
-    /// What held it: the new one has its room.
+    /// The previous cacher, whose memory budget the new one takes over.
     cacher: Option<Arc<Cacher>>,
 }
 
 impl Inheritance {
-    /// Of the member before it, of the same cluster.
+    /// Inherits from the previous member of the same cluster.
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
         let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = Some(TakenOver { since: before.stale_since(), why });
-        // One that another view holds goes on there.
+        // A cacher of another view continues there.
         let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
         Self { goes_on: true, takes_over, cacher }
     }
 
-    /// Of the view of all namespaces, which feeds it.
+    /// Inherits from the view of all namespaces, which feeds the new member.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = Some(TakenOver { since: leader.stale_since, why: WhyAnew::Configuration });
         Self { goes_on: false, takes_over, cacher: None }
     }
 
-    /// Of what the view of all namespaces still holds, which may be old since then.
+    /// Inherits objects that the view of all namespaces still has, possibly outdated since then.
     fn of_held(since: Instant) -> Self {
         Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }), cacher: None }
     }
@@ -276,11 +275,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_told_before_a_cluster_is_given_up_is_told_elsewhere() {
+    async fn versions_told_before_a_cluster_is_given_up_count_as_told_elsewhere() {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // It was out of reach, and that it forbids it again has not been noted yet.
+        // The cluster was out of reach, and its refusal has not been noticed yet.
         let reason = "unreachable".into();
         view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

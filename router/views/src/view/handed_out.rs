@@ -1,12 +1,11 @@
-//! Up to where the log was told with versions of clients' own: numbers of single objects that say less
-//! than their clients have.
+//! The log position up to which clients know more than the numbers of single objects say.
 //!
 //! ```text
-//! Watcher::next ──private_before──▶ note ─▶ then the client sees the events, and may name one of them
-//!                                └────▶ private_before ──▶ Watcher::after_event, of whoever names it
+//! Watcher::next ──private_before──▶ add_turn ─▶ the client sees the events, and may later send the version of one
+//!                                └────▶ private_before ──▶ Watcher::after_event, for that version
 //! ```
 //!
-//! The log itself says nothing of who read it, so whoever reads needs no more than the lock for readers.
+//! The log does not record who has read it, so readers need only its read lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,17 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct HandedOut(AtomicU64);
 
 impl HandedOut {
-    /// Takes note of a turn of a watch, before its client sees the events.
+    /// Records a turn of a watch, before the client sees its events.
     ///
-    /// Nothing else hangs on the order of memory: a client that names an event has seen it,
-    /// and so what was noted before.
+    /// Relaxed ordering is enough: a client that sends the version of an event has received the event, and therefore
+    /// comes after this call.
     pub fn add_turn(&self, private_before: u64) {
         if private_before > 0 {
             self.0.fetch_max(private_before, Ordering::Relaxed);
         }
     }
 
-    /// The position before which numbers of single objects are not to be gone on from.
+    /// The log position before which a watch must not resume from the number of a single object.
     pub fn private_before(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

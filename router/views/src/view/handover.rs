@@ -1,15 +1,16 @@
-//! Which numbers of single objects another view may have told: nobody goes on from those.
+//! Versions of single objects that another view may have told. A watch must not resume from them.
 //!
 //! ```text
-//! watch of n ──▶ view of all ── b forbids it ──▶ n's own view ── b is out of reach, or allows it ──▶ view of all
-//!                      │  └─ told: handed over       └─ while it is there, and what it told: handed over
-//!                      └─ no room for that: goes on as held, and n's own view may come beside it
+//! watch of n ──▶ view of all ── b forbids it ──▶ own view of n ── b is out of reach, or allows it ──▶ view of all
+//!                      │  └─ versions that it told           └─ versions that it told
+//!                      └─ no room for the own view: continues with cached objects, possibly next to the own view
 //! ```
 //!
-//! A number says how far one cluster is. How far the others are is read from the log that told it, and two logs have
-//! events of different clusters in different orders; what is more, the view of one namespace may have objects of a
-//! cluster that the view of all never knew. Nothing in a number says which of the two told it. So whatever the other
-//! one may have told is refused, and its client lists anew, from memory. A vector is good for both.
+//! The version of an object gives the position of one cluster. The positions of the other clusters come from the log
+//! that told the version, and two logs have the events of different clusters in different orders; the view of one
+//! namespace may even have objects of a cluster that the view of all never knew. A number does not show which view told
+//! it. Therefore each view rejects versions that the other may have told, and the client lists again, from memory.
+//! Vectors are valid in both views.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,15 +18,15 @@ use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
 
-/// How many namespaces are remembered by name to have had a view of their own. 4096: of names as long as they may be
-/// that is half a megabyte. Once there were more, all are taken to have had one.
+/// The maximum number of remembered namespaces that had a view of their own. 4,096 of the longest names take half a
+/// megabyte. After more than this, every namespace counts as having had one.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The longest name of a namespace, in bytes (RFC 1123's label). A longer one is in no cluster and is not remembered:
-/// in a path it may have kilobytes.
+/// The maximum length of a namespace's name, in bytes (RFC 1123 label). A longer name, which a path may contain, exists
+/// in no cluster and is not remembered.
 const NAMESPACE_BYTES_MAX: usize = 63;
 
-/// What has passed between a view of all namespaces and the views of single ones beside it. It is the former's.
+/// The versions that a view of all namespaces and the views of single namespaces have told. Belongs to the former.
 #[derive(Default)]
 pub(super) struct Handovers {
     state: Mutex<HandoverRecord>,
@@ -33,29 +34,28 @@ pub(super) struct Handovers {
 
 #[derive(Default)]
 struct HandoverRecord {
-    /// Who tells of each namespace.
+    /// The views and watches that tell versions of each namespace.
     tellers: HashMap<String, Tellers>,
-    /// How far each cluster had been told, at most, when watches of single namespaces last went from
-    /// one view to another.
+    /// For each cluster, the highest version that was told when watches of single namespaces last changed to another
+    /// view.
     told: CompositeResourceVersion,
-    /// The namespaces that had a view of their own since the view of all was last as far as those were.
+    /// The namespaces that had a view of their own since the view of all was last as far as those views.
     had_parts: HadParts,
 }
 
-/// The namespaces that had a view of their own.
 #[derive(Default)]
 struct HadParts {
     names: HashSet<String>,
-    /// Whether there were more than are remembered.
+    /// Whether there were more namespaces than the limit.
     too_many: bool,
 }
 
-/// Who tells of a namespace where a cluster forbids to read all.
+/// The sources of versions of a namespace for which a cluster forbids reading all namespaces.
 #[derive(Default)]
 struct Tellers {
-    /// How many views of it there are. Two for a moment, where one takes the place of another.
+    /// The number of views of the namespace; briefly two, while one replaces another.
     parts: usize,
-    /// How many watches of it the view of all goes on with, for want of room for a view of the namespace.
+    /// The number of its watches that the view of all continues, because there is no room for a view of the namespace.
     as_held: usize,
 }
 
@@ -70,14 +70,14 @@ impl HadParts {
         }
     }
 
-    /// The namespaces that have one now.
+    /// The namespaces that have a view of their own now.
     fn from_tellers(tellers: &HashMap<String, Tellers>) -> Self {
         let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
         Self { names: names.collect(), too_many: false }
     }
 }
 
-/// Whether a view of all is as far as was told, in every cluster that it holds.
+/// Whether a view of all has reached the told version in every cluster that it has.
 fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) -> bool {
     now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
 }
@@ -93,27 +93,27 @@ impl HandoverRecord {
 }
 
 impl Handovers {
-    /// There is one more view of a namespace.
+    /// Registers a view of a namespace.
     pub(super) fn begin(&self, namespace: &str) {
         let mut state = self.state.lock();
         state.tellers.entry(namespace.to_owned()).or_default().parts += 1;
         state.had_parts.add_namespace(namespace);
     }
 
-    /// A view of a namespace is gone, and may have told as much.
+    /// Removes a view of a namespace, which may have told these versions.
     pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         state.told.join(told);
         state.leave(namespace, |tellers| tellers.parts -= 1);
     }
 
-    /// There is one more watch of a namespace with which the view of all goes on as held.
+    /// Registers a watch of a namespace that the view of all continues with cached objects.
     pub(super) fn begin_as_held(&self, namespace: &str) {
         self.state.lock().tellers.entry(namespace.to_owned()).or_default().as_held += 1;
     }
 
-    /// Such a watch is gone, and may have told as much. A view of the namespace that comes later has none of these
-    /// events: it begins with the state behind them.
+    /// Removes such a watch, which may have told these versions. They do not matter to a later view of the namespace,
+    /// which begins with a newer state.
     pub(super) fn end_as_held(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         if state.tellers.get(namespace).is_some_and(|tellers| tellers.parts > 0) {
@@ -122,8 +122,8 @@ impl Handovers {
         state.leave(namespace, |tellers| tellers.as_held -= 1);
     }
 
-    /// Makes a change after which the views of single namespaces may take over, and says whether they do. Nobody looks
-    /// before it is noted what was told up to then.
+    /// Makes a change after which views of single namespaces may take over, and returns whether they do. The lock
+    /// ensures that the versions told until then are recorded before anyone checks them.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -141,14 +141,14 @@ impl Handovers {
         take_over
     }
 
-    /// Whether a namespace may have had a view of its own that was further in a cluster than the view of all is.
+    /// Whether a namespace may have had a view of its own that was ahead of the view of all in some cluster.
     pub(super) fn had_part(&self, namespace: &str) -> bool {
         let HadParts { names, too_many } = &self.state.lock().had_parts;
         *too_many || names.contains(namespace)
     }
 
-    /// Whether a cluster's event may have been told to a watch of a namespace by another view than the one that asks,
-    /// which is one `of_part` or the view of all.
+    /// Whether another view than the calling one may have told a watch of the namespace about this version of a
+    /// cluster. `of_part` says that the caller is a view of the namespace.
     pub(super) fn include(
         &self,
         namespace: &str,
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_namespace_can_be_called_is_not_remembered() {
+    fn impossible_namespace_names_are_not_remembered() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));

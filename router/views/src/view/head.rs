@@ -1,16 +1,16 @@
-//! Tells the watchers of a view that there is something new, connection by connection.
+//! Wakes the watchers of a view after a change, connection by connection.
 //!
-//! An event is the same work for each of hundreds of watchers, and the first of them need not wait for the last: the
-//! watchers of one connection are woken together, so that what they write leaves in few large pieces, and those of the
-//! next once the first have written. While the socket and the client have the first pieces, the others are made. Who
-//! [said what it is for](HeadWaiter::only_for) is left asleep where there is nothing for it, and never looks at what
-//! [passed it by](HeadWaiter::passed). That is asked once for all who are for the same, and connections are gone
-//! through where somebody is to be woken.
+//! An event costs the same work for each of hundreds of watchers, and the first of them should not wait for the last.
+//! Therefore the watchers of one connection are woken together, so that their output leaves in a few large writes, and
+//! those of the next connection after the first have written. While the socket and the client process the first output,
+//! the other is prepared. A watcher with a [declared interest](HeadWaiter::only_for) is not woken for other changes,
+//! and never reads the part of the log that [passed it by](HeadWaiter::passed). Watchers with the same interest form a
+//! crowd, which is checked once. Connections are visited only if some watcher must be woken.
 //!
 //! ```text
-//! advance ──▶ crowd by crowd: for whom is it? ──▶ for nobody: idle
-//!         └─▶ connection 1 ──yield──▶ connection 2 ──yield──▶ … ──▶ idle, or once more where it advanced meanwhile
-//!             (the next time another one is first)
+//! advance ──▶ check crowd by crowd ──▶ no match: idle
+//!         └─▶ connection 1 ──yield──▶ connection 2 ──yield──▶ … ──▶ idle, or again if it advanced in the meantime
+//!             (the next round begins with another connection)
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,27 +28,26 @@ use tributary_proxy::Peer;
 use super::crowds::{Call, Crowd, Crowds};
 use super::news::{Interest, News};
 
-/// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections
-/// half of them had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and
-/// 2.4 ms where all were; Tributary's CPU for each was 4.6 µs, 4.3 µs and 5.3 µs.
+/// The minimum number of watchers to wake before the task yields; only whole connections are woken. With 500 watchers
+/// on 5 connections, half of them had an event 2.0 ms after the response to the write if 64 were woken together, 2.5 ms
+/// with 128, and 2.4 ms with all; the CPU time of Tributary per watcher was 4.6 µs, 4.3 µs and 5.3 µs.
 const TOGETHER: usize = 64;
 
-/// Of how many crowds, and watchers, it is asked whether there is something for them before others' turn, at least.
-/// 1,024 take some 0.1 ms.
+/// The minimum number of crowds and watchers to check before the task yields. 1,024 take some 0.1 ms.
 const ASKED_TOGETHER: usize = 1024;
 
-/// What the watchers of a view wait for.
+/// The signal that the watchers of a view wait for.
 #[derive(Default)]
 pub(super) struct Head(Arc<HeadState>);
 
 #[derive(Default)]
 struct HeadState {
-    /// How often it advanced.
+    /// The number of advances.
     advances: AtomicU64,
     lines: Mutex<WatcherGroups>,
 }
 
-/// A watcher's place among those that are woken; left when dropped.
+/// The registration of a watcher, removed when dropped.
 pub struct HeadWaiter {
     head: Arc<HeadState>,
     peer: Option<Peer>,
@@ -56,32 +55,31 @@ pub struct HeadWaiter {
     seen: u64,
 }
 
-/// What wakes a watcher.
+/// The wake-up state of a watcher.
 #[derive(Default)]
 struct Bell {
     waker: AtomicWaker,
-    /// With whom; with everybody as long as it has not said for what.
+    /// The crowd of the watcher; unset until the watcher declares its interest. Until then it is woken for everything.
     crowd: OnceLock<Arc<Crowd>>,
-    /// The place in the log before which there is nothing that it still has to look at, but for what has passed its
-    /// crowd by. It never falls: the watcher looks, and whoever wakes watchers notes what has passed them by, each from
-    /// where the other has come to.
+    /// The log position up to which the watcher need not look, apart from what its crowd has skipped. It never
+    /// decreases: the watcher raises it when it looks, and the waking task when changes pass the watcher by.
     place: AtomicU64,
 }
 
-/// The watchers of each connection, and how far they have been woken.
+/// The watchers of each connection, and the progress of waking them.
 #[derive(Default)]
 struct WatcherGroups {
     watchers: BTreeMap<Option<Peer>, Vec<Arc<Bell>>>,
-    /// Those who have said for what they are.
+    /// The watchers with a declared interest.
     crowds: Crowds,
-    /// How many have not.
+    /// The number of watchers without one.
     for_everything: usize,
-    /// The connection behind which the next round begins.
+    /// The connection after which the next round begins.
     last: Option<Peer>,
     round: Option<Round>,
 }
 
-/// What happens when there is news, and what has happened since it began.
+/// The processing of one piece of news, with the news that has come since it began.
 struct Round {
     news: News,
     stage: RoundStage,
@@ -89,24 +87,24 @@ struct Round {
 }
 
 enum RoundStage {
-    /// The crowds up to that of a number have heard the news.
+    /// The crowds up to this number have been checked.
     Hearing { up_to: Option<u64>, is_one_to_look: bool },
-    /// Connections are gone through.
+    /// Connections are being visited.
     Calling(Lap),
 }
 
-/// One lap through all connections: from behind `last` to the greatest, then from the least to `last`. Connections
-/// come and go meanwhile; whoever was there from the beginning is met.
+/// A pass over all connections: from the one after `last` to the greatest, then from the least to `last`. Connections
+/// may come and go during the pass; each connection that exists throughout is visited.
 struct Lap {
-    /// Which connection was first, once there was one.
+    /// The first connection of the pass, once known.
     first: Option<Option<Peer>>,
     at: Option<Peer>,
     wrapped: bool,
 }
 
 impl Head {
-    /// Wakes everybody whom this concerns: the first connections at once, the others while those write.
-    /// Must be called within a tokio runtime.
+    /// Wakes all watchers that the news concerns: the first connections at once, and the others while those write. Must
+    /// be called within a tokio runtime.
     pub(super) fn advance(&self, news: News) {
         self.0.advances.fetch_add(1, Ordering::SeqCst);
         if self.0.lines.lock().begin(news) && self.0.wake_some() {
@@ -120,7 +118,7 @@ impl Head {
         }
     }
 
-    /// A place for a watcher of this connection.
+    /// Registers a watcher on this connection.
     pub(super) fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         let bell = Arc::<Bell>::default();
         self.0.lines.lock().join(peer, Arc::clone(&bell));
@@ -129,8 +127,8 @@ impl Head {
 }
 
 impl HeadState {
-    /// Wakes the next connections' watchers and says whether there are more. They are woken without the lock: to wake a
-    /// task that is over may drop it, and with it a place.
+    /// Wakes the watchers of the next connections. Returns whether there are more. The lock is released before waking,
+    /// because waking a finished task may drop it, and with it a registration.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
         let more = self.lines.lock().take_wakers(&mut wakers);
@@ -140,27 +138,26 @@ impl HeadState {
 }
 
 impl HeadWaiter {
-    /// Takes all that there is now as seen. Call before looking.
+    /// Marks all changes so far as seen. Call it before looking at the log.
     pub fn look(&mut self) {
         self.seen = self.head.advances.load(Ordering::SeqCst);
     }
 
-    /// Is woken from now on where there is something for it alone: it has looked at everything before this place of the
-    /// log. Call behind each look.
+    /// Declares the interest of the watcher, which has looked at the log up to `place`. From now on it is woken only
+    /// for matching changes. Call it after each look.
     pub fn only_for(&self, place: u64, interest: impl FnOnce() -> Arc<dyn Interest>) {
         self.bell.place.fetch_max(place, Ordering::AcqRel);
         self.bell.crowd.get_or_init(|| self.head.lines.lock().gather(interest(), place));
     }
 
-    /// The place in the log before which there is nothing that it still has to look at: what it had not looked at has
-    /// passed it by, and may be forgotten. Zero for who is for everything.
+    /// The log position up to which there is nothing left for this watcher to look at; older log entries may be
+    /// removed. Zero for a watcher without a declared interest.
     pub fn passed(&self) -> u64 {
         let place = self.bell.place.load(Ordering::Acquire);
         self.bell.crowd.get().map_or(place, |crowd| crowd.passed(place))
     }
 
-    /// Ends once there is something new since the last look, as far as it is woken for that. Dropping the future
-    /// forgets nothing.
+    /// Waits for a change since the last look, as far as the watcher is woken for it. Cancel: safe, no change is lost.
     pub async fn advanced(&self) {
         std::future::poll_fn(|cx| {
             self.bell.waker.register(cx.waker());
@@ -182,7 +179,7 @@ impl WatcherGroups {
         self.for_everything += 1;
     }
 
-    /// Has one of those who are for everything join those of an interest. It has looked at everything before a place.
+    /// Moves a watcher to the crowd of its interest. It has looked at the log up to `place`.
     fn gather(&mut self, interest: Arc<dyn Interest>, place: u64) -> Arc<Crowd> {
         self.for_everything -= 1;
         self.crowds.join(interest, place)
@@ -202,7 +199,7 @@ impl WatcherGroups {
         }
     }
 
-    /// Begins a round; `false` where one is under way, which another one will then follow.
+    /// Begins a round. Returns `false` if one is running; then another round follows it.
     fn begin(&mut self, news: News) -> bool {
         let Some(round) = &mut self.round else {
             self.round = Some(Round::from_news(news));
@@ -215,7 +212,7 @@ impl WatcherGroups {
         false
     }
 
-    /// Takes the wakers of the next connections, and says whether there are more to come.
+    /// Collects the wakers of the next connections. Returns whether there are more.
     fn take_wakers(&mut self, wakers: &mut Vec<Waker>) -> bool {
         let Self { watchers, crowds, for_everything, last, round } = self;
         let mut asked = 0;
@@ -252,7 +249,7 @@ impl WatcherGroups {
 }
 
 impl Bell {
-    /// The watcher's waker, if it waits and is to look.
+    /// The waker of the watcher, if the watcher waits and the news concerns it.
     fn woken_by(&self, news: &News) -> Option<Waker> {
         if let (News::Changes(_), Some(crowd)) = (news, self.crowd.get()) {
             match crowd.call(self.place.load(Ordering::Acquire)) {
@@ -301,7 +298,7 @@ mod tests {
     use super::super::test_news::{InNamespace, news_behind, news_in};
     use super::*;
 
-    /// Notes the number of whoever is woken.
+    /// Records the number of a watcher that is woken.
     struct Note(usize, Arc<Mutex<Vec<usize>>>);
 
     impl Wake for Note {
@@ -314,7 +311,7 @@ mod tests {
         Some(Peer(([127, 0, 0, 1], number).into()))
     }
 
-    /// Watchers by number, who was woken, and how many changes have happened.
+    /// Numbered watchers, the woken ones, and the number of changes.
     #[derive(Default)]
     struct Audience {
         head: Head,
@@ -336,7 +333,7 @@ mod tests {
             }
         }
 
-        /// Who is woken by the next step of the round, and whether there is another.
+        /// The watchers that the next step wakes, and whether there are more steps.
         fn step(&self) -> (Vec<usize>, bool) {
             let more = self.head.0.wake_some();
             (mem::take(&mut *self.woken.lock()), more)
@@ -350,21 +347,21 @@ mod tests {
             self.head.0.lines.lock().begin(news);
         }
 
-        /// Tells of changes that happen now, in these namespaces.
+        /// Announces changes in these namespaces, which happen now.
         fn tell_changes(&mut self, namespaces: &[&str]) {
             let news = news_in(self.happened, namespaces);
             self.happened += namespaces.len() as u64;
             self.tell(news);
         }
 
-        /// Has a watcher look at all there is. It is for changes in this namespace alone.
+        /// Lets a watcher look at everything and declare its interest in one namespace.
         fn only_for(&self, number: usize, namespace: &'static str) {
             if let Some(Some(waiting)) = self.watchers.get(number) {
                 waiting.only_for(self.happened, || Arc::new(InNamespace(namespace)));
             }
         }
 
-        /// Everybody who is woken until the round is over.
+        /// All watchers that are woken until the round ends.
         fn all(&self) -> Vec<usize> {
             let mut all = Vec::new();
             loop {
@@ -379,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_woken_whole_and_take_turns_at_being_first() {
+    fn connections_are_woken_as_a_whole_and_rotate() {
         let mut audience = Audience::default();
         for number in 0..300 {
             audience.join(peer(1 + number % 3));
@@ -392,7 +389,7 @@ mod tests {
                 let (some, more) = audience.step();
                 assert_eq!(some.len(), 100, "a whole connection");
                 assert!(some.iter().all(|number| number % 3 == some[0] % 3), "of one connection");
-                assert!(more, "the end is found by looking behind the last, here after {connection}");
+                assert!(more, "only a further step finds the end, here after {connection}");
                 woken.extend(some);
             }
             assert_eq!(audience.step(), (Vec::new(), false));
@@ -404,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_woken_at_once() {
+    fn few_watchers_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);
@@ -414,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn who_said_what_it_is_for_sleeps_through_the_rest() {
+    fn watcher_with_an_interest_is_woken_only_for_matching_changes() {
         let mut audience = Audience::default();
         (0..3).for_each(|number| audience.join(peer(number)));
         let look = |audience: &Audience, woken: &[usize]| {
@@ -434,16 +431,16 @@ mod tests {
         assert_eq!(woken_by(&[&["shop"]]), [0, 1]);
         assert_eq!(woken_by(&[&["mill", "bank"]]), [0, 2]);
         assert_eq!(woken_by(&[&["mill"]]), [0]);
-        // The second comes while a round is under way.
+        // The second news comes during a round.
         assert_eq!(woken_by(&[&["mill"], &["shop"]]), [0, 1]);
-        assert_eq!(woken_by(&[&["mill"; 40]]), [0, 1, 2], "so many are not told apart");
+        assert_eq!(woken_by(&[&["mill"; 40]]), [0, 1, 2], "too many changes to compare");
         assert_eq!(woken_by(&[&["mill"]]), [0]);
         audience.advance();
         assert_eq!(audience.all(), [0, 1, 2]);
     }
 
     #[test]
-    fn what_passes_a_watcher_by_is_never_looked_at() {
+    fn watcher_skips_changes_that_passed_it_by() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -455,18 +452,18 @@ mod tests {
         }
         audience.tell_changes(&["shop"]);
         assert_eq!(audience.all(), [0]);
-        assert_eq!(passed(&audience), audience.happened - 1, "it has still to look at that");
+        assert_eq!(passed(&audience), audience.happened - 1, "the watcher has not looked at the last change yet");
     }
 
-    /// Two clusters' changes are put into the log one after the other, and told in another order.
+    /// The changes of two clusters may be announced in another order than they are in the log.
     #[test]
-    fn what_was_not_told_yet_is_not_passed() {
+    fn watcher_does_not_skip_changes_that_were_not_announced() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
         audience.tell(news_in(1, &["mill"]));
         assert_eq!(audience.all(), [0], "something may have happened before it");
-        // It looks, and finds the other one, too.
+        // The watcher looks, and also finds the other change.
         audience.happened = 2;
         audience.only_for(0, "shop");
         audience.listen(0);
@@ -474,9 +471,9 @@ mod tests {
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 
-    /// Each of a thousand members says each minute how far it is, also where nothing happens.
+    /// Each of a thousand members reports progress every minute, even if nothing changes.
     #[tokio::test]
-    async fn members_that_say_how_far_they_are_wake_nobody_at_the_next_change_either() {
+    async fn progress_of_members_wakes_no_watcher() {
         let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
         for cluster in [&eu, &us] {
             view.join_for_tests(cluster, ResourceVersion(1));
@@ -497,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_looked_before_it_advanced_goes_on_and_who_looked_after_waits() {
+    async fn advanced_returns_only_after_a_change_since_the_last_look() {
         let head = Head::default();
         let mut waiting = head.wait(None);
         head.advance(News::Anything);
@@ -517,19 +514,19 @@ mod tests {
 
     const NAMESPACES: [&str; 3] = ["bank", "mill", "shop"];
 
-    /// For what the watcher of a number is woken: each second one for one namespace.
+    /// The interest of a watcher: every second one is interested in a single namespace.
     fn interest(number: usize) -> Option<&'static str> {
         (number % 2 == 1).then(|| NAMESPACES[number / 2 % NAMESPACES.len()])
     }
 
     proptest! {
-        /// Whatever comes, goes and advances while a round is under way:
-        /// whoever is there at an advance is woken after it, if there is something for it.
+        /// Watchers join, leave and look while rounds are running. Each watcher that exists at an advance is woken
+        /// after it if the change concerns it.
         #[test]
-        fn nobody_is_forgotten(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn every_concerned_watcher_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
-            // Whoever looks waits again, for what happens from then on.
+            // A watcher that looks then waits for later changes.
             let look = |audience: &Audience, number: usize| {
                 interest(number).into_iter().for_each(|namespace| audience.only_for(number, namespace));
                 audience.listen(number);
@@ -582,11 +579,10 @@ mod tests {
             prop_assert!(owed.is_empty(), "{owed:?} were not woken");
         }
 
-        /// Two clusters put changes into the log, and tell of them later, each in its own order; members say how far
-        /// they are, and lists come between. Watchers look when they like. Nothing that is for a watcher ever passes it
-        /// by, who sleeps in the end has missed nothing, and need not look at anything that was.
-        #[test]
-        fn nothing_that_is_for_a_watcher_passes_it_by(
+        /// Two clusters append changes to the log and announce them later in different orders, with progress and
+        /// relists in between. Watchers look at any time. No change that concerns a watcher passes it by; a watcher
+        /// that sleeps at the end has missed nothing, and need not look again.
+        fn matching_changes_never_pass_a_watcher_by(
             steps in prop::collection::vec((0_u8..12, 0_usize..2, 0_u16..90), 1..200),
         ) {
             const ANYTHING: &str = "*";
@@ -632,7 +628,7 @@ mod tests {
                         awake.remove(&next);
                         look(&audience, &mut looked, next);
                     },
-                    // By its timer: it is not woken for it.
+                    // The watcher looks because of a timer, without being woken.
                     _ => {
                         let number = number % looked.len().max(1);
                         if number < looked.len() && !awake.contains(&number) {

@@ -1,4 +1,4 @@
-//! Waiting until clusters are known, and which of them forbid to be read.
+//! Waits until clusters are known, and checks which of them forbid reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 use super::View;
 use super::standing::{self, Standing, Standings};
 
-/// How long lists and watches wait for clusters that are not known yet.
+/// The time for which lists and watches wait for unknown clusters.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 impl View {
-    /// Waits until the clusters that are wanted are known: all of them where a partial answer is denied; where it is
-    /// allowed, until the first attempt at each has succeeded or failed. Gives how each stands.
+    /// Waits until the wanted clusters are known, and returns their standings. If partial answers are allowed, waits
+    /// only until the first attempt at each cluster has succeeded or failed.
     ///
     /// # Errors
-    /// 429 naming the clusters that are unknown at the deadline, where a partial answer is denied; at once where one of
-    /// them is for a cause that lasts.
+    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. Without waiting if
+    /// a cluster is unknown for a permanent cause.
     pub async fn wait_until_known(
         &self,
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
     ) -> Result<Arc<Standings>, Refusal> {
-        // Hardly anybody has to wait, and the others leave alone what all who wait share.
+        // Usually nothing is to be waited for; then the shared channel is not touched.
         if let Some(standings) = self.board.enough(partial, wanted) {
             return self.unless_refused(partial, standings);
         }
@@ -49,12 +49,12 @@ impl View {
         }
     }
 
-    /// Waits until the first attempt at each of these clusters has succeeded or failed, or the time is up,
-    /// and gives how all stand.
+    /// Waits until the first attempt at each of these clusters has succeeded or failed, or until the deadline. Returns
+    /// the standings of all clusters.
     pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
         let mut changes = self.board.changes();
-        // Each is asked about until it has been tried once, and no more:
-        // they may be a thousand, and so may the changes.
+        // Each cluster is checked until it has been tried once, and never again: there may be a thousand clusters and
+        // as many changes.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();
@@ -70,25 +70,25 @@ impl View {
         }
     }
 
-    /// Whether each of these clusters forbids to read what this view is to hold.
+    /// Whether all of these clusters forbid reading the objects of this view.
     pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
         let standings = self.standings();
         clusters.iter().all(|cluster| standings.standing_of(cluster).is_some_and(Standing::is_forbidden))
     }
 
-    /// Whether one of the clusters that are wanted forbids to read all: then a single namespace has a view of its own.
-    /// Cost: one load where none forbids it.
+    /// Whether a wanted cluster forbids reading all namespaces. Then a single namespace has a view of its own. Costs
+    /// one load if no cluster forbids it.
     pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
 
-    /// How often a cluster came to forbid it: where that has not changed,
-    /// [`is_forbidden`](Self::is_forbidden) need not be asked again.
+    /// The number of times that a cluster began to forbid it. While it is unchanged,
+    /// [`is_forbidden`](Self::is_forbidden) need not be called again.
     pub fn times_forbidden(&self) -> usize {
         self.board.times_forbidden()
     }
 
-    /// Whether one of the clusters that are wanted forbids to read all, and what was held of it is gone. Cost: as of
+    /// Whether a wanted cluster forbids reading all namespaces and its cached objects were dropped. Costs as much as
     /// [`is_forbidden`](Self::is_forbidden).
     pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()

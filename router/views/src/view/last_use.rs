@@ -1,39 +1,39 @@
-//! When somebody last read what is held.
+//! The time of the last read of a view.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When something was last used, to the millisecond. Every read notes it, so that takes no lock, and writes at most
-/// once in a millisecond: readers on other cores keep what they have of the same cache line.
+/// The time of the last use, in milliseconds. Every read updates it, without a lock and at most once per millisecond,
+/// so that readers on other cores rarely lose the cache line.
 pub(super) struct LastUse {
     start: Instant,
-    /// In milliseconds since the start.
+    /// Milliseconds since `start`.
     used: AtomicU64,
 }
 
 impl LastUse {
-    /// Used now for the first time.
+    /// The first use is now.
     pub(super) fn now() -> Self {
         Self { start: Instant::now(), used: AtomicU64::new(0) }
     }
 
-    /// Notes that it is used now.
+    /// Records a use.
     pub(super) fn note_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
-            // Of two at once the later one counts.
+            // Of two concurrent uses the later one counts.
             self.used.fetch_max(now, Ordering::Relaxed);
         }
     }
 
-    /// How long ago that was.
+    /// The time since the last use.
     pub(super) fn elapsed(&self) -> Duration {
         Duration::from_millis(self.milliseconds().saturating_sub(self.used.load(Ordering::Relaxed)))
     }
 
-    /// How long ago the start was, in milliseconds.
+    /// Milliseconds since `start`.
     fn milliseconds(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_as_long_ago_as_time_has_passed_since_the_last_note() {
+    async fn elapsed_is_the_time_since_the_last_use() {
         let used = LastUse::now();
         assert_eq!(used.elapsed(), Duration::ZERO);
         for (after, noted) in [(5, true), (60_000, false), (1, true), (0, true)] {

@@ -1,4 +1,4 @@
-//! Where a view has a cluster's objects from.
+//! The source from which a view gets the objects of a cluster.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use tributary_cacher::Cacher;
 use super::feed::Feed;
 use super::questions::LatestVersionRequests;
 
-/// What holds all of a cluster's objects, and feeds this view with those of its namespace.
+/// The feed of the view of all namespaces for a cluster, from which a view of one namespace gets its objects.
 #[derive(Clone)]
 pub(super) struct WholeViewFeed {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// Since when what it holds may be old; now where it is not.
+    /// The time since which its objects may be outdated; now if they are up to date.
     pub(super) stale_since: Instant,
 }
 
-/// Where a view has a cluster's objects from.
+/// The source from which a view gets the objects of a cluster.
 pub(super) enum ClusterFeed {
-    /// A cacher of its own.
+    /// The view's own cacher.
     Own,
     /// The view of all namespaces.
     Leader(WholeViewFeed),
-    /// The view of all namespaces, which does not know the cluster yet.
+    /// The view of all namespaces, which has no objects of the cluster yet.
     NotYet,
 }

@@ -1,4 +1,4 @@
-//! One cluster of a view, and how it stands.
+//! The state of one cluster in a view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,69 +15,68 @@ use super::obstacle::CollectionObstacle;
 use super::questions::LatestVersionRequests;
 use super::standing::{Standing, WhyAnew};
 
-/// The clusters of a view, by name.
 #[derive(Default)]
 pub(super) struct ViewClusters {
     pub(super) by_name: BTreeMap<ClusterName, ViewCluster>,
 }
 
-/// One cluster of a view.
+/// The state of a cluster in a view.
 pub(super) enum ViewCluster {
-    /// Whether it serves the resource is not known: it has not told what it serves, or the aggregated server behind
+    /// A cluster that may or may not serve the resource: it has no discovery yet, or the aggregated server behind
     /// this version does not answer.
     Undiscovered(Arc<Cluster>),
-    /// Its objects are held.
+    /// The objects of the cluster are cached.
     Cached(CachedMember),
 }
 
 pub(super) struct CachedMember {
-    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    /// The cluster for which the member was started. A changed configuration makes another `Cluster`.
     pub(super) cluster: Arc<Cluster>,
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// Of a cluster whose objects of all namespaces are held by another view: what feeds `feed`.
-    /// The cacher is that view's then.
+    /// The feed of the view of all namespaces that updates `feed`, if that view caches the cluster. Then `cacher`
+    /// belongs to that view.
     pub(super) leader: Option<Arc<Feed>>,
-    /// Of one that began with objects that are held already: its own are not there yet,
-    /// and until then those are served.
+    /// Set if the member began with objects of its predecessor. They are served until its own list is complete.
     pub(super) takes_over: Option<TakenOver>,
-    /// How often the credentials had been renewed when the cacher was last told.
+    /// The number of renewals of the credentials when the cacher was last told.
     pub(super) renewals: u64,
-    /// Since when the member forbids the collection, as far as it was reached.
+    /// The time since which the member forbids the collection.
     pub(super) forbidden_since: Option<Instant>,
-    /// Whether the log has a line that this collection alone is in trouble.
+    /// Whether a problem of this collection alone was logged.
     pub(super) reported: bool,
 }
 
-/// Objects of a cluster that were there before the cacher that is to hold them.
+/// Cached objects of a cluster from before the current cacher.
 #[derive(Clone, Copy)]
 pub(super) struct TakenOver {
-    /// Since when they may be old.
+    /// The time since which they may be outdated.
     pub(super) since: Instant,
     pub(super) why: WhyAnew,
 }
 
-/// How long what is held of a collection is served, with a Warning, after its member forbids to read it. A minute:
-/// rights that are taken away by mistake, or of a role that is being written anew, are back by then, and nobody is told
-/// thousands of deletions for it. Whoever took them away on purpose waits little more than two minutes:
-/// one until it is noticed, one until it goes, and up to 20 s until the member has been asked once more.
+/// The time for which the cached objects of a collection are served, with a Warning, after its member began to forbid
+/// reading it. A minute: rights that were removed by mistake, or by rewriting a role, are back by then, and clients are
+/// spared thousands of deletions. After an intended removal, clients see the objects for a little more than two
+/// minutes: one until the refusal is noticed, one of this limit, and up to 20 s until the member has been asked once
+/// more.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// Whether a member forbids a collection, and what becomes of what is held of it.
+/// Whether a member forbids a collection, and the consequence for the cached objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forbidding {
-    /// It does not, or has not for long: what is held is served on.
+    /// The member does not, or only for a short time: the cached objects are still served.
     No,
-    /// It did when it was last asked, and what is held has been served for long enough. But that may be half a minute
-    /// ago, and the rights may be back: it is to be asked again.
+    /// The member did when it was last asked, and the time limit has passed. That answer may be half a minute old, and
+    /// the rights may be back: it must be asked again.
     Unconfirmed,
-    /// It has said so again since: what is held has to go.
+    /// The member has refused again after the time limit: the cached objects must be dropped.
     ForLong,
 }
 
 impl Forbidding {
-    /// Of a member that forbids it since then, and said so last at that moment.
+    /// Decides for a member that has refused since `since`, and most recently at `said`.
     fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
         let held_until = since + FORBIDDEN_HELD_FOR;
         match said {
@@ -88,12 +87,12 @@ impl Forbidding {
     }
 }
 
-/// How long a collection may be in trouble, though its cluster answers, before that is worth a line in the log. 30 s:
-/// by then it is known whether the whole cluster is in trouble, which is said once and for all collections.
+/// The time for which a collection may have a problem, while its cluster answers, before a line is logged. 30 s: by
+/// then it is known whether the whole cluster has a problem, which is logged once for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
-    /// Whether it has its objects from where they are to come from.
+    /// Whether the member gets its objects from this source.
     pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&WholeViewFeed>) -> bool {
         match (&self.leader, leader) {
             (None, None) => Arc::ptr_eq(&self.cluster, cluster),
@@ -102,18 +101,18 @@ impl CachedMember {
         }
     }
 
-    /// How its cluster stands.
+    /// The standing of the cluster.
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::from_state(&state), self.takes_over) {
-            // Whoever forbids to read all of it is asked in another way.
+            // A member that forbids reading all namespaces is asked in another way.
             (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
                 if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
             {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
                 Standing::taken_over(since, why, problem.as_deref())
             }
-            // The first attempt need not fail as well for this to be said: that may take half a minute.
+            // Reported without waiting for the first attempt to fail too, which may take half a minute.
             (Standing::Unknown { since, reason: None, obstacle }, _) => {
                 Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), obstacle }
             }
@@ -121,7 +120,7 @@ impl CachedMember {
         }
     }
 
-    /// Since when what is held of it may be old, for who takes its place.
+    /// The time since which its objects may be outdated, for its successor.
     pub(super) fn stale_since(&self) -> Instant {
         match (self.standing(), self.takes_over) {
             (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
@@ -129,10 +128,10 @@ impl CachedMember {
         }
     }
 
-    /// Takes note whether the member forbids the collection, and says whether it has for so long that what is held of
-    /// it has to go. That it was out of reach meanwhile gives nothing back.
+    /// Records whether the member forbids the collection, and decides about the cached objects. An outage in between
+    /// does not reset the time.
     pub(super) fn forbidding(&mut self) -> Forbidding {
-        // Before the state: that is of this moment, or newer.
+        // Read before the state, so that the state is not older.
         let said = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {
@@ -145,8 +144,8 @@ impl CachedMember {
         Forbidding::from_times(*self.forbidden_since.get_or_insert(now), said, now)
     }
 
-    /// Says when this collection is in trouble though its cluster is not, and when it no longer is. What is wrong with
-    /// a single collection by its nature, its cacher has said at once. Called every few seconds.
+    /// Logs when this collection has a problem although its cluster answers, and when the problem ends. The cacher
+    /// itself logs permanent problems of a single collection. Called every few seconds.
     pub(super) fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_goes_once_the_member_has_forbidden_it_again_after_the_minute() {
+    fn cached_objects_are_dropped_after_a_second_refusal_past_the_limit() {
         let since = Instant::now();
         let at = |seconds| since + Duration::from_secs(seconds);
         let cases = [

@@ -16,7 +16,7 @@ use super::questions::LatestVersionRequests;
 use super::{CollectionObstacle, Standing, Standings, View};
 
 impl View {
-    /// Has a cluster's objects from the view of all namespaces.
+    /// Gets the objects of a cluster from the view of all namespaces.
     pub(super) fn follow_leader(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
@@ -40,7 +40,7 @@ impl View {
         }
     }
 
-    /// Holds a cluster's objects by a cacher of its own, which may take the place of another one of the same objects.
+    /// Caches the objects of a cluster with the view's own cacher, which may replace another one of the same objects.
     pub(super) fn start_cacher(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
@@ -76,7 +76,8 @@ impl View {
         }
     }
 
-    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
+    /// Forwards the states of a cacher to the view, and the health of its cluster to the cacher, until the cacher is
+    /// dropped.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (view, cluster, mut health) = (Arc::downgrade(self), Arc::clone(cluster), cluster.health());
         let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
@@ -86,7 +87,7 @@ impl View {
                 let Some(view) = view.upgrade() else { break };
                 let state = states.borrow_and_update().clone();
                 if matches!(state.reason(), Some(StaleReason::NotFound)) {
-                    // The resource may be gone from this cluster: discovery knows.
+                    // The cluster may no longer serve the resource; discovery shows it.
                     cluster.refresh();
                 }
                 view.state_changed(cluster.name(), &of);
@@ -94,21 +95,21 @@ impl View {
         });
     }
 
-    /// Notes how a cluster stands whose cacher's state has changed, unless another cacher has taken its place.
+    /// Updates the standing of a cluster after its cacher changed its state, unless the cacher was replaced.
     fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
         let mut members = self.members.lock();
         let Some(member) = members.by_name.get_mut(name) else { return };
         if let ViewCluster::Cached(cached) = member
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
-            // What is to go is looked for every few seconds; from when on is known at once.
+            // A periodic task drops objects; only the beginning of the refusal is recorded here.
             let _ = cached.forbidding();
             let standing = self.standing_of(name, member);
             self.update_board(|board| board.set(name, standing));
         }
     }
 
-    /// Ends a cluster's cacher; its objects are deleted from the log.
+    /// Ends a cluster's cacher, and deletes its objects from the log.
     pub(super) fn leave(&self, members: &mut ViewClusters, name: &ClusterName) {
         let Some(member) = members.by_name.remove(name) else { return };
         self.board.changed();
@@ -129,7 +130,7 @@ impl View {
         match member {
             ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.standing() {
-                // What was held before this cacher was started, and goes only after a while.
+                // Objects of the previous cacher, which are kept for a while.
                 Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
@@ -141,19 +142,18 @@ impl View {
         }
     }
 
-    /// How each cluster stands. Clusters that do not serve the resource are not among them. Cost: one reference count,
-    /// until something changes.
+    /// The standing of each cluster that serves the resource. Costs a reference count, unless something has changed.
     pub fn standings(&self) -> Arc<Standings> {
         self.board.standings()
     }
 
-    /// Which clusters there are here, by name, and tells when others are. One that does not serve the resource, or that
-    /// the registry leaves out, is not among them.
+    /// A receiver for the names of the clusters. Clusters that do not serve the resource, or that the registry leaves
+    /// out, are not among them.
     pub fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.board.names()
     }
 
-    /// How each cluster that is wanted stands.
+    /// The standing of each wanted cluster.
     pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
         self.standings().of_wanted(wanted)
     }
@@ -163,7 +163,7 @@ impl View {
         Some(self.cacher_and_whose(name)?.0)
     }
 
-    /// The cacher of one cluster, and whether this view has started it.
+    /// The cacher of one cluster, and whether it belongs to this view.
     pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
@@ -171,8 +171,8 @@ impl View {
         }
     }
 
-    /// Whether a cacher feeds what is shown of a cluster: it has not been replaced, nor has the one of all namespaces
-    /// that this view follows, which it learns a moment later.
+    /// Whether a cacher still feeds the objects of a cluster: neither it nor, for a view that follows the view of all
+    /// namespaces, the cacher there was replaced. The follower learns of a replacement a moment later.
     pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
         let follows = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
@@ -181,7 +181,7 @@ impl View {
         !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
     }
 
-    /// The cacher of one cluster, and what asks its member.
+    /// The cacher of one cluster, and the shared requests for the latest version of its member.
     pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
@@ -189,7 +189,7 @@ impl View {
         }
     }
 
-    /// What holds all of a cluster's objects, to feed a view of one namespace.
+    /// The feed of a cluster, from which a view of one namespace can get its objects.
     pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
@@ -202,8 +202,8 @@ impl View {
         }
     }
 
-    /// Takes over how far a cluster is whose objects come from the view of all namespaces: where nothing of this one
-    /// changes, that is told to who asks alone.
+    /// Takes the current version of a cluster over from the view of all namespaces. If nothing in this namespace
+    /// changes, a follower gets it only on request.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),

@@ -1,4 +1,4 @@
-//! What a read of the newest waits for.
+//! The waits before a read of the newest state.
 
 use tributary_answers::refusal::VersionRefusal;
 use tributary_apimachinery::Consistency;
@@ -7,11 +7,11 @@ use super::fences::WrittenBy;
 use super::{EarlierStandings, Standing, View};
 
 impl View {
-    /// Waits until memory has what the newest is to have: what was written through this process, and where members are
-    /// to be asked, all that they have now. A cluster that does not say so is stale, if that is allowed.
+    /// Waits until memory contains the writes of this process, and with `consistency: Quorum` also everything that the
+    /// members have now. A cluster that does not confirm it counts as stale, if partial answers are allowed.
     ///
     /// # Errors
-    /// 504 for what does not come within 3 s.
+    /// 504 if the state is not reached within 3 s.
     pub async fn newest(
         &self,
         by: WrittenBy,
@@ -20,14 +20,14 @@ impl View {
     ) -> Result<(), VersionRefusal> {
         let own = self.own_writes_seen(by, before.wanted_clusters(), before.partial()).await?;
         if own.waited {
-            // Whoever was fresh may have become stale while it was waited for, and is not waited for then.
+            // A cluster may have become stale during the wait; then it need not be waited for again.
             self.look_again(before);
         }
         for (cluster, since) in own.late {
             before.doubt(cluster, Standing::unseen_writes(since));
         }
         if consistency == Consistency::Quorum {
-            self.as_of_now(before).await?;
+            self.wait_for_newest(before).await?;
         }
         Ok(())
     }

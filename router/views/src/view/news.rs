@@ -1,7 +1,7 @@
-//! What is new in a view, and which of its watchers have to look at it.
+//! News of a view, and the interest of watchers in it.
 //!
-//! Of a resource with objects in a thousand namespaces, who watches ten of them is told nothing of most changes: to
-//! wake such a watcher for each costs half of what telling it would.
+//! With objects in a thousand namespaces, a watcher of ten of them needs few of the changes. To wake it for each change
+//! costs half as much as sending the change.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -9,19 +9,19 @@ use std::hash::{Hash, Hasher};
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
 
-/// How many changes are told apart. As many as a watcher takes in one turn: among more there is something for nearly
-/// everybody.
+/// The maximum number of changes that are compared with interests: the number that a watcher processes in one turn. A
+/// larger batch concerns nearly every watcher.
 const CHANGES_MAX: usize = 32;
 
-/// What a watcher is told of.
+/// The interest of a watcher.
 pub trait Interest: Any + Send + Sync {
-    /// Whether a change that a cluster sent may be told to it.
+    /// Whether a change of a cluster may concern the watcher.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
 
-    /// Whether it is known without a long look that another watcher is told of the same.
+    /// Whether another watcher certainly has the same interest. A cheap check that may miss equal interests.
     fn is_that_of(&self, other: &dyn Interest) -> bool;
 
-    /// Tells it from others by a hash: the same for those that [are told of the same](Self::is_that_of).
+    /// Hashes the interest. [Equal interests](Self::is_that_of) have equal hashes.
     fn hash_into(&self, hasher: &mut dyn Hasher);
 }
 
@@ -39,27 +39,27 @@ impl Hash for dyn Interest {
     }
 }
 
-/// What has happened.
+/// News of a view, for its watchers.
 #[derive(Debug)]
 pub(super) enum News {
-    /// Something that every watcher looks at.
+    /// News that concern every watcher.
     Anything,
-    /// These changes, and nothing else.
+    /// A few changes, which are compared with interests.
     Changes(NewChanges),
 }
 
-/// Changes that stand in the log with nothing between them but what members said of how far they are: of that no
-/// watcher is told, so it wakes none.
+/// Consecutive changes in the log, with nothing in between except progress of members. Watchers are not told about
+/// progress, so it wakes none of them.
 #[derive(Debug)]
 pub(super) struct NewChanges {
-    /// The place behind what happened before them.
+    /// The log position after which there was only progress before these changes.
     quiet_since: u64,
     changes: Vec<NewChange>,
-    /// The place behind the last.
+    /// The log position after the last change.
     to: u64,
 }
 
-/// A change, and where it stands in the log.
+/// A change with its position in the log.
 #[derive(Debug)]
 struct NewChange {
     place: u64,
@@ -68,17 +68,17 @@ struct NewChange {
 }
 
 impl NewChanges {
-    /// The place behind what happened before them.
+    /// The log position after which there was only progress before these changes.
     pub(super) fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
 
-    /// The place behind the last of them.
+    /// The log position after the last change.
     pub(super) fn to(&self) -> u64 {
         self.to
     }
 
-    /// Where the last of them stands that somebody may be told, of those from a place on.
+    /// The position of the last change that matches an interest, among those from a position on.
     pub(super) fn last_for(&self, interest: &dyn Interest, from: u64) -> Option<u64> {
         let unseen = self.changes.iter().rev().take_while(|new| new.place >= from);
         unseen.into_iter().find(|new| interest.is_in(&new.cluster, &new.change)).map(|new| new.place)
@@ -86,13 +86,12 @@ impl NewChanges {
 }
 
 impl News {
-    /// Changes that a cluster sent, which are about to stand in the log behind all that it has.
+    /// News of changes that a cluster sent. They are about to be appended to the log.
     pub(super) fn from_changes(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 
-    /// Changes that a cluster sent, which stand in the log from a place on. Before it is progress alone, from another
-    /// place on.
+    /// News of changes at the log position `from`. Between `quiet_since` and `from` there is only progress.
     pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;
@@ -103,7 +102,7 @@ impl News {
         Self::Changes(NewChanges { quiet_since, changes: places.map(new).collect(), to: from + changes.len() as u64 })
     }
 
-    /// Adds what has happened since.
+    /// Merges later news into these.
     pub(super) fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (Self::Changes(own), Self::Changes(later))
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_joined_where_nothing_is_between() {
+    fn consecutive_changes_are_merged() {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {
@@ -133,8 +132,8 @@ mod tests {
         };
         let some = |from, count| news_in(from, &vec!["mill"; count]);
         assert_eq!(joined(some(5, 2), some(7, 30)), Some((5, 37)));
-        assert_eq!(joined(some(5, 2), some(7, 31)), None, "so many are not told apart");
-        assert_eq!(joined(some(5, 2), some(8, 1)), None, "another cluster's has not been told yet");
+        assert_eq!(joined(some(5, 2), some(7, 31)), None, "too many changes to compare");
+        assert_eq!(joined(some(5, 2), some(8, 1)), None, "a change of another cluster was not announced yet");
         assert_eq!(joined(some(8, 1), some(7, 1)), None, "another order");
         assert_eq!(joined(some(5, 1), News::Anything), None);
         assert_eq!(joined(News::Anything, some(5, 1)), None);

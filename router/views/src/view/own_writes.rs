@@ -1,4 +1,4 @@
-//! Waiting until what was written through this process is seen.
+//! Waits until the writes of this process are visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::fences::{Deletion, Fence, Late, Waited, WrittenBy};
 use super::standing::Standing;
 use super::wait::{VERSION_WITHIN, not_reached};
 
-/// What a read of a collection found of what was written through this process.
+/// The result of waiting for the writes of this process before a read of a collection.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
-    /// Whether there was something to wait for: how clusters stand may have changed meanwhile.
+    /// Whether there was a wait, during which standings may have changed.
     pub waited: bool,
-    /// The clusters of which it is not seen, and since when.
+    /// The clusters whose writes are not visible, with the time since when.
     pub late: Vec<(ClusterName, Instant)>,
 }
 
 impl OwnWrites {
-    /// Of two views that one read is made of.
+    /// Combines the results of two views that serve one read.
     fn and(mut self, other: Self) -> Self {
         self.waited |= other.waited;
         for (cluster, since) in other.late {
@@ -37,18 +37,18 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until what was written to clusters that are wanted is seen. Where a partial answer is
-    /// allowed, a cluster for which a list has waited in vain is not waited for again until it has come that far.
+    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed and a list has already
+    /// waited for a cluster without success, that cluster is not waited for until it has reached that fence.
     ///
     /// # Errors
-    /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
+    /// 504 after 3 s. Unknown and stale clusters are not waited for: their warning covers missing writes.
     pub(super) async fn own_writes_seen(
         &self,
         by: WrittenBy,
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<OwnWrites, VersionRefusal> {
-        // What the view of all feeds this one with may have been written when this one was not there yet.
+        // Writes may have been recorded in the view of all before this view existed.
         let Some(whole) = self.whole() else { return self.noted_writes_seen(by, wanted, partial).await };
         let (of_all, own) = tokio::try_join!(
             whole.noted_writes_seen(by, wanted, partial),
@@ -57,7 +57,7 @@ impl View {
         Ok(of_all.and(own))
     }
 
-    /// As [`own_writes_seen`](Self::own_writes_seen), of the writes that this view has noted.
+    /// As [`own_writes_seen`](Self::own_writes_seen), for the writes recorded in this view.
     async fn noted_writes_seen(
         &self,
         by: WrittenBy,
@@ -74,8 +74,8 @@ impl View {
         Ok(OwnWrites { waited: true, late: late.into_iter().flatten().collect() })
     }
 
-    /// As [`own_writes_seen`](Self::own_writes_seen), of one cluster. Gives the cluster, and since when, where its
-    /// writes are not seen and that is allowed.
+    /// As [`own_writes_seen`](Self::own_writes_seen), for one cluster. If its writes are not visible and partial
+    /// answers are allowed, returns the cluster and the time since when.
     async fn writes_seen(
         &self,
         by: WrittenBy,
@@ -93,19 +93,19 @@ impl View {
         match self.fence_reached(cluster, fence, VERSION_WITHIN).await {
             Ok(()) => Ok(None),
             Err(refusal) => {
-                self.fences.late(by, cluster, Late { fence: fence.clone(), since });
-                // It lags all the time: once is enough to be told so by an error.
+                self.fences.record_late(by, cluster, Late { fence: fence.clone(), since });
+                // The member lags permanently: one error for the client is enough.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
 
-    /// Waits until what was written to one object is seen, in whichever of the wanted clusters it was, and says whether
-    /// there was something to wait for: how clusters stand may have changed meanwhile. What was written to other
-    /// objects is not waited for, unless that is too much to be told apart.
+    /// Waits until the writes to one object are visible, in whichever wanted clusters they were. Returns whether there
+    /// was a wait, during which standings may have changed. Writes to other objects are ignored, unless there were too
+    /// many to tell apart.
     ///
     /// # Errors
-    /// As `own_writes_seen`, wherever a partial answer is denied or allowed.
+    /// As `own_writes_seen`, whether partial answers are allowed or not.
     pub async fn writes_of_seen(
         &self,
         by: WrittenBy,
@@ -149,23 +149,23 @@ impl View {
         let late = self.in_feeding_cacher(cluster, cacher, deadline, wait).await;
         match (late, self.standings().standing_of(cluster)) {
             (Some(None), _) => {
-                self.fences.reached(cluster, fence);
+                self.fences.remove_reached(cluster, fence);
                 Ok(())
             }
-            // Where it has become stale meanwhile, the answer says so; where it has left, nothing is shown of it. Of
-            // one that begins only now an answer would not say so.
+            // If the cluster has become stale, the answer says so; if it has left, the answer lacks it. For a cluster
+            // that is just starting, the answer would say nothing.
             (_, None | Some(Standing::Stale { .. })) => Ok(()),
             (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
         }
     }
 
-    /// Waits until a cacher has what was written, and says how far it is if it has not come to that in time.
+    /// Waits until a cacher contains the writes. If the deadline passes, returns the cacher's version.
     async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // The write is alone in its revision, or with deletions that nobody asked for here:
-        // once something of it is seen, it is.
+        // The write has a revision of its own, or shares it with deletions by others, so any event of the revision is
+        // enough.
         let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
-            // Beyond what the member itself has of this collection: it was a version of something else.
+            // The version is beyond the member's own version of this collection: it belongs to something else.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };

@@ -1,4 +1,5 @@
-//! Past states: rebuilt from the log, and the last few remembered, because all pages of a list show one state.
+//! Past states of a view: rebuilt from the log, with a cache of the last few, because all pages of a list show one
+//! state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use tributary_merge::{CompositeResourceVersion, Heads};
 
 use tributary_sharing::limits::PAST_STATES;
 
-/// For how long after its last use a state is remembered. The next page of a list is asked for at once, or by a person,
-/// who can wait until it is rebuilt.
+/// The time for which a state is cached after its last use. The next page of a list is requested at once, or by a
+/// person who can wait until the state is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The past states that were listed last. Each snapshot in them is at the version that it stands for.
+/// The past states that were listed most recently. Each snapshot in them is at the exact version that it stands for.
 #[derive(Default)]
 pub(super) struct PastStates {
     inner: Mutex<RememberedStates>,
@@ -22,14 +23,14 @@ pub(super) struct PastStates {
 
 #[derive(Default)]
 struct RememberedStates {
-    /// The one that was used last is the last.
+    /// Sorted by last use; the most recent is the last.
     states: VecDeque<(Heads, Instant)>,
-    /// How often all were forgotten.
+    /// The number of times that all states were dropped.
     forgotten: u64,
 }
 
 impl PastStates {
-    /// The snapshots of a vector's clusters, if one state has them all.
+    /// The snapshots at a vector, if a cached state contains all of them.
     pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
@@ -39,13 +40,13 @@ impl PastStates {
         Some(found)
     }
 
-    /// How often all were forgotten up to now.
+    /// The number of times that all states were dropped until now.
     pub(super) fn forgotten(&self) -> u64 {
         self.inner.lock().forgotten
     }
 
-    /// Remembers a state that was begun to be rebuilt after so many times of forgetting;
-    /// not if it may mix two incarnations.
+    /// Caches a state. `forgotten` is the number of drops when its rebuild began: if it has changed, the state may mix
+    /// two incarnations of a cluster, and is not cached.
     pub(super) fn remember(&self, state: Heads, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {
@@ -55,20 +56,21 @@ impl PastStates {
         }
     }
 
-    /// Forgets all: versions may stand for something else from now on. Call it with the log locked for writing.
+    /// Drops all states, because versions may have another meaning from now on. Call it while the log is locked for
+    /// writing.
     pub(super) fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.states.clear();
         inner.forgotten += 1;
     }
 
-    /// Forgets what nobody has used lately.
+    /// Drops states that were not used lately.
     pub(super) fn trim(&self) {
         self.inner.lock().states.retain(|(_, used)| used.elapsed() < REMEMBERED);
     }
 }
 
-/// The snapshots of a vector's clusters out of a state that has them all at the vector's versions.
+/// The snapshots at a vector, from a state that contains all of them.
 fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
     let mut held = state.iter();
     let mut part = Vec::with_capacity(vector.len());
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rest_of_a_list_is_a_part_of_its_state() {
+    async fn state_of_fewer_clusters_is_found_in_a_cached_state() {
         let past = PastStates::default();
         past.remember(state(&[("a", 1), ("b", 2), ("c", 3)]), 0);
         for rest in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("b", 2), ("c", 3)], &[("c", 3)], &[]] {
@@ -116,13 +118,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_states_are_remembered_and_not_for_long() {
+    async fn past_states_are_bounded_in_number_and_time() {
         let past = PastStates::default();
         for version in 0..=PAST_STATES as u64 {
             past.remember(state(&[("a", version)]), 0);
             assert!(found(&past, &[("a", 1)]).is_some() || version == 0, "the one in use stays");
         }
-        assert!(found(&past, &[("a", 0)]).is_none(), "the one that nobody used is forgotten");
+        assert!(found(&past, &[("a", 0)]).is_none(), "the least recently used state is dropped");
         tokio::time::advance(REMEMBERED).await;
         past.remember(state(&[("a", 99)]), 0);
         past.trim();
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_begun_before_all_was_forgotten_is_not_remembered() {
+    async fn rebuild_that_began_before_a_drop_is_not_cached() {
         let past = PastStates::default();
         let forgotten = past.forgotten();
         past.remember(state(&[("a", 1)]), forgotten);

@@ -1,13 +1,13 @@
-//! `consistency: Quorum`: reads that contain everything the members had when the request came.
+//! `consistency: Quorum`: reads that contain everything that the members had when the request came.
 //!
-//! Each member is asked for its collection's version (an unset list of one object, which a kube-apiserver answers as of
-//! "most recent", by a quorum of its etcd), and the answer is given from memory once the cacher has come that far. So
-//! it is linearizable per member, however it was written there, and costs a small request instead of a whole list. In a
-//! collection that changes the cacher has come that far already; one that does not change has to be told of progress,
-//! which takes a kube-apiserver 1.36 about 1.3 s.
+//! Each member is asked for the version of its collection (an unset list with a limit of one object, which a
+//! kube-apiserver answers as of "most recent", by a quorum of its etcd). The answer is given from memory once the
+//! cacher has reached that version. So it is linearizable per member, however objects were written there, and costs a
+//! small request instead of a whole list. In a changing collection the cacher has usually reached the version already;
+//! otherwise it must get a progress notification, which takes a kube-apiserver 1.36 about 1.3 s.
 //!
-//! Reads that come while a question is under way share the next one: an answer to a question that was put before a read
-//! came says nothing to it.
+//! Reads that come while a request is running share the next one: the answer to an earlier request proves nothing for
+//! them.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use super::standing::Standing;
 use super::{EarlierStandings, View, standing};
 
 impl View {
-    /// Waits until memory has everything that the clusters have now of which it holds something. A cluster that does
-    /// not confirm it is stale, where a partial answer is allowed.
+    /// Waits until memory contains everything that the cached clusters have now. A cluster that does not confirm its
+    /// version counts as stale, if partial answers are allowed.
     ///
     /// # Errors
-    /// 504 naming the clusters that do not confirm it within about 3 s, where a partial answer is denied.
-    pub(super) async fn as_of_now(&self, before: &mut EarlierStandings) -> Result<(), VersionRefusal> {
+    /// 504 with the clusters that do not confirm their version within about 3 s, if partial answers are denied.
+    pub(super) async fn wait_for_newest(&self, before: &mut EarlierStandings) -> Result<(), VersionRefusal> {
         let asked = before.cached_clusters().map(|(cluster, standing)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
             let since = match standing {
@@ -47,7 +47,7 @@ impl View {
         Err(VersionRefusal::NotConfirmed { resource, reasons })
     }
 
-    /// Waits until memory has all that one cluster has now.
+    /// Waits until the cached objects of one cluster include its newest revision.
     async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
         let Some((cacher, questions)) = self.questions(cluster) else {
             return Err("it is no longer held in memory".into());
@@ -55,7 +55,7 @@ impl View {
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = questions.latest(&cacher).await?;
         if held > latest {
-            // What is held is of a state that is no more.
+            // The cached objects belong to a state that no longer exists.
             cacher.reset();
             return Err(format!("its revisions went back from {held} to {latest}").into());
         }

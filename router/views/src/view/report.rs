@@ -1,4 +1,4 @@
-//! What a view holds, for the [report](tributary_fleet::report).
+//! The part of the [report](tributary_fleet::report) about one view.
 
 use tributary_answers::refusal::cause_alone;
 use tributary_apimachinery::{ClusterName, Snapshot};
@@ -9,7 +9,7 @@ use super::member::{CachedMember, ViewCluster};
 use super::{Standing, View};
 
 impl View {
-    /// What is held of the resource. Cost: a few locks and a look at each cluster's history, whatever is held.
+    /// The cached data of the resource. Costs a few locks and a look at each cluster's history, whatever the size is.
     pub(crate) fn resource_report(&self) -> ResourceReport {
         let (objects, repeated_names, history_bytes) = {
             let log = self.log();
@@ -28,8 +28,8 @@ impl View {
         }
     }
 
-    /// What is held of each cluster, and whether that is current. What another view holds and this one shows, that one
-    /// tells. Cost: a few locks for each cluster; no object is looked at.
+    /// The cached data of each cluster, and whether it is current. Data that another view caches is reported there.
+    /// Costs a few locks per cluster; no object is visited.
     pub(crate) fn collection_reports(&self) -> Vec<CollectionReport> {
         let members = self.members.lock();
         members.by_name.iter().filter_map(|(name, member)| self.collection_report(name, member)).collect()
@@ -74,7 +74,7 @@ impl View {
     }
 }
 
-/// Whether the member answers and refuses. That it is out of reach is said of the member itself.
+/// Whether the member answers with a refusal. An outage is reported for the member itself.
 fn is_refusal(reason: Option<&StaleReason>) -> bool {
     matches!(reason, Some(StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_)))
 }

@@ -1,4 +1,4 @@
-//! How each cluster stands with respect to one resource: known and fresh, known and stale, or unknown.
+//! The standing of each cluster for one resource: known and fresh, known and stale, or unknown.
 
 use std::sync::Arc;
 
@@ -14,62 +14,62 @@ use tributary_merge::Heads;
 
 use super::obstacle::CollectionObstacle;
 
-/// How one cluster stands.
+/// The standing of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Its objects are held and follow the member.
+    /// The objects are cached, and the watch of the member is up to date.
     Fresh,
-    /// Its objects are held, but changes do not arrive.
+    /// The objects are cached, but no changes arrive.
     Stale {
-        /// Since when.
+        /// The time since which changes are missing.
         since: Instant,
-        /// Why.
+        /// The cause.
         reason: Arc<str>,
-        /// Whether the member forbids to read the whole collection by now.
+        /// Whether the member now forbids reading the whole collection.
         forbidden: bool,
     },
-    /// Nothing is known of its objects yet. `reason` is `None` while the first attempt is under way.
+    /// No objects are cached yet. `reason` is `None` during the first attempt.
     Unknown {
-        /// Since when they have been waited for.
+        /// The time since which the objects are awaited.
         since: Instant,
-        /// Why not, once an attempt has failed.
+        /// The cause, after a failed attempt.
         reason: Option<Arc<str>>,
-        /// The kind of that cause.
+        /// The kind of the cause.
         obstacle: CollectionObstacle,
     },
-    /// It has such objects, but not so that they can be shown here: as another kind, or in other versions only. Nothing
-    /// is waited for, and each answer says so.
+    /// The cluster has such objects, but they cannot be shown here: they have another kind, or are served in other
+    /// versions only. Requests do not wait for them, and each answer says so.
     LeftOut {
-        /// How it has them.
+        /// The form in which the cluster has them.
         reason: String,
     },
     /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
     /// stale and without objects. The owner of a single name is unknown, unless the cluster is out of reach: then its
     /// last discovery counts, as the last objects of a stale cluster do.
     Unserved {
-        /// Whether the cluster can be reached.
+        /// Whether the cluster is reachable.
         in_reach: bool,
         /// The time of that discovery.
         since: Instant,
         /// The reason why discovery is not up to date.
         reason: Arc<str>,
     },
-    /// It has nothing of what is asked for, though nothing of it is held: the one namespace that is asked for is not
-    /// there, as the view of namespaces knows.
+    /// The cluster has no such objects, although nothing is cached: the requested namespace does not exist, as the view
+    /// of namespaces shows.
     NoNamespace,
 }
 
-/// Why a cluster is listed anew though its objects are held.
+/// The cause of a new list while objects are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhyAnew {
-    /// It is reached in another way than before: another address, another CA.
+    /// The configuration changed, for example the address or the CA.
     Configuration,
-    /// It forbids by now to read all namespaces, and the one that is read is listed by itself.
+    /// The cluster now forbids reading all namespaces, so the requested namespace is listed on its own.
     Forbidden,
 }
 
 impl Standing {
-    /// Reads a cacher's state.
+    /// The standing for the state of a cacher.
     pub fn from_state(state: &CacherState) -> Self {
         match state {
             CacherState::Synced => Self::Fresh,
@@ -86,7 +86,7 @@ impl Standing {
         }
     }
 
-    /// A cluster that has not told yet what it serves, or does not describe the resource's version.
+    /// The standing of a cluster without discovery, or whose discovery lacks the resource's version.
     pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let (since, undescribed) = cluster.undescribed(resource).unzip();
         let reason = cluster.problem().or(undescribed).map(Arc::from);
@@ -101,18 +101,18 @@ impl Standing {
         Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
     }
 
-    /// The clusters that have the resource otherwise than it is shown here, and how they stand therefore.
+    /// The clusters that have the resource in a form that cannot be shown, with their standings.
     pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
         let others = served.left_out();
         others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
     }
 
-    /// A cluster whose changes arrive, but not what was written through this process since then.
+    /// The standing of a cluster whose changes arrive, but without the writes of this process since then.
     pub(crate) fn unseen_writes(since: Instant) -> Self {
         Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
     }
 
-    /// A cluster that is listed anew, and whose list is not there yet: what was held is held on.
+    /// The standing of a cluster that is being listed again; the previous objects stay cached until then.
     pub(crate) fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
         let why = match why {
             WhyAnew::Configuration => "its configuration changed",
@@ -123,12 +123,12 @@ impl Standing {
         Self::Stale { since, reason, forbidden: false }
     }
 
-    /// Whether its objects are held.
+    /// Whether the objects are cached, or known to be missing.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
     }
 
-    /// The obstacle, where no object of it is held.
+    /// The obstacle, if the cluster is unknown.
     pub fn obstacle(&self) -> Option<CollectionObstacle> {
         match self {
             Self::Unknown { obstacle, .. } => Some(*obstacle),
@@ -136,12 +136,12 @@ impl Standing {
         }
     }
 
-    /// Whether the member forbids to read the whole collection: a single namespace is to be asked for by itself.
+    /// Whether the member forbids reading the whole collection, so that a single namespace must be read on its own.
     pub fn is_forbidden(&self) -> bool {
         self.obstacle() == Some(CollectionObstacle::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
     }
 
-    /// What keeps the cluster from being asked, if nothing is known of its objects.
+    /// The trouble because of which nothing is known about the cluster's objects.
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
         let (since, cause) = match self {
             Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
@@ -155,12 +155,12 @@ impl Standing {
         Some(Trouble { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
     }
 
-    /// Whether nothing need be said of it in an answer.
+    /// Whether an answer needs no warning about the cluster.
     pub fn is_well(&self) -> bool {
         matches!(self, Self::Fresh | Self::NoNamespace)
     }
 
-    /// How little can be said of its objects: of those that are held at most that they are old.
+    /// The degree of uncertainty about the objects: 0 none, 1 outdated, 2 unknown.
     fn trouble(&self) -> u8 {
         match self {
             Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
@@ -169,22 +169,21 @@ impl Standing {
         }
     }
 
-    /// Whether waiting a moment may help without anything being repaired first.
+    /// Whether the first attempt is still running, so that waiting may help without a repair.
     pub fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
     }
 }
 
-/// How many clusters stand how. Kept as they change, so that nobody has to walk them.
+/// The numbers of clusters by standing, updated with each change so that no one has to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StandingCounts {
-    /// All of them.
     all: usize,
     fresh: usize,
     unknown: usize,
     under_way: usize,
     forbidden: usize,
-    /// Unknown clusters with an obstacle that lasts.
+    /// The number of unknown clusters with a permanent obstacle.
     lasting: usize,
 }
 
@@ -218,14 +217,14 @@ impl StandingCounts {
         self.lasting = with(self.lasting, one.lasting);
     }
 
-    /// How many forbid to read the whole collection.
+    /// The number of clusters that forbid reading the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden
     }
 
-    /// Whether a list or watch need not wait: for any cluster where a partial answer is denied, for a first attempt
-    /// where it is allowed. Where a partial answer is denied, a cluster that is unknown for a cause that lasts refuses
-    /// it at once.
+    /// Whether a list or watch can be answered without waiting. If partial answers are denied, no cluster may be
+    /// unknown; but a cluster that is unknown for a permanent cause refuses the request at once. If partial answers are
+    /// allowed, no first attempt may be running.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
             Partial::Deny => self.unknown == 0 || self.lasting > 0,
@@ -234,8 +233,8 @@ impl StandingCounts {
     }
 }
 
-/// How clusters stand, by name, and how many of them how. Handed out in an `Arc`: as long as all is well, to look at it
-/// costs the same for a thousand clusters as for one.
+/// The standings by cluster, with their counts. Shared in an `Arc`: while all clusters are fresh, a check costs the
+/// same for a thousand clusters as for one.
 #[derive(Clone, Debug, Default)]
 pub struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
@@ -243,40 +242,40 @@ pub struct Standings {
 }
 
 impl Standings {
-    /// Each cluster and how it stands, by name.
+    /// Each cluster with its standing, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
     }
 
-    /// How many clusters there are.
+    /// The number of clusters.
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// How one cluster stands, if it is among them. Cost: a binary search.
+    /// The standing of one cluster. Costs a binary search.
     pub fn standing_of(&self, cluster: &ClusterName) -> Option<&Standing> {
         let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
         Some(&self.by_name[at].1)
     }
 
-    /// One cluster alone; empty where it is fresh, for nothing need be said then.
+    /// The standing of one cluster alone; empty if it needs no warning.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
         let trouble = self.standing_of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
-    /// The clusters that may have what was found in this one, too, for they are unknown.
+    /// The other clusters that may also have an object that was found in this one, because they are unknown.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
         self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
     }
 
-    /// What keeps those from being asked of which nothing is known.
+    /// The troubles of all clusters about whose objects nothing is known.
     pub fn troubles(&self) -> Vec<Trouble> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
     }
 
-    /// The clusters that may have an object of a name that is not held. Walks nothing if all clusters are fresh.
+    /// The clusters that may have an object with a name that is not cached. Visits nothing if all clusters are fresh.
     pub fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let may_have = |standing: &Standing| {
@@ -285,35 +284,35 @@ impl Standings {
         some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
     }
 
-    /// Whether all are fresh.
+    /// Whether all clusters are fresh.
     pub(crate) fn are_fresh(&self) -> bool {
         self.counts.fresh == self.counts.all
     }
 
-    /// Whether all are known.
+    /// Whether all clusters are known.
     pub fn are_known(&self) -> bool {
         self.counts.unknown == 0
     }
 
-    /// Whether one forbids to read the whole collection.
+    /// Whether a cluster forbids reading the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.counts.forbidden > 0
     }
 
-    /// Whether one forbids to read the whole collection, and nothing is held of it that was read before.
+    /// Whether a cluster forbids reading the whole collection and has no cached objects.
     pub fn is_one_given_up(&self) -> bool {
         let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
         unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
     }
 
-    /// The clusters that forbid to read the whole collection.
+    /// The clusters that forbid reading the whole collection.
     pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// How clusters stand by now that stood otherwise when a request came. What was known to it stays known where it is
-    /// among what is held: of one that is being listed as another one, say.
-    /// What was known to have nothing, or to be left out, stays so.
+    /// The current standings for a request that began with the standings `before`. A cluster that was known then stays
+    /// known if its objects are among `held`, for example while it is being listed again under a new configuration. A
+    /// cluster that had no objects, or was left out, stays so.
     pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
@@ -329,8 +328,8 @@ impl Standings {
         self
     }
 
-    /// How clusters stand for an answer that was begun when they stood worse:
-    /// what was not waited for then is not in it.
+    /// The standings for an answer that was begun with the standings `before`: no standing is better than before,
+    /// because the answer does not contain objects that it did not wait for.
     pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             if self.standing_of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
@@ -340,27 +339,26 @@ impl Standings {
         self
     }
 
-    /// The clusters of which nothing is known. Nothing is walked where there are none.
+    /// The unknown clusters. Costs nothing if all are known.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
     }
 
-    /// The clusters whose first list has neither come nor failed.
+    /// The clusters whose first list is still running.
     pub fn under_way(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.counts.under_way == 0 { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| standing.is_under_way()).map(|(cluster, _)| cluster)
     }
 
-    /// The clusters that are known, and of which something need be said all the same. Nothing is walked where there are
-    /// none.
+    /// The known clusters that need a warning. Costs nothing if all are fresh.
     pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let doubtful = some.iter().filter(|(_, standing)| standing.is_known() && !standing.is_well());
         doubtful.map(|(cluster, standing)| (cluster, standing))
     }
 
-    /// Those that a selector wants. Nothing is copied where it wants all.
+    /// The standings of the wanted clusters. Copies nothing if all are wanted.
     pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {
             return self;
@@ -369,7 +367,7 @@ impl Standings {
         Arc::new(named.cloned().collect())
     }
 
-    /// Puts in how a cluster stands, in place of what is known of it.
+    /// Sets the standing of a cluster.
     pub fn set(&mut self, cluster: ClusterName, standing: Standing) {
         self.counts.add(&standing);
         match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
@@ -382,7 +380,7 @@ impl Standings {
         self.counts.suffice(partial)
     }
 
-    /// Whether one is unknown for a cause that lasts.
+    /// Whether a cluster is unknown for a permanent cause.
     pub(crate) fn is_one_unknown_for_long(&self) -> bool {
         self.counts.lasting > 0
     }
@@ -399,19 +397,19 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
     }
 }
 
-/// A `Warning` for each of these clusters that could not be asked for an object which another one has.
+/// A `Warning` for each of these clusters that could not be asked for an object which was found in another cluster.
 pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Trouble]) -> Vec<HeaderValue> {
     let texts = clusters.iter().take(WARNINGS_MAX).map(|trouble| trouble.doubt(resource, name));
     texts.filter_map(|text| warning_header(&text)).collect()
 }
 
-/// Why a cluster is unknown that is being read for the first time.
+/// The cause for an unknown cluster that is being read for the first time.
 const NOT_SYNCED: &str = "not synced yet";
 
-/// How many clusters are named in warnings before they are only counted.
+/// The number of clusters that warnings name; further clusters are only counted.
 pub const WARNINGS_MAX: usize = 10;
 
-/// One `Warning: 299` text for each cluster that is missing or stale.
+/// A `Warning: 299` text for each missing or stale cluster.
 pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
     if standings.are_fresh() {
         return Vec::new();
@@ -447,7 +445,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
     texts
 }
 
-/// Texts in one, as many as clusters are named.
+/// Joins texts, up to the number of clusters that are named.
 pub(crate) fn shortened(texts: &[String]) -> String {
     let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     if texts.len() > WARNINGS_MAX {
@@ -469,13 +467,13 @@ pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[Clus
     })
 }
 
-/// Adds a `Warning` that names clusters which are not part of the view.
+/// Adds a `Warning` with the clusters that are not part of the view.
 pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
     let text = left_out_warning(resource, left_out);
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// Adds a `Warning` that names the clusters of which a watch tells nothing, because its caller may only watch there.
+/// Adds a `Warning` with the clusters that a watch leaves out, because its user may watch there but not list.
 pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
@@ -488,7 +486,7 @@ pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResourc
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// After how many seconds a client is to come again while clusters are unknown. Five: a list waits for 30 s before.
+/// The `Retry-After` in seconds while clusters are unknown. Five, because a list has already waited for 30 s.
 const UNREAD_RETRY_AFTER: u32 = 5;
 
 /// The refusal while clusters are unknown; `None` if all are known.
@@ -526,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bad_clusters_are_named_up_to_ten() {
+    async fn warnings_name_at_most_ten_clusters() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let mut standings: Standings = [(ClusterName::new("good").unwrap(), Standing::Fresh)].into_iter().collect();
         assert!(warnings(&pods, &standings).is_empty() && refusal(&pods, &standings).is_none());
@@ -542,8 +540,8 @@ mod tests {
             "299 - \"cluster c00: pods are missing, waiting for 7 s: unreachable: \\\"x\\\"\""
         );
         let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
-        assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "nothing of it is obeyed");
-        // Whatever a member says, its warning is not left out.
+        assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "control characters are removed");
+        // A member's text cannot suppress the warning.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &standings) else { panic!() };
@@ -551,9 +549,9 @@ mod tests {
     }
 
     #[test]
-    fn standings_are_counted_as_they_change() {
+    fn counts_follow_the_standings() {
         let mut standings = Standings::default();
-        assert!(standings.are_fresh() && standings.are_known(), "none is in trouble where there is none");
+        assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {
             standings.set(name(number), unknown(None));
         }
@@ -569,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_is_unknown_where_it_is_not_held_any_more() {
+    fn known_cluster_without_held_objects_becomes_unknown() {
         let stale = || Standing::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
         let all = |standings: [Standing; 5]| -> Arc<Standings> {
             Arc::new(standings.into_iter().enumerate().map(|(number, standing)| (name(number), standing)).collect())
@@ -580,11 +578,11 @@ mod tests {
         let look_again = now.advance_from(&before, &held);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
         assert_eq!(look_again.standing_of(&name(4)), Some(&Standing::Fresh));
-        // What was not waited for is not known by having come since.
+        // A cluster that became known later was not waited for, so the answer lacks it.
         let answer = look_again.no_better_than(&before);
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
         assert!(matches!(answer.standing_of(&name(4)), Some(Standing::Stale { .. })));
-        // One that has left is not missing.
+        // A cluster that has left is not missing.
         assert_eq!(Arc::new(Standings::default()).advance_from(&before, &held).unknown().count(), 0);
     }
 }

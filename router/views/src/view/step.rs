@@ -1,13 +1,13 @@
-//! What a step of all namespaces means for one of them.
+//! The part of a cluster's update that concerns one namespace.
 
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Scope, Snapshot};
 use tributary_cacher::Update;
 
-/// What a step of a cluster means for one namespace: none for nothing that is to be told at once.
+/// The updates of one namespace for an update of a cluster; empty if nothing in the namespace changes.
 ///
-/// `before` is how far all namespaces were before it, `held` the namespace's state before, and `empty` one without
-/// objects. How far the cluster is is told with the next change of the namespace, with the member's bookmarks, and to
-/// who asks: in each namespace a mark for every change of all would fill the memory.
+/// `before` is the version of all namespaces before the update, `held` the previous state of the namespace, and `empty`
+/// a state without objects. A namespace learns the cluster's version with its next change, with the member's bookmarks,
+/// and on request: a log entry in each namespace for every change of the cluster would fill the memory.
 pub(super) fn part(
     step: &Update,
     before: CollectionVersion,
@@ -38,10 +38,10 @@ pub(super) fn part(
     }]
 }
 
-/// The namespace's own of some changes, which lead from one version of all namespaces to another.
+/// The changes of a namespace among changes that lead from one version of all namespaces to another.
 ///
-/// Where deletions of other namespaces share the revision of an own one, those that came before it count with it, as in
-/// the log of all: so many mean the same to both, and to other replicas.
+/// If deletions in other namespaces share the revision of a change of this namespace, those before it are counted, as
+/// in the log of all namespaces: a version then means the same in both logs, and on other replicas.
 fn own_changes(
     changes: &[Change],
     before: CollectionVersion,
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// An object from `namespace/name version`.
+    /// Parses an object from `namespace/name version`.
     fn object(text: &str) -> Arc<Object> {
         let (key, version) = text.split_once(' ').unwrap();
         let (namespace, name) = key.split_once('/').unwrap();
@@ -110,7 +110,7 @@ mod tests {
         part(step, CollectionVersion::parse(before).unwrap(), "n", held, Snapshot::default())
     }
 
-    /// The one step that it makes, if any.
+    /// The only update for the namespace, if there is one.
     fn part_of(step: &Update, held: &Snapshot) -> Option<Update> {
         let mut steps = parts_of(step, "5", held);
         assert!(steps.len() < 2, "{steps:?}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_shared_object_by_object() {
+    fn namespace_state_shares_the_objects_of_the_whole() {
         let whole = snapshot(9, &["m/x 1", "n/a 2", "n/b 3", "n-b/a 4", "o/x 5"]);
         let held = snapshot(5, &["n/a 2"]);
         for step in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_the_namespaces_own_are_told_in_their_order() {
+    fn changes_of_a_namespace_are_kept_in_order() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let change = |change_type, text: &str| {
             let object = object(text);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_of_other_namespaces_at_the_same_revision_are_counted() {
+    fn deletions_of_other_namespaces_at_the_same_revision_count() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {

@@ -17,7 +17,7 @@ impl View {
     }
 }
 
-/// A watcher of one namespace.
+/// The interest of a watcher of one namespace.
 pub(super) struct InNamespace(pub(super) &'static str);
 
 impl Interest for InNamespace {
@@ -34,12 +34,12 @@ impl Interest for InNamespace {
     }
 }
 
-/// A change in each of these namespaces, in the log from a place on.
+/// News of a change in each of these namespaces, at the log position `from`.
 pub(super) fn news_in(from: u64, namespaces: &[&str]) -> News {
     news_behind((from, from), namespaces)
 }
 
-/// The same, with progress before it from another place on.
+/// News of a change in each of these namespaces, with progress before it.
 pub(super) fn news_behind(places: (u64, u64), namespaces: &[&str]) -> News {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let change = |namespace: &&str| {

@@ -17,12 +17,12 @@ use super::View;
 use super::news::News;
 
 impl View {
-    /// A view of pods, of no cluster.
+    /// A view of pods without clusters.
     pub fn for_tests() -> Arc<Self> {
         Self::within_for_tests(&Limits::default())
     }
 
-    /// The same within these limits.
+    /// A view of pods without clusters, with these limits.
     pub fn within_for_tests(limits: &Limits) -> Arc<Self> {
         let resource = GroupVersionResource::new("", "v1", "pods");
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
@@ -31,7 +31,7 @@ impl View {
         Self::empty(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
     }
 
-    /// Has a cluster join the log, with a pod of that version.
+    /// Adds a cluster to the log, with a pod at that version.
     pub fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
         let mut held = Snapshot::default();
         held.insert(self.pod_for_tests("default", version));
@@ -39,7 +39,7 @@ impl View {
         self.log.write().join(cluster, held, Duration::ZERO);
     }
 
-    /// Has a pod of a cluster in the log change to that version, and wakes those whom it concerns.
+    /// Changes a pod of a cluster in the log to that version, and wakes the watchers that it concerns.
     pub fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
         let object = self.pod_for_tests(namespace, version);
         let mut log = self.log.write();

@@ -1,4 +1,4 @@
-//! Waiting until a version is reached.
+//! Waits until a version is reached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,32 +13,32 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 
-/// How long at a time is waited for a version that a watch has and this process has not. A cacher waits for a limited
-/// time; whoever still waits then asks again. An hour: the longest watch whose client does not ask for more.
+/// The time of one wait for a version that a client has and this process does not. A cacher waits for a limited time;
+/// the caller then repeats the wait. An hour is the longest watch without an explicit timeout.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// How long a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
+/// The time for which a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
-/// Why a version that a client named cannot be reached.
+/// The reason why a version that a client sent cannot be reached.
 #[derive(Clone, Debug)]
 pub enum Unreached {
-    /// A cluster that it names is configured and not known yet, or not configured at all.
+    /// A cluster of the version is configured but not known yet, or not configured at all.
     Missing(Refusal),
-    /// It did not come within 3 s.
+    /// The version was not reached within 3 s.
     TooNew(VersionRefusal),
-    /// The member has not come so far itself: its revisions went back since the version was handed out.
+    /// The member itself has not reached the version: its revisions went back since the version was issued.
     WentBack {
-        /// The member.
+        /// The member whose revisions went back.
         cluster: ClusterName,
-        /// The version's component.
+        /// The component of the version.
         version: CollectionVersion,
-        /// The member's own latest version.
+        /// The member's latest version.
         latest: ResourceVersion,
     },
 }
 
-/// 504: a cluster has not come so far within 3 s.
+/// The 504 for a cluster that has not reached a version within 3 s.
 pub(super) fn not_reached(
     cluster: &ClusterName,
     version: CollectionVersion,
@@ -57,8 +57,8 @@ impl Unreached {
         }
     }
 
-    /// The refusal of a list or watch: a client that knows of undone changes is to list anew,
-    /// which it does on a 410 alone.
+    /// The refusal of a list or watch. It is a 410, because only that makes a client list again and drop the undone
+    /// changes.
     pub fn of_collection(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -69,7 +69,7 @@ impl Unreached {
         }
     }
 
-    /// The refusal of a get, as kube-apiserver words it.
+    /// The refusal of a get, in the words of kube-apiserver.
     pub fn of_object(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -81,17 +81,17 @@ impl Unreached {
     }
 }
 
-/// Which of a member's answers to a cacher say that it has not come to a version.
+/// The answers of a member that prove that it has not reached a version.
 #[derive(Clone, Copy)]
 pub(super) enum Heard {
-    /// All of them: the cacher was started when the version was known already.
+    /// All answers, because the cacher was started after the version was issued.
     Always,
-    /// Those to what is asked from now on. That of all namespaces may be older than the wait of a view that comes to
-    /// follow it.
+    /// Answers to requests from now on. Earlier answers to the cacher of all namespaces may be older than the wait of a
+    /// view that begins to follow it.
     FromNow,
 }
 
-/// Waits until a cacher has come to a version.
+/// Waits until a cacher has reached a version.
 async fn come_to(
     cacher: &Cacher,
     version: CollectionVersion,
@@ -105,18 +105,18 @@ async fn come_to(
 }
 
 impl View {
-    /// Waits until each named cluster has reached its version.
+    /// Waits until each cluster of a vector has reached its version.
     ///
     /// # Errors
-    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 where a cluster that is configured is not known yet;
-    /// 410 where a cluster is not configured at all, for then its objects must be listed anew by who still holds some.
+    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a cluster
+    /// is not configured, because a client that still has its objects must list again.
     pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
 
-    /// As [`reached`](Self::reached), but a cluster that is not configured any more is left to the log, which still
-    /// knows the states from before it left.
+    /// As [`reached`](Self::reached), but ignores clusters that are no longer configured: the log still has the states
+    /// from before they left.
     ///
     /// # Errors
     /// As [`reached`](Self::reached).
@@ -136,7 +136,7 @@ impl View {
         reached.map_err(|error| Unreached::from_error(cluster, version, error))
     }
 
-    /// Waits until what is shown of a cluster contains a version. `None` where the cluster has left meanwhile.
+    /// Waits until the shown objects of a cluster contain a version. `None` if the cluster has left in the meantime.
     pub(super) async fn shown(
         &self,
         cluster: &ClusterName,
@@ -153,9 +153,9 @@ impl View {
         Some(reached.map(drop))
     }
 
-    /// Waits in the cacher that feeds what is shown of a cluster, and gives what came of it. What one has seen that was
-    /// replaced meanwhile nobody is shown: then it is waited for in the next one. `None` where the cluster has left, or
-    /// is not fed again by the deadline.
+    /// Waits in the cacher that feeds the shown objects of a cluster, and returns the result. If the cacher is replaced
+    /// during the wait, its result is discarded, because its objects are not shown, and the wait is repeated in the
+    /// next cacher. `None` if the cluster has left, or has no feeding cacher by the deadline.
     pub(super) async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
@@ -175,9 +175,9 @@ impl View {
         }
     }
 
-    /// Follows the clusters in which a version is ahead of this process until they have come to it: an idle cacher asks
-    /// its member for progress meanwhile. Gives the refusal once a member says that it has not come so far itself.
-    /// Cancelling is safe.
+    /// Waits for the clusters in which a client's version is ahead of this process; idle cachers ask their members for
+    /// progress in the meantime. Returns the refusal if a member says that it has not reached the version itself.
+    /// Cancel: safe.
     pub async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
@@ -194,8 +194,7 @@ impl View {
         cacher: Arc<Cacher>,
     ) -> Result<(), Refusal> {
         let mut changes = self.board.changes();
-        // A cluster whose configuration changes has another cacher from then on,
-        // which learns anew how far the member is.
+        // A changed configuration makes a new cacher, which has to learn the member's version again.
         let (mut cacher, mut heard) = (cacher, Heard::FromNow);
         loop {
             let other = tokio::select! {
@@ -213,19 +212,19 @@ impl View {
                         self.catch_up(&cluster);
                         return Ok(());
                     }
-                    // What one has seen that was replaced meanwhile nobody is shown.
+                    // The result of a replaced cacher is discarded, because its objects are not shown.
                     self.other_cacher(&cluster, &cacher, &mut changes).await
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
-            // Of a cluster that left the log says so.
+            // The log reports a cluster that has left.
             let Some(other) = other else { return Ok(()) };
             (cacher, heard) = other;
         }
     }
 
-    /// Ends when a cluster has another cacher than this one, or none. Gives it, and which of the answers to it count
-    /// for a version that was waited for in this one.
+    /// Waits until a cluster has another cacher, or none. Returns it with the answers that count for a version that was
+    /// awaited in the previous cacher.
     async fn other_cacher(
         &self,
         cluster: &ClusterName,
@@ -240,8 +239,8 @@ impl View {
         }
     }
 
-    /// Why a version cannot be honoured that names this cluster: 429 where it is waited for, and 410 where nothing will
-    /// come, so that the client lists what there is.
+    /// The refusal of a version that names an unknown cluster: 429 if the cluster is still being read, and 410 if it
+    /// will not come, so that the client lists again.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
         match self.standings().standing_of(&cluster) {

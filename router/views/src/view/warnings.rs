@@ -1,5 +1,4 @@
-//! What members warn of in every answer about a resource, such as that its version is deprecated, passed on with
-//! answers from memory.
+//! Warnings that members add to every answer about a resource, such as deprecation, passed on with answers from memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +18,12 @@ pub struct Warnings {
 #[derive(Clone, Default)]
 struct WarningSet {
     by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
-    /// As they are told.
+    /// The merged warnings, as sent to clients.
     together: Vec<HeaderValue>,
 }
 
 impl Warnings {
-    /// Takes over what a cluster warns of now; nothing, if it no longer does or has left.
+    /// Replaces the warnings of a cluster; an empty list removes them.
     pub fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
         self.said.rcu(|said| {
             let mut by_cluster = said.by_cluster.clone();
@@ -38,12 +37,13 @@ impl Warnings {
         });
     }
 
-    /// What a cluster warns of now.
+    /// The current warnings of a cluster.
     pub fn warnings_of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 
-    /// Adds those of the clusters that a reader may know of to an answer. Selecting some clusters leaves none out.
+    /// Adds the warnings of the clusters that a reader may know of to an answer. A selection of clusters does not
+    /// filter them.
     pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
         let said = self.said.load();
         if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
@@ -56,7 +56,7 @@ impl Warnings {
         }
     }
 
-    /// Adds them to an answer.
+    /// Adds all warnings to an answer.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         for warning in &self.said.load().together {
             headers.append(header::WARNING, warning.clone());
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_text_is_said_once_and_as_long_as_a_cluster_says_it() {
+    fn equal_warnings_of_clusters_are_merged_until_they_end() {
         let warnings = Warnings::default();
         let [one, two] = ["one", "two"].map(|name| ClusterName::new(name).unwrap());
         let said = || {

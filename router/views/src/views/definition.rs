@@ -1,8 +1,8 @@
 //! Printer columns and selectable fields of a resource: built in, or read from the CRD of a cluster.
 //!
-//! The CRD of one cluster counts: the first cluster by name that lets Tributary read it, as long as the cluster serves
-//! the resource. The first read does not wait for a thousand clusters that forbid it: it shows names and ages, and the
-//! view starts anew when a CRD is found.
+//! Only one CRD counts: that of the first cluster by name that lets Tributary read it, while the cluster serves the
+//! resource. The first read does not wait for a thousand clusters that forbid it: it shows names and ages, and the view
+//! is started again when a CRD is found.
 //!
 //! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
 //! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column includes
@@ -27,21 +27,21 @@ use tributary_sharing::body;
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Fleet;
 
-/// How long a member may take to give a CRD before it is passed over. 1 s: many round trips to the other end of the
-/// world, and half of what a first read waits.
+/// The timeout for a member's CRD. 1 s is many round trips around the world, and half of the time that a first read
+/// waits.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many members are asked for a CRD at once.
+/// The number of members that are asked for a CRD at the same time.
 const ASKED_AT_ONCE: usize = 8;
 
-/// How long the first read of a custom resource waits for its CRD.
+/// The time for which the first read of a custom resource waits for its CRD.
 pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 
-/// How a resource is shown and selected.
+/// The columns and the selectable fields of a resource.
 pub(super) struct Description {
     pub(super) printer: Printer,
     pub(super) fields: Arc<[SelectableField]>,
@@ -64,22 +64,22 @@ enum DefinitionSource {
     Shown { namespace: Option<String> },
 }
 
-/// What has become of a [`Definition`].
+/// The change of a [`Definition`].
 pub(super) enum DefinitionChange {
-    /// Nothing that matters, or nothing is known.
+    /// The definition is unchanged, or no cluster answered.
     None,
-    /// The CRD has changed, or another cluster's counts, but it says the same.
+    /// The CRD changed, or the CRD of another cluster counts, but columns and fields are the same.
     Elsewhere(Definition),
-    /// The columns or fields are others.
+    /// The columns or fields changed.
     Described,
 }
 
-/// Whether a resource is described by a CRD, if by anything. Only the groups of CRDs have a dot that are not built in.
+/// Whether a resource may be defined by a CRD. Only API groups of CRDs contain a dot without being built in.
 pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_none() && resource.group.contains('.')
 }
 
-/// Describes a resource: as its CRD does, if one was found.
+/// The columns and fields of a resource, from its CRD if one was found.
 pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
     match (Printer::for_resource(resource), definition) {
         (None, Some(Definition { version, .. })) => {
@@ -93,13 +93,13 @@ pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Defi
 }
 
 impl Definition {
-    /// Whether a view that was started without it shows and selects as it says.
+    /// Whether the definition adds nothing to the default columns and fields.
     pub(super) fn says_nothing(&self) -> bool {
         self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
     }
 }
 
-/// What has become of a definition.
+/// Checks whether a definition has changed.
 pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
     if served.clusters.contains(&before.cluster) {
         let has_changed = timeout(ANSWER_WITHIN, has_changed(fleet, served, before));
@@ -118,7 +118,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
     }
 }
 
-/// Asks the cluster of a definition whether it has changed.
+/// Asks the cluster of a definition whether the definition has changed.
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
@@ -133,8 +133,8 @@ async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition
     }
 }
 
-/// Finds the CRD of the first cluster, by name, that allows to read it; or else the columns and fields that the first
-/// cluster shows, in a namespace if the account may not list all. Has no time limit; dropping the future is safe.
+/// Finds the CRD of the first cluster by name that allows reading it; otherwise the columns and fields that the first
+/// cluster shows, in a namespace if the account may not list all. Has no time limit. Cancel: safe.
 pub(super) async fn find(
     fleet: &Arc<Fleet>,
     served: &Arc<ServedResource>,
@@ -228,8 +228,7 @@ async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &Se
     Some(Definition { cluster, source: DefinitionSource::Stored(definition.metadata), version })
 }
 
-/// The first answer that there is, in the order of the questions. A handful is put at once,
-/// and each passed over after its time.
+/// The first answer, in the order of the requests. A few requests run at the same time, each with a timeout.
 async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
     let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
     let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));
@@ -240,7 +239,6 @@ fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFut
     async move { timeout(ANSWER_WITHIN, question).await.ok().flatten() }.boxed()
 }
 
-/// The path of the CRD.
 fn definition_path(served: &ServedResource) -> String {
     let GroupVersionResource { group, resource, .. } = &served.resource;
     format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource}.{group}")
@@ -260,7 +258,7 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static 
 #[derive(Deserialize)]
 struct DefinitionObject<S> {
     metadata: DefinitionState,
-    // Metadata alone has none.
+    // Missing in a metadata-only object.
     spec: Option<S>,
 }
 
@@ -358,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_gives_the_columns_with_known_paths() {
+    fn columns_are_read_from_a_table_with_paths() {
         let columns = |text: &str| {
             let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
             columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
@@ -379,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_openapi_document_gives_the_selectable_fields_of_a_kind() {
+    fn selectable_fields_are_read_from_an_openapi_document() {
         let resource = GroupVersionResource::new("cols.example", "v1", "bars");
         let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
             "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
@@ -396,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Clusters that answer after so many milliseconds, and what.
+    /// Clusters with their answers and the delays of these, in milliseconds.
     fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
         let question = |number| {
             let (wait, answer) = ask(number);
@@ -413,16 +411,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_handful_of_clusters_is_asked_at_once_and_the_first_by_name_counts() {
+    async fn definition_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The one behind it answers sooner.
+        // The next cluster answers sooner.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(questions(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clusters_that_hang_are_passed_over_together() {
+    async fn hanging_clusters_time_out_in_parallel() {
         let begun = Instant::now();
         let ask = |number| ((number >= 7).then_some(0), Some(number));
         assert_eq!(first(questions(20, ask)).await, Some(7));

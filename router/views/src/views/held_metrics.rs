@@ -1,4 +1,4 @@
-//! What is held in the metrics, read when they are asked for: of the same reports as everything that shows it.
+//! Metrics of the cached data, computed from the reports when the metrics are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,19 +17,19 @@ use super::Views;
 use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
 use super::relist_counts::RelistCounts;
 
-/// Tells of each resource, and of each resource of each cluster, what is held.
+/// A collector for metrics per resource, and per resource and cluster.
 pub struct HeldMetrics {
     views: Weak<Views>,
     relists: Mutex<RelistCounts>,
 }
 
 impl HeldMetrics {
-    /// Of these views, for as long as there are any.
+    /// A collector for these views. It holds a weak reference.
     pub fn for_views(views: &Arc<Views>) -> Self {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
-    /// For how many seconds each cluster has said nothing.
+    /// For each cluster, the seconds since its last answer.
     fn heard_seconds(&self) -> BTreeMap<String, u64> {
         let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
@@ -58,26 +58,26 @@ impl fmt::Debug for HeldMetrics {
     }
 }
 
-/// What is told of a resource of a cluster.
+/// The metrics of a resource in a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldCollection {
     objects: u64,
-    /// Where namespaces are read one by one, all of them count.
+    /// Whether a part of it is not up to date. If namespaces are read one by one, all of them count.
     is_behind: bool,
-    /// In seconds, of the oldest; `None` where nothing is held.
+    /// The age of the oldest part, in seconds; `None` if nothing is cached.
     age: Option<u64>,
 }
 
-/// The clusters of which nothing is held of a resource.
+/// The clusters of which nothing is cached for a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnreadClusters<'a> {
-    /// They forbid it, which may be as it is meant: where they allow single namespaces, these are read.
+    /// Clusters that forbid it, possibly on purpose: if they allow single namespaces, these are read.
     forbidden: BTreeSet<&'a str>,
-    /// For whatever other reason.
+    /// Clusters that are unknown for any other reason.
     unknown: BTreeSet<&'a str>,
 }
 
-/// What is told of all collections.
+/// The metrics of all collections.
 #[derive(Debug, Default)]
 struct HeldCollections<'a> {
     by_cluster: BTreeMap<CollectionLabels, HeldCollection>,
@@ -85,7 +85,7 @@ struct HeldCollections<'a> {
 }
 
 impl<'a> HeldCollections<'a> {
-    /// `heard` has for how many seconds each cluster has said nothing.
+    /// Computes the metrics. `heard` has the seconds since the last answer of each cluster.
     fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
         let mut held = Self::default();
         for collection in collections {
@@ -108,7 +108,7 @@ impl<'a> HeldCollections<'a> {
     }
 }
 
-/// A gauge of what is held of one kind, with its help.
+/// A gauge: name, help, and the function that reads its value.
 type HeldGauge<Held, Value> = (&'static str, &'static str, fn(&Held) -> Value);
 
 const OF_RESOURCES: [HeldGauge<ResourceReport, u64>; 3] = [
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_forbids_is_not_unknown() {
+    fn forbidden_cluster_is_not_counted_as_unknown() {
         use CollectionState::{Current, Unknown};
         let forbidden = CollectionReport { forbidden: true, ..collection("namespaces-only", None, Unknown) };
         let collections = [
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_together_is_as_old_as_the_oldest_of_it() {
+    fn shared_series_has_the_age_of_its_oldest_collection() {
         use CollectionState::{Current, Stale};
         let collections = [
             collection("a", Some("x"), Current),

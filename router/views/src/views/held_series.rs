@@ -1,5 +1,5 @@
-//! Which resources have series of their own in the metrics of what is held. Clusters define resources, and clients
-//! choose which of them are held: neither makes series without end. What is beyond the bounds is told together.
+//! Selects the resources that have their own metric series. Clusters define resources, and clients choose which of them
+//! are cached, so the number of series must be bounded. The resources beyond the bounds share one series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,51 +9,51 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
 use tributary_fleet::report::{CollectionReport, ResourceReport};
 
-/// How many series there are at most of each metric of resources of clusters, but for one more of each cluster: 60,000,
-/// as many as 1,000 clusters have with the 60 resources that each has built in. A series is some 100 bytes of text.
+/// The maximum number of series per metric of resources in clusters, plus one more per cluster: 60,000 is 1,000
+/// clusters with their 60 built-in resources each. A series takes some 100 bytes of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
-/// The labels of a resource in a cluster.
+/// The labels for a resource in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct CollectionLabels {
     /// The member cluster.
     pub(super) cluster: String,
-    /// The resource as kubectl names it.
+    /// The resource in kubectl's notation.
     pub(super) resource: String,
 }
 
-/// The labels of a resource in all clusters.
+/// The labels for a resource in all clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct NamedResourceLabels {
-    /// The resource as kubectl names it.
+    /// The resource in kubectl's notation.
     pub(super) resource: String,
 }
 
-/// The labels of a resource in all clusters, by its parts.
+/// The labels for a resource in all clusters, with its parts separated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ResourcePartLabels {
     /// The API group.
     pub(super) group: String,
-    /// The version.
+    /// The version of the API group.
     pub(super) version: String,
-    /// The plural resource.
+    /// The plural name of the resource.
     pub(super) resource: String,
 }
 
-/// The resources that have series of their own, as kubectl names them.
+/// The resources that have their own series, in kubectl's notation.
 #[derive(Debug)]
 pub(super) struct OwnSeries(BTreeSet<String>);
 
 impl OwnSeries {
-    /// Of what is held now. The same resources have series of their own wherever the same is held: Kubernetes' own come
-    /// first, since no CustomResourceDefinition can take their names, and then the others, both by name.
+    /// Selects among the cached resources. The result depends only on what is cached: Kubernetes' own resources come
+    /// first, because no CustomResourceDefinition can take their names, then all others, both sorted by name.
     ///
-    /// Cost: one look at each collection.
+    /// Costs one look at each collection.
     pub(super) fn from_reports(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
         Self::within(RESOURCES_MAX, COLLECTION_SERIES_MAX, resources, collections)
     }
 
-    /// The same with other bounds: so many resources at most, and so many series of them in all clusters.
+    /// As [`Self::from_reports`], with other bounds for the number of resources and of their series.
     fn within(
         resources_max: usize,
         series_max: usize,
@@ -73,7 +73,7 @@ impl OwnSeries {
         }
         let mut ranked: Vec<(String, usize)> =
             clusters.into_iter().map(|(resource, clusters)| (resource, clusters.len())).collect();
-        // It keeps the order of names among equals.
+        // The stable sort keeps the order of names.
         ranked.sort_by_key(|(resource, _)| !is_built_in(resource));
         let mut series = 0;
         let own = ranked.into_iter().take(resources_max).take_while(|(_, clusters)| {
@@ -83,17 +83,17 @@ impl OwnSeries {
         Self(own.map(|(resource, _)| resource).collect())
     }
 
-    /// The labels of a resource of a cluster.
+    /// The labels for a resource in a cluster.
     pub(super) fn of_collection(&self, collection: &CollectionReport) -> CollectionLabels {
         CollectionLabels { cluster: collection.cluster.clone(), resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// The labels of a collection's resource in all clusters.
+    /// The labels for the resource of a collection in all clusters.
     pub(super) fn of_its_resource(&self, collection: &CollectionReport) -> NamedResourceLabels {
         NamedResourceLabels { resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// The labels of a resource in all clusters.
+    /// The labels for a resource in all clusters.
     pub(super) fn of_resource(&self, resource: &ResourceReport) -> ResourcePartLabels {
         match self.0.contains(&named(resource)) {
             true => ResourcePartLabels {
@@ -110,13 +110,13 @@ impl OwnSeries {
     }
 }
 
-/// A resource as kubectl names it, and as a [`CollectionReport`] has it.
+/// The resource in kubectl's notation, as in a [`CollectionReport`].
 fn named(resource: &ResourceReport) -> String {
     let ResourceReport { group, version, resource, .. } = resource;
     GroupVersionResource::new(group, version, resource).to_string()
 }
 
-/// Whether a resource is one of Kubernetes' own, by its name: `pods`, or `deployments.v1.apps`.
+/// Whether a resource in kubectl's notation (`pods`, `deployments.v1.apps`) is one of Kubernetes' own.
 fn is_built_in(named: &str) -> bool {
     let mut parts = named.splitn(3, '.');
     let mut part = || parts.next().unwrap_or_default();
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_own_resources_come_first_and_what_is_beyond_the_bounds_is_told_together() {
+    fn built_in_resources_get_series_first_and_the_rest_shares_one() {
         let held =
             collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
         assert_eq!(own(9, 99, &held).len(), 4);
         assert_eq!(own(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
-        // Two series of each, of which the third resource has no room for one.
+        // Two series per resource: the third resource does not fit.
         assert_eq!(own(9, 5, &held), ["deployments.v1.apps", "pods"]);
         assert_eq!(own(9, 0, &held), Vec::<String>::new());
         let reversed: Vec<_> = held.iter().rev().cloned().collect();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_clients_nor_clusters_make_series_without_end() {
+    fn number_of_series_is_bounded() {
         let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let held = collections(&["a", "b", "c"], &names);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_has_the_same_room_by_its_parts_and_by_its_name() {
+    fn labels_by_parts_and_by_name_agree_about_own_series() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
         let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();

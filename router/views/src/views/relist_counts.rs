@@ -1,10 +1,10 @@
-//! How often collections were listed anew, as counters that only grow.
+//! Counters of relists that never decrease.
 //!
-//! A cluster that allows single namespaces alone has a collection for each, and resources without series of their own
-//! share one. What such collections count must not be summed up: each goes with whoever read it, so that the sum would
-//! fall, which Prometheus takes for a new beginning; and a restart of the server of a cluster has each listed once,
-//! which is not often. So a counter grows as the one of its collections that was listed most often since it was told
-//! last.
+//! A cluster that only allows reading single namespaces has a collection for each, and resources without their own
+//! series share one. The counts of such collections must not be added up: a collection disappears with its reader, so
+//! the sum would decrease, which Prometheus takes for a restart; and a restart of a cluster's server relists each of
+//! them once, which is not an unusual number. Therefore a counter increases by the largest increase among its
+//! collections since the last update.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use tributary_fleet::report::CollectionReport;
 
 use super::held_series::{CollectionLabels, OwnSeries};
 
-/// One collection: the cluster, the resource, and the namespace where that is read by itself.
+/// The key of a collection: the cluster, the resource, and the namespace if it is read on its own.
 type CollectionKey = (String, String, Option<String>);
 
-/// What was counted of collections up to when it was told last.
+/// The counts of collections at the last update.
 #[derive(Debug, Default)]
 pub(super) struct RelistCounts {
     by_collection: BTreeMap<CollectionKey, u64>,
@@ -23,9 +23,9 @@ pub(super) struct RelistCounts {
 }
 
 impl RelistCounts {
-    /// Takes over what collections count now, and gives what is to be told. Of what is held no longer nothing is.
+    /// Updates the counters and returns them. Series without any collection are removed.
     ///
-    /// Cost: one look at each collection.
+    /// Costs one look at each collection.
     pub(super) fn update(
         &mut self,
         collections: &[CollectionReport],
@@ -35,7 +35,7 @@ impl RelistCounts {
         let mut growth: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
         for collection in collections {
             let key = (collection.cluster.clone(), collection.resource.clone(), collection.namespace.clone());
-            // One that counts less than before is followed anew.
+            // A count that is smaller than before is of a new collection.
             let before = self.by_collection.get(&key).copied().filter(|before| *before <= collection.relists);
             let grown = collection.relists - before.unwrap_or_default();
             let most = growth.entry(own.of_collection(collection)).or_default();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_never_falls_while_anything_of_it_is_held() {
+    fn relist_counter_never_decreases_while_a_collection_exists() {
         let mut counts = RelistCounts::default();
         assert_eq!(told(&mut counts, &[of(None, 0)]), [0]);
         assert_eq!(told(&mut counts, &[of(None, 2)]), [2]);
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_that_each_namespace_pays_for_counts_once() {
+    fn relists_of_all_namespaces_at_once_count_as_one() {
         let mut counts = RelistCounts::default();
         let namespaces: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
         let all = |relists| namespaces.iter().map(|name| of(Some(name), relists)).collect::<Vec<_>>();
         assert_eq!(told(&mut counts, &all(0)), [0]);
         assert_eq!(told(&mut counts, &all(1)), [1]);
-        assert_eq!(told(&mut counts, &all(1)[..3]), [1], "who goes takes nothing with it");
-        // One that is listed again and again is seen, whatever the others did before.
+        assert_eq!(told(&mut counts, &all(1)[..3]), [1], "a collection that disappears does not decrease the counter");
+        // A collection that is relisted repeatedly is noticed, whatever the others counted before.
         let looping = |relists| [of(Some("n0"), relists), of(Some("n1"), 1), of(Some("late"), 0)];
         assert_eq!(told(&mut counts, &looping(9)), [9]);
         assert_eq!(told(&mut counts, &looping(12)), [12]);

@@ -1,4 +1,4 @@
-//! What is held of all resources, for the [report](tributary_fleet::report).
+//! The part of the [report](tributary_fleet::report) about all views.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use tributary_fleet::report::{CollectionReport, LimitReport, ResourceReport};
 
 use super::Views;
 
-/// What is held.
+/// The cached data of all views.
 #[derive(Default)]
 pub struct HeldReports {
-    /// Of each resource, all clusters together.
+    /// A report for each resource, over all clusters.
     pub resources: Vec<ResourceReport>,
-    /// Of each resource of each cluster.
+    /// A report for each resource of each cluster.
     pub collections: Vec<CollectionReport>,
-    /// Of what is held of collections and of namespaces that are read by themselves what there may be.
+    /// The limits for collections, and for namespaces that are read on their own.
     pub limits: Vec<LimitReport>,
 }
 
 impl Views {
-    /// What is held now. Cost: a few locks for each resource and cluster, which take a microsecond; no object is looked
-    /// at. Others have their turn after each resource.
+    /// Reports the cached data. Costs a few locks per resource and cluster, about a microsecond; no object is visited.
+    /// Yields after each resource.
     pub async fn report(&self) -> HeldReports {
         let mut held = HeldReports::default();
         let mut parts: BTreeMap<String, u64> = BTreeMap::new();
         for view in self.all() {
             held.collections.extend(view.collection_reports());
             match view.is_part() {
-                // What it holds is among what the view of all tells.
+                // Its objects are already reported by the view of all.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
                 false => held.resources.push(view.resource_report()),
             }

@@ -1,4 +1,4 @@
-//! Tasks that are shared by all who ask for the same while they are under way.
+//! Tasks that concurrent callers with the same key share.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,11 +8,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-/// A task's answer, once it is there; `None` where it failed.
+/// The result of a task; `None` if the task failed.
 pub(super) type SharedTask<A> = Shared<BoxFuture<'static, Option<A>>>;
 
-/// The tasks that are under way, by what they are for. A task goes on though all who wait for it leave: what takes
-/// longer than a client has patience would never be done if each began anew.
+/// The running tasks by key. A task goes on if all callers stop waiting: otherwise a task that takes longer than a
+/// client waits would never finish.
 pub(super) struct SharedTasks<K: Eq + Hash, A>(Mutex<HashMap<K, SharedTask<A>>>);
 
 impl<K, A> SharedTasks<K, A>
@@ -20,12 +20,12 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// No task.
+    /// An empty set of tasks.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::default()))
     }
 
-    /// The task for this that is under way, begun if there is none. Must be called within a tokio runtime.
+    /// The running task for this key, started if there is none. Must be called within a tokio runtime.
     pub(super) fn join<F>(self: &Arc<Self>, key: &K, begin: impl FnOnce() -> F) -> SharedTask<A>
     where
         F: Future<Output = A> + Send + 'static,
@@ -33,7 +33,8 @@ where
         let begin = || {
             let (tasks, key, work) = (Arc::downgrade(self), key.clone(), begin());
             let task = tokio::spawn(async move {
-                // Made by the task itself: a runtime that ends drops it at once, which happens under the lock.
+                // Made inside the task: if the runtime is shutting down, `spawn` drops the task at once, while the lock
+                // is held.
                 let _under_way = RunningTask { tasks, key };
                 work.await
             });
@@ -43,7 +44,7 @@ where
     }
 }
 
-/// Forgets a task when it ends, however that is.
+/// Removes a task from the set when it ends, also by a panic.
 struct RunningTask<K: Eq + Hash, A> {
     tasks: Weak<SharedTasks<K, A>>,
     key: K,
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Tasks that take a second and tell how many have begun.
+    /// Tasks that take a second and return the number of tasks begun so far.
     struct Begun {
         tasks: Arc<SharedTasks<&'static str, u32>>,
         begun: Arc<AtomicU32>,
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_the_same_shares_a_task() {
+    async fn callers_with_the_same_key_share_a_task() {
         let begun = Begun::new();
         let late = |after| {
             let begun = &begun;
@@ -100,19 +101,19 @@ mod tests {
                 begun.ask("x").await
             }
         };
-        // Those who come while it is under way; whoever comes later has a new one.
+        // Callers during the task share it; a later caller gets a new task.
         assert_eq!(join_all([0, 0, 300, 999, 1001].map(late)).await, [1, 1, 1, 1, 2].map(Some));
         assert_eq!(join_all([begun.ask("x"), begun.ask("y")]).await, [Some(3), Some(4)], "one for each");
         assert!(begun.tasks.0.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_goes_on_though_those_leave_who_wait_for_it() {
+    async fn task_goes_on_after_its_callers_are_cancelled() {
         let begun = Begun::new();
         let first = begun.ask("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
         assert_eq!(begun.ask("x").await, Some(1), "the others have its answer");
-        // All leave, and who comes back finds the task further on.
+        // All callers leave; a returning caller finds the task still running.
         for _ in 0..4 {
             assert!(timeout(Duration::from_millis(200), begun.ask("x")).await.is_err());
         }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_fails_is_not_waited_for_again() {
+    async fn failed_task_is_started_again() {
         let tasks = SharedTasks::<_, u32>::new();
         let failing = tasks.join(&"x", || async { panic!("on purpose") });
         assert_eq!(failing.await, None);
