@@ -1,4 +1,4 @@
-//! What a line of the audit log costs at Metadata: the policy's word, the event, and its JSON, for a user with 50
+//! The cost of an audit line at level Metadata: the policy's decision, the event and its JSON, for a user with 50
 //! groups and a policy of 30 rules of which the last matches.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ fn policy() -> AuditPolicy {
     AuditPolicy::parse(&text).unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// One request from its arrival to the line of its end.
+/// Processes a request from its arrival to its last audit line.
 fn line(policy: &AuditPolicy, groups: &[String]) -> Vec<u8> {
     let (path, query) = URI.split_once('?').unwrap_or((URI, ""));
     let info = RequestInfo::parse("GET", path, Some(query)).unwrap_or_else(|error| panic!("{error}"));

@@ -1,5 +1,5 @@
-//! What the compiled RBAC of a large fleet costs: 1,000 uniform clusters with 100 roles and 200 bindings each, asked by
-//! a user with 50 groups.
+//! The cost of compiled RBAC for a large fleet: 1,000 uniform clusters with 100 roles and 200 bindings each, and a user
+//! with 50 groups.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use uniform_rbac::{GROUPS, ROLES};
 
 const CLUSTERS: usize = 1000;
 
-/// The objects of each cluster, as they come over the wire.
+/// The objects of each cluster in their wire format.
 fn objects() -> Vec<(RbacKind, Vec<u8>)> {
     let kind = |name: &str| RbacKind::ALL.into_iter().find(|kind| kind.as_str() == name);
     let read = |(name, value): (&str, serde_json::Value)| Some((kind(name)?, value.to_string().into_bytes()));
@@ -37,7 +37,7 @@ fn parse(kind: RbacKind, text: &[u8]) -> RbacObject {
     RbacObject::parse(kind, text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Each cluster's objects read and compiled, one by one as a watch brings them (`one_by_one`), or a list at a time.
+/// Parses and compiles each cluster's objects, one at a time like events of a watch (`one_by_one`), or as one list.
 fn fleet(clusters: &[ClusterName], objects: &[(RbacKind, Vec<u8>)], one_by_one: bool) -> Fleet {
     let mut fleet = Fleet::default();
     for cluster in clusters {
@@ -53,7 +53,7 @@ fn fleet(clusters: &[ClusterName], objects: &[(RbacKind, Vec<u8>)], one_by_one: 
     fleet
 }
 
-/// Resident memory of this process, in KB.
+/// The resident memory of this process, in KB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -114,8 +114,7 @@ fn all(criterion: &mut Criterion) {
     });
 }
 
-/// How long a role takes that changes under 250,000 bindings, each of another user, and how long whoever asks meanwhile
-/// waits for an answer.
+/// Measures a change of a role under 250,000 bindings, each of a different user, and the delay of a concurrent query.
 #[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "threads of its own, without a runtime")]
 fn a_role_of_many(_: &mut Criterion) {
     use std::time::Instant;
@@ -136,7 +135,7 @@ fn a_role_of_many(_: &mut Criterion) {
     });
     let mut fleet = Fleet::default();
     fleet.replace(cluster, std::iter::once(role("pods")).chain(bindings));
-    // As the router keeps them: what is replaced is dropped with the next change.
+    // As in the router, the replaced value is dropped with the next change.
     let now = ArcSwap::from_pointee(FleetRights::clone(&fleet));
     let over = AtomicBool::new(false);
     let (mut took, mut waited, mut before) = (Vec::new(), Vec::new(), Arc::default());

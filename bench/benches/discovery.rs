@@ -1,4 +1,4 @@
-//! What it costs to join the discovery documents of a fleet.
+//! The cost of joining the discovery documents of a fleet.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_router::testing::model::{Group, GroupList, GroupMetadata, GroupVersionKind, Resource, Version};
 use tributary_router::testing::{MemberDiscovery, Union};
 
-/// Groups of a cluster with the CRDs of a handful of operators, and resources in each:
-/// about 270 in all, as in a usual cluster.
+/// The API groups of a cluster with the CRDs of some operators, and the resources per group: about 270 resources, as in
+/// a usual cluster.
 const GROUPS: usize = 30;
 const RESOURCES: usize = 9;
 
@@ -46,7 +46,7 @@ fn document() -> GroupList {
     GroupList::new((0..GROUPS).map(group).collect())
 }
 
-/// Members of as many distinct documents, one after the other.
+/// Members that use a number of distinct documents in turn.
 fn members(count: usize, distinct: usize) -> Vec<(ClusterName, Arc<MemberDiscovery>)> {
     let documents: Vec<_> = (0..distinct).map(|_| Arc::new(document())).collect();
     (0..count)

@@ -1,4 +1,5 @@
-//! What flow control costs a request that is let in at once: an account among 10,000, limited by user and resource.
+//! The cost of flow control for a request that is admitted at once: one of 10,000 accounts, limited by user and
+//! resource.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -51,7 +52,7 @@ fn admission(criterion: &mut Criterion) {
     let names: Vec<_> = (0..USERS).map(|number| format!("system:serviceaccount:team-{number}:controller")).collect();
     let groups: Vec<_> = ["system:authenticated", "web"].map(str::to_owned).to_vec();
     for schema in control.schemas() {
-        // Each user has a request under way, and an account.
+        // Each user has a running request, and so an account.
         let _held: Vec<_> = names.iter().map(|name| admit(schema, &attributes(name, &groups))).collect();
         let mut at = 0;
         criterion.bench_function(&format!("flow-control/{}", schema.name()), |bencher| {

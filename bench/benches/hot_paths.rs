@@ -1,7 +1,7 @@
-//! The hot paths, each alone: what a list, a page, a selector, a watch event, a version and an object cost.
+//! The cost of each hot path on its own: a list, a page, a selector, a watch event, a version and an object.
 //!
-//! 100,000 generated pods of about 5 KB in two clusters (500 MB of JSON are held). Times are short so that all of it
-//! takes a few minutes.
+//! There are 100,000 generated pods of about 5 KB in two clusters (500 MB of JSON in memory). Measurement times are
+//! short, so the whole run takes a few minutes.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use tributary_merge::{
 };
 use tributary_simulator::{SimulatorConfig, generated};
 
-/// Objects in all clusters together.
+/// The number of objects in all clusters together.
 const OBJECTS: usize = 100_000;
-/// Bytes that a server writes at once.
+/// The bytes that a server writes at once.
 const CHUNK: usize = 64 * 1024;
-/// Nodes of each cluster: about 100 pods are on each.
+/// The number of nodes per cluster: each has about 100 pods.
 const NODES: usize = 500;
-/// Watchers that share one log.
+/// The number of watchers that share a log.
 const WATCHERS: usize = 1000;
-/// Changes that each of them is given in one turn.
+/// The number of changes that each watcher gets in one turn.
 const CHANGES: usize = 20;
 
 struct Fixture {
@@ -64,7 +64,7 @@ fn decode(decoder: &ObjectDecoder, text: &[u8]) -> Arc<Object> {
     Arc::new(decoder.decode(text).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Reads one page to its end as a server does: items rendered into chunks. Returns the bytes.
+/// Renders a page into chunks to its end, as a server does. Returns the number of bytes.
 fn render(heads: &Heads, filter: Filter, page: ListPage) -> usize {
     let encoders: Vec<_> =
         heads.iter().map(|(name, _)| (name.clone(), ItemEncoder::new(name), ClusterAnnotation::new(name))).collect();
@@ -147,7 +147,7 @@ fn selectors(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// Lists of a few objects among very many: what an index is for.
+/// Lists of a few objects among very many, which use an index.
 fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
     let Some(object) = fixture.heads[0].1.iter().nth(OBJECTS / 4) else { return };
     let name = format!("metadata.name={}", object.name());
@@ -168,7 +168,7 @@ fn indexed(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// What changes cost that come in, an index included.
+/// The cost of incoming changes, including an index.
 fn ingest(criterion: &mut Criterion, fixture: &Fixture) {
     let (_, snapshot) = &fixture.heads[0];
     let mut group = criterion.benchmark_group("ingest");
@@ -197,7 +197,7 @@ fn ingest(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// A log in which `CHANGES` pods have just changed, and the version before.
+/// A log in which `CHANGES` pods have just changed, and the version before these changes.
 fn changed_log(fixture: &Fixture) -> (Log, CompositeResourceVersion) {
     let mut log = Log::new(LogConfig::default());
     for (name, snapshot) in fixture.heads.iter() {
@@ -275,10 +275,10 @@ fn watches(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// Clusters of a log whose past is listed, and changes of each since.
+/// The number of clusters of a log with a past state, and the number of changes per cluster since that state.
 const PAST: (usize, u64) = (200, 2_000);
 
-/// A log in which each cluster has 500 small objects that changed four times each since a version; and that version.
+/// A log in which each cluster has 500 small objects that changed four times each since a version; also that version.
 fn long_log() -> (Log, CompositeResourceVersion) {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let object = |number: u64, version: u64| {
@@ -307,7 +307,7 @@ fn long_log() -> (Log, CompositeResourceVersion) {
     (log, oldest)
 }
 
-/// What a page of a list costs whose first page is long ago.
+/// The cost of a page of a list whose first page was served long ago.
 fn past(criterion: &mut Criterion) {
     let (log, oldest) = long_log();
     let mut group = criterion.benchmark_group("past of 200 clusters, 2,000 changes each");

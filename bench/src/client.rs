@@ -1,6 +1,7 @@
-//! The client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and thrown away.
+//! The client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
 //!
-//! It is the same for both sides, and does as little as it can: a client that parses is itself the bottleneck.
+//! Both sides are measured with the same client. It does as little as possible, because a client that parses is itself
+//! the bottleneck.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,16 +22,15 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-/// Bytes that a server may send ahead on one stream, and on one connection:
-/// large enough that no list waits for a window.
+/// The flow-control windows in bytes, per stream and per connection: so large that no list waits for a window.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time, and a client that makes two
-/// system calls for each event is a good part of what is measured.
+/// The number of bytes to read from a socket at once. rustls alone reads 4 KiB at a time, and two system calls per
+/// event would be a large part of the measured time.
 const SOCKET_BUFFER: usize = 256 << 10;
 
-/// One side of the comparison: a server, and how to speak to it.
+/// One side of the comparison: a server, and the settings to connect to it.
 #[derive(Clone)]
 pub(crate) struct Contestant {
     name: &'static str,
@@ -40,22 +40,22 @@ pub(crate) struct Contestant {
     headers: HeaderMap,
 }
 
-/// An answer that was read to its end and thrown away.
+/// The measurements of a response that was read to its end and discarded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseSummary {
-    /// Bytes of the body.
+    /// The size of the body in bytes.
     pub(crate) bytes: u64,
-    /// From sending to the first byte of the body.
+    /// The time from sending the request to the first byte of the body.
     pub(crate) first_byte: Duration,
-    /// From sending to the last byte of the body.
+    /// The time from sending the request to the last byte of the body.
     pub(crate) elapsed: Duration,
 }
 
 impl Contestant {
-    /// The server of a kubeconfig's context (the current one for `None`).
+    /// The server of a context in a kubeconfig; `None` for the current context.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// If the kubeconfig cannot be read.
     pub(crate) async fn from_kubeconfig(
         name: &'static str,
         path: &Path,
@@ -80,10 +80,8 @@ impl Contestant {
         })
     }
 
-    /// Opens a connection.
-    ///
     /// # Errors
-    /// When the server does not answer or speaks no HTTP/2.
+    /// If the server does not answer or does not support HTTP/2.
     pub(crate) async fn connect(&self) -> anyhow::Result<ContestantConnection> {
         let stream =
             TcpStream::connect(&self.authority).await.with_context(|| format!("connect to {}", self.authority))?;
@@ -109,7 +107,7 @@ impl Contestant {
     }
 }
 
-/// One HTTP/2 connection. Clones share it.
+/// An HTTP/2 connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ContestantConnection {
     target: Contestant,
@@ -117,16 +115,16 @@ pub(crate) struct ContestantConnection {
 }
 
 impl ContestantConnection {
-    /// The same connection, asking for answers compressed by gzip.
+    /// The same connection, with requests for gzip-compressed responses.
     pub(crate) fn compressed(mut self) -> Self {
         self.target.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         self
     }
 
-    /// Sends a request. `accept` is the whole header.
+    /// Sends a request. `accept` is the complete header value.
     ///
     /// # Errors
-    /// When the connection is lost.
+    /// If the connection is lost.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -149,10 +147,10 @@ impl ContestantConnection {
         sender.send_request(request).await.with_context(|| format!("{} {path}", self.target.name))
     }
 
-    /// Reads a path to the last byte and throws it away.
+    /// Reads a path to the last byte and discards the body.
     ///
     /// # Errors
-    /// When the answer is not 200 or breaks off.
+    /// If the response is not 200 or is cut off.
     pub(crate) async fn discard(&self, path: &str, accept: &str) -> anyhow::Result<ResponseSummary> {
         let start = Instant::now();
         let mut response = self.send(Method::GET, path, accept, "", Bytes::new()).await?;
@@ -169,10 +167,10 @@ impl ContestantConnection {
         Ok(ResponseSummary { bytes, first_byte: first_byte.unwrap_or(elapsed), elapsed })
     }
 
-    /// Reads a path whole.
+    /// Reads the complete body of a path.
     ///
     /// # Errors
-    /// When the answer is no success or breaks off.
+    /// If the response is not 200 or is cut off.
     pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Bytes> {
         let response = self.send(Method::GET, path, "application/json", "", Bytes::new()).await?;
         if response.status() != 200 {
@@ -181,10 +179,10 @@ impl ContestantConnection {
         Ok(response.into_body().collect().await.context("read the body")?.to_bytes())
     }
 
-    /// Sends a body and reads the answer, which has to be a success.
+    /// Sends a body and reads the response, which must be a success.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the response is not a success.
     pub(crate) async fn write(
         &self,
         method: Method,

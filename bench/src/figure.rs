@@ -1,18 +1,17 @@
-//! One figure to reach.
+//! A figure with its limit.
 
 use serde::Serialize;
 
-/// One figure: what was measured, what is allowed.
+/// A measured figure with its limit.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What it is about.
+    /// The subject of the figure.
     pub(crate) name: String,
-    /// What was measured.
     pub(crate) measured: f64,
-    /// The most that is allowed.
+    /// The largest allowed value.
     pub(crate) limit: f64,
-    /// The unit of both: `×` of the member, `ms`, `MB`, or a count.
+    /// The unit of both values: `×` (a multiple of the member's value), `ms`, `MB`, or none for a count.
     pub(crate) unit: &'static str,
-    /// Whether it is reached.
+    /// Whether the value is within the limit.
     pub(crate) reached: bool,
 }

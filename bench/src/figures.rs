@@ -1,21 +1,21 @@
-//! The figures to reach, and whether they are.
+//! The figures to reach, compared with the results.
 
 use crate::figure::Figure;
 use crate::report::{Results, Watch};
 use crate::watches::WatchMeasurement;
 
-/// Bytes in the megabyte of the figures.
+/// The bytes per megabyte.
 const MB: f64 = 1e6;
-/// What Tributary may occupy beside the objects, in bytes.
+/// The memory that Tributary may use in addition to the objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
-/// What many users may cost more than one person.
+/// The largest allowed ratio of the cost for many users to the cost for one person.
 const WITHIN: f64 = 1.05;
-/// What another client's get may take while one client sends its worst requests, p99, in milliseconds.
+/// The largest allowed p99 of another client's get, in milliseconds, while one client sends its worst requests.
 const GET_MEANWHILE_MS: f64 = 50.0;
-/// "As fast as": two measurements of the same thing on a shared machine differ by as much.
+/// The tolerance for "as fast as": two measurements of the same thing on a shared machine differ by this factor.
 const AS_FAST_AS: f64 = 1.15;
 
-/// Judges the results. What was not measured is not judged.
+/// Compares the results with the limits. Figures that were not measured are left out.
 pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     let mut judged = Judged::default();
     judged.reads(results);
@@ -30,12 +30,11 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.0
 }
 
-/// How long a read takes, of what the member itself takes.
+/// The latency of a read through Tributary, relative to the member's own.
 fn p50(results: &Results, name: &str) -> Option<f64> {
     results.read(name).map(|(member, tributary)| tributary.latency.p50 / member.latency.p50)
 }
 
-/// The figures so far.
 #[derive(Default)]
 struct Judged(Vec<Figure>);
 
@@ -46,7 +45,7 @@ impl Judged {
         }
     }
 
-    /// Single reads.
+    /// Reads of single objects and lists.
     fn reads(&mut self, results: &Results) {
         let p50 = |name: &str| p50(results, name);
         let cpu =
@@ -69,7 +68,7 @@ impl Judged {
         self.judge("forwarded GET: added p50", added, 0.5, "ms");
     }
 
-    /// Requests that are passed on.
+    /// Requests to a single cluster, which Tributary forwards.
     fn gateway(&mut self, results: &Results) {
         let Some(gateway) = &results.gateway else { return };
         for read in &gateway.reads {
@@ -101,7 +100,7 @@ impl Judged {
         }
     }
 
-    /// Many users beside one person.
+    /// Reads and watches of many users, compared with a single person.
     fn shared(&mut self, results: &Results) {
         let Some(shared) = &results.shared else { return };
         for read in &shared.reads {
@@ -136,7 +135,7 @@ impl Judged {
         self.judge("shared watch, a tenth: CPU per event sent, changes not counted", Some(telling), WITHIN, "×");
     }
 
-    /// Rights that are taken away, and those of a thousand clusters.
+    /// Rights that are revoked, and the rights of a thousand clusters.
     fn rights(&mut self, results: &Results) {
         if let Some(revoked) = &results.revoked {
             let slower = revoked.one_by_one.times.p99.max(revoked.at_once.times.p99);
@@ -148,7 +147,7 @@ impl Judged {
         }
     }
 
-    /// Flow control of what memory answers.
+    /// The flow control of requests that are answered from memory.
     fn token_bucket(&mut self, results: &Results) {
         let Some(bucket) = &results.token_bucket else { return };
         self.judge(
@@ -160,19 +159,19 @@ impl Judged {
         self.judge("token bucket: users have an equal share, but for", Some(bucket.unfair() * 100.0), 10.0, "%");
     }
 
-    /// One watcher and many.
+    /// One watcher, and many watchers.
     fn watches(&mut self, results: &Results) {
         let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
         self.judge("one watcher: p50 after the member's own", one, 1.0, "ms");
         if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
-            // What delivery takes is what comes on top of a write that nobody watches: that part is the member's on
-            // both sides. Not from the response: with 500 watchers a member's response is late itself, behind most of
+            // The delivery time is the time in addition to an unwatched write, which is the member's on both sides. It
+            // is not measured from the response: with 500 watchers, a member's response is itself later than most of
             // their events.
             let delivery = |side: &WatchMeasurement| side.from_send.p50 - alone.latency.p50;
             self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
             self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
             let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-            // With and without the writes, which the member alone has to do.
+            // With and without the writes, which only the member processes.
             self.judge("500 watchers: CPU per event", each(tributary.cpu_ms, member.cpu_with_writes_ms), 0.2, "×");
             self.judge(
                 "500 watchers: CPU per event, writes not counted",
@@ -185,7 +184,7 @@ impl Judged {
         }
     }
 
-    /// Reads of whole collections in other forms, by selectors and in pages.
+    /// Reads of whole collections in other formats, with selectors, and in pages.
     fn whole_collections(&mut self, results: &Results) {
         let p50 = |name: &str| p50(results, name);
         self.judge("Table of all: time", p50("table-all"), 0.5, "×");
@@ -194,7 +193,7 @@ impl Judged {
         self.judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
     }
 
-    /// What others feel of storms and of the worst requests, and the memory of storms.
+    /// The effect of storms and of the worst requests on other clients, and the memory during storms.
     fn storms_and_worst(&mut self, results: &Results) {
         for storm in &results.storms {
             let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
@@ -211,7 +210,7 @@ impl Judged {
         }
     }
 
-    /// Idle watchers and their return after a restart, a fleet, and what is held at rest.
+    /// Idle watchers, their return after a restart, a fleet, and memory at rest.
     fn at_rest(&mut self, results: &Results) {
         self.judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
         let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);

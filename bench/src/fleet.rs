@@ -1,5 +1,5 @@
-//! A thousand clusters: `tributary demo`, whose members are simulated within its own process. So its CPU and memory are
-//! those of both sides, and what is measured is an upper bound of Tributary's.
+//! A thousand clusters: `tributary demo`, which simulates the members in its own process. The measured CPU and memory
+//! include both sides, so they are an upper bound for Tributary.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,63 +19,61 @@ use crate::client::Contestant;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "fleet-1000";
 
 const CLUSTERS: usize = 1000;
 const PODS: usize = 50;
-/// Changes per second in each cluster.
+/// The changes per second in each cluster.
 const CHURN: &str = "0.2";
 
-/// How long the members and Tributary may take until the line `ready:`.
+/// The timeout for the line `ready:` of the members and Tributary.
 const READY_WITHIN: Duration = Duration::from_secs(300);
-/// How long all clusters may take to be synced.
+/// The timeout until all clusters are synced.
 const SYNCED_WITHIN: Duration = Duration::from_secs(300);
-/// How often `/livez` is asked for.
+/// The interval between requests to `/livez`.
 const PROBE: Duration = Duration::from_millis(20);
-/// Pages that are measured once all is synced.
+/// The number of pages that are measured after the sync.
 const PAGES: usize = 500;
-/// How long it is left alone before its CPU is read, and over how long that is.
+/// The idle time before the CPU is measured, and the duration of that measurement.
 const REST: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 
 const PAGE: &str = "/api/v1/pods?limit=5";
 const JSON: &str = "application/json";
 
-/// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct FleetFigures {
-    /// Clusters.
     pub(crate) clusters: usize,
-    /// Pods in each.
+    /// The number of pods per cluster.
     pub(crate) pods: usize,
-    /// From the start of the process to `ready:`, the members' own start included, in seconds.
+    /// The seconds from the start of the process to `ready:`, including the start of the members.
     pub(crate) ready_seconds: f64,
-    /// From `ready:` to a list without a warning, in seconds.
+    /// The seconds from `ready:` to a list without a warning.
     pub(crate) synced_seconds: f64,
-    /// `/livez`, from `ready:` on until the pages are read.
+    /// The latency of `/livez`, from `ready:` until the pages were read.
     pub(crate) livez: Percentiles,
-    /// The longest of them, in milliseconds.
+    /// The longest latency of `/livez`, in milliseconds.
     pub(crate) livez_longest: f64,
-    /// A page of five pods, once all is synced.
+    /// The latency of a page of five pods, after the sync.
     pub(crate) page: Percentiles,
-    /// CPU while nobody reads, as a share of one core, the simulated members' included.
+    /// The CPU without reads, as a share of one core, including the simulated members.
     pub(crate) idle_cores: f64,
-    /// Memory then, in bytes, the simulated members' included.
+    /// The memory at that time in bytes, including the simulated members.
     pub(crate) resident_bytes: u64,
 }
 
-/// Starts a thousand clusters and measures.
+/// Starts a thousand clusters and measures them.
 ///
 /// # Errors
-/// When they do not start, or are not synced in time.
+/// If they do not start, or are not synced in time.
 pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-").tempdir().context("make a folder")?;
     let mut command = Command::new(tributary_e2e::tributary::binary()?);
     command
         .args(["demo", "--clusters", &CLUSTERS.to_string(), "--pods", &PODS.to_string(), "--churn", CHURN])
         .args(["--listen", "127.0.0.1:0"])
-        // Where it keeps its files.
+        // The folder in which the demo keeps its files.
         .env("TMPDIR", folder.path())
         .current_dir(folder.path());
     let (out, log) = (folder.path().join("demo.out"), folder.path().join("demo.log"));
@@ -114,14 +112,14 @@ pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     })
 }
 
-/// The kubeconfig that the demo wrote into its folder.
+/// The path of the kubeconfig that the demo wrote into its folder.
 fn kubeconfig(folder: &Path) -> anyhow::Result<PathBuf> {
     let entries = std::fs::read_dir(folder).context("read the folder")?.filter_map(Result::ok);
     let mut files = entries.map(|entry| entry.path().join("kubeconfig")).filter(|file| file.is_file());
     files.next().context("the demo wrote no kubeconfig")
 }
 
-/// Asks for `/livez` on a connection of its own, and gives how long each took.
+/// Requests `/livez` periodically on a separate connection. Returns the latencies.
 async fn probe(target: Contestant, over: Arc<AtomicBool>) -> anyhow::Result<Vec<Duration>> {
     let connection = target.connect().await?;
     let mut times = Vec::new();
@@ -132,7 +130,7 @@ async fn probe(target: Contestant, over: Arc<AtomicBool>) -> anyhow::Result<Vec<
     Ok(times)
 }
 
-/// Waits until a list has the objects of all clusters.
+/// Waits until a list contains the objects of all clusters. Returns the waiting time.
 async fn synced(target: &Contestant) -> anyhow::Result<Duration> {
     let (begun, connection) = (Instant::now(), target.connect().await?);
     loop {

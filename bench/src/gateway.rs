@@ -1,6 +1,6 @@
-//! What it costs that a request is passed on: the same requests against the member itself, through haproxy, and through
-//! Tributary's way to one cluster (`/clusters/NAME`), in turns in one run: without policies, with policies and flow
-//! control, and with these for many users, who have rights and are written into an audit log.
+//! The cost of forwarding a request. The same requests go to the member itself, through haproxy, and through
+//! Tributary's path for one cluster (`/clusters/NAME`), in turns in one run: without policies, with policies and flow
+//! control, and with these for many users with rights and an audit log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,87 +19,82 @@ use crate::reads::{ReadMeasurement, ReadScenario, Side};
 use crate::shared::{self, Watched};
 use crate::usage::ServerProcesses;
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "gateway";
-/// Its parts, which may be measured by themselves.
+/// The parts, which can be measured separately.
 const PARTS: [&str; 5] = [GET, GET_C16, LIST, WATCH, MEMORY];
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
 const LIST: &str = "list";
 const WATCH: &str = "watch";
 const MEMORY: &str = "memory";
-/// Rounds in which the sides take turns.
+/// The number of rounds in which the sides take turns.
 const ROUNDS: u32 = 6;
-/// Watchers of each side.
+/// The number of watchers per side.
 const WATCHERS: usize = 50;
-/// How many objects change meanwhile.
+/// The number of changes during a watch.
 const CHANGES: usize = 2_000;
-/// Connections that are busy while memory is measured, and connections that then wait.
+/// The number of busy connections during the memory measurement, and of idle connections after it.
 const BUSY: usize = 64;
 const IDLE: usize = 1000;
-/// How long memory is left to settle before it is read.
+/// The time for memory to settle before it is read.
 const REST: Duration = Duration::from_secs(3);
-/// How long haproxy may take to start: it reads one small file.
+/// The timeout for the start of haproxy, which reads one small file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Policies of the governed side before the one that takes the requests, each with one rule.
+/// The number of policies of the governed side before the matching one; each has one rule.
 const POLICIES: usize = 20;
-/// How many requests of one user the governed sides let go on at once, and each second: more than ever come, so that
-/// what is measured is counting and not waiting.
+/// The limits per user on the governed sides, for concurrent requests and per second. They are never reached, so the
+/// cost of counting is measured and not a delay.
 const MAX_REQUESTS_INFLIGHT: u32 = 1_000;
 const QPS: u32 = 1_000_000;
-/// Who asks where many users are served, and the role that lets them.
+/// The user of the side with many users, and the user's role.
 const USER: &str = "gateway-user";
 const ROLE: &str = "gateway-pods";
 
-/// What passing a request on costs.
+/// The cost of forwarding a request.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PassedRead {
-    /// The scenario.
+    /// The name of the scenario.
     pub(crate) name: &'static str,
-    /// The member itself.
+    /// The member without a proxy.
     pub(crate) member: ReadMeasurement,
-    /// A plain reverse proxy, HTTP/2 and TLS on both sides.
+    /// A plain reverse proxy with HTTP/2 and TLS on both sides.
     pub(crate) haproxy: ReadMeasurement,
-    /// Tributary, without policies.
     pub(crate) tributary: ReadMeasurement,
     /// Tributary, with policies and flow control.
     pub(crate) governed: ReadMeasurement,
-    /// The same for many users: one who has a certificate and rights, with an audit log at Metadata.
+    /// Tributary with many users: one with a certificate and rights, with an audit log at level Metadata.
     pub(crate) many: ReadMeasurement,
 }
 
-/// CPU of a passed watch event, in microseconds.
+/// The CPU time per forwarded watch event, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct PassedEvents {
-    /// Of haproxy.
     pub(crate) haproxy_us: f64,
-    /// Of Tributary.
     pub(crate) tributary_us: f64,
 }
 
-/// Memory of a Tributary that passes requests on, in bytes.
+/// The memory of a Tributary that forwards requests, in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GatewayMemory {
-    /// Before the first request.
+    /// Memory before the first request.
     pub(crate) start: u64,
-    /// While 64 connections ask.
+    /// Memory while 64 connections send requests.
     pub(crate) busy: u64,
-    /// For each of further connections that wait after one request.
+    /// Memory per additional connection that is idle after one request.
     pub(crate) idle_connection: f64,
 }
 
-/// All of it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GatewayFigures {
-    /// Reads.
     pub(crate) reads: Vec<PassedRead>,
-    /// Watches, where they were asked for.
+    /// The cost of watch events, if requested.
     pub(crate) events: Option<PassedEvents>,
-    /// Memory, where it was asked for.
+    /// The memory, if requested.
     pub(crate) memory: Option<GatewayMemory>,
 }
 
-/// The sides, and what was started for them.
+/// The sides with their servers, which end when this is dropped.
 struct GatewaySides {
     member: Side,
     haproxy: Side,
@@ -111,10 +106,10 @@ struct GatewaySides {
     _folder: tempfile::TempDir,
 }
 
-/// Measures the parts that are wanted over a member with this many pods; nothing where none is.
+/// Measures the requested parts with a member that has this number of pods; `None` if no part is requested.
 ///
 /// # Errors
-/// When a server cannot be started or answers anything but success.
+/// If a server cannot be started, or a response is not a success.
 pub(crate) async fn run(
     member: &TestCluster,
     admin: &Contestant,
@@ -124,7 +119,7 @@ pub(crate) async fn run(
     if !PARTS.into_iter().any(&wanted) {
         return Ok(None);
     }
-    // First: nobody has asked that server for anything else.
+    // First, while the server has not served any other request.
     let memory = match wanted(MEMORY) {
         true => Some(memory(member).await?),
         false => None,
@@ -173,7 +168,7 @@ async fn watch(sides: &GatewaySides, admin: &Contestant, pods: usize) -> anyhow:
     Ok(PassedEvents { haproxy_us: us(haproxy), tributary_us: us(tributary) })
 }
 
-/// The memory of a server of its own.
+/// Measures the memory of a separate server.
 async fn memory(member: &TestCluster) -> anyhow::Result<GatewayMemory> {
     eprintln!("measuring {NAME} {MEMORY} …");
     let server = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
@@ -214,7 +209,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
     let (many, user) = start_for_many(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
-    // Rights are known a moment after the start.
+    // The rights are known shortly after the start.
     shared::listed(&many_side.target, 0).await?;
     Ok(GatewaySides {
         member: Side {
@@ -231,7 +226,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     })
 }
 
-/// A server for many users with an audit log, and the kubeconfig of one of them.
+/// Starts a server for many users with an audit log. Also returns the kubeconfig of one user.
 async fn start_for_many(
     folder: &Path,
     configuration: &Path,
@@ -247,14 +242,14 @@ async fn start_for_many(
     Ok((server, user))
 }
 
-/// The way to the cluster of a server, as a kubeconfig of it has it.
+/// The side for a server's path to its cluster, from a kubeconfig of that server.
 async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
     let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
 }
 
-/// A reverse proxy before the member, as somebody would write it who wants no more: HTTP/2 and TLS on both sides, and
-/// connections to the member that clients share. And the kubeconfig of who goes through it.
+/// Starts a minimal reverse proxy in front of the member: HTTP/2 and TLS on both sides, and shared connections to the
+/// member. Also returns a kubeconfig for it.
 async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, PathBuf)> {
     let program = Tools::locate().await.context("find the servers")?.haproxy().await.context("find haproxy")?;
     let (own, at) = (member.folder(), ports::free_port()?);
@@ -285,8 +280,8 @@ async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(P
     Ok((process, file))
 }
 
-/// The member with policies, of which the last takes the requests; each has them pass a schema that has a limit for
-/// each user and lets requests wait.
+/// The configuration of the member with policies. The last policy matches; each uses a flow-control schema with a limit
+/// per user and a queue.
 fn policies(kubeconfig: &Path) -> serde_json::Value {
     let narrow = |number: usize| {
         json!({"flowControlSchemaName": "teams", "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""],

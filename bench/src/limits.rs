@@ -1,4 +1,4 @@
-//! What Tributary holds while very many ask at once, and what it leaves for the others.
+//! The behaviour under very many concurrent requests: the memory of Tributary, and the latency for other clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,19 +21,19 @@ use crate::reads::Side;
 use crate::statistics::Percentiles;
 
 const JSON: &str = "application/json";
-/// How often memory is looked at during a storm.
+/// The interval of memory samples during a storm.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// How long memory is left to settle before it is read at rest.
+/// The time for memory to settle before it is read at rest.
 const REST: Duration = Duration::from_secs(3);
-/// How long the lone client is measured without a storm.
+/// The duration of the measurement of the other client without a storm.
 const ALONE: Duration = Duration::from_secs(2);
-/// The longest that a storm, or the return of all watchers, may take.
+/// The timeout for a storm, and for the return of all watchers.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Many that ask for everything at once.
+/// Many concurrent requests for everything.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storm {
-    /// The key of the figures.
+    /// The key of the results.
     pub(crate) name: &'static str,
     path: &'static str,
     gzip: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Storm {
 
 const LIST: &str = "/api/v1/pods?resourceVersion=0";
 
-/// All storms: lists, and the streamed lists of informers; compressed ones, as client-go asks for them.
+/// All storms: lists, and the streamed lists of informers; gzip-compressed lists as in client-go.
 pub(crate) const STORMS: [Storm; 4] = [
     Storm { name: "storm-lists", path: LIST, gzip: false, requests: 1000, connections: 100 },
     Storm { name: "storm-lists-unshared", path: LIST, gzip: false, requests: 1000, connections: 1000 },
@@ -57,40 +57,40 @@ pub(crate) const STORMS: [Storm; 4] = [
     },
 ];
 
-/// What became of a storm.
+/// The results of a storm.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Weathered {
-    /// The scenario.
+    /// The name of the storm.
     pub(crate) name: String,
-    /// Requests at once.
+    /// The number of concurrent requests.
     pub(crate) requests: usize,
-    /// Connections that carried them.
+    /// The number of connections.
     pub(crate) connections: usize,
-    /// Requests that were answered to the end.
+    /// The number of requests that were answered completely.
     pub(crate) answered: usize,
-    /// Requests that were refused or broke off.
+    /// The number of requests that were refused or cut off.
     pub(crate) refused: usize,
-    /// Until the last was answered.
+    /// The seconds until the last response.
     pub(crate) seconds: f64,
-    /// Memory before, in bytes, the connections open.
+    /// The memory before the storm in bytes, with open connections.
     pub(crate) idle_bytes: u64,
-    /// The most memory during it, in bytes.
+    /// The peak memory during the storm in bytes.
     pub(crate) peak_bytes: u64,
-    /// A get by another client, before.
+    /// The latency of another client's get before the storm.
     pub(crate) get_alone: Percentiles,
-    /// The same during it.
+    /// The latency of another client's get during the storm.
     pub(crate) get_during: Percentiles,
-    /// A list of 100 by another client, before.
+    /// The latency of another client's list of 100 before the storm.
     pub(crate) list_alone: Percentiles,
-    /// The same during it.
+    /// The latency of another client's list of 100 during the storm.
     pub(crate) list_during: Percentiles,
 }
 
 impl Storm {
-    /// Lets it come down on Tributary.
+    /// Runs the storm against Tributary.
     ///
     /// # Errors
-    /// When the connections cannot be opened, or it is not over in [`PATIENCE`].
+    /// If the connections cannot be opened, or the storm takes longer than [`PATIENCE`].
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Weathered> {
         let other = side.target.connect().await?;
         let (get_alone, list_alone) = measure_other_client(&other, || true, Some(ALONE)).await?;
@@ -128,7 +128,7 @@ impl Storm {
         })
     }
 
-    /// Sends all requests together; says how many were answered to the end.
+    /// Sends all requests at once. Returns the number of complete responses.
     async fn rage(&self, connections: Vec<ContestantConnection>) -> anyhow::Result<usize> {
         let together = Arc::new(Barrier::new(self.requests));
         let mut requests = JoinSet::new();
@@ -157,7 +157,7 @@ impl Storm {
     }
 }
 
-/// Reads a stream up to the end of its initial events.
+/// Reads a stream up to the bookmark that ends its initial events.
 async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow::Result<()> {
     const END: &[u8] = b"k8s.io/initial-events-end";
     let response = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
@@ -167,7 +167,7 @@ async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow
     while let Some(frame) = body.frame().await {
         let frame = frame.context("read the events")?;
         let Some(data) = frame.data_ref() else { continue };
-        // The mark may stand across two frames.
+        // The annotation may be split between two frames.
         before.extend_from_slice(&data[..data.len().min(END.len())]);
         if memchr::memmem::find(&before, END).is_some() || memchr::memmem::find(data, END).is_some() {
             return Ok(());
@@ -177,7 +177,7 @@ async fn initial_events(connection: &ContestantConnection, path: &str) -> anyhow
     anyhow::bail!("the stream ended before its initial events did")
 }
 
-/// Gets and lists of a lone client, in turns, for a time or while something goes on.
+/// Measures gets and lists of another client in turns, for a time or as long as `go_on` returns true.
 async fn measure_other_client(
     connection: &ContestantConnection,
     go_on: impl Fn() -> bool,
@@ -191,7 +191,7 @@ async fn measure_other_client(
         for (path, times) in [(&get, &mut gets), (&list, &mut lists)] {
             let asked = Instant::now();
             if let Err(error) = connection.discard(path, JSON).await {
-                // Its time counts all the same: a refusal after a long wait is the worst answer.
+                // The time counts in spite of the error: a refusal after a long wait is the worst response.
                 eprintln!("  another client: {error:#}");
             }
             times.push(asked.elapsed());
@@ -210,56 +210,54 @@ async fn peak(processes: crate::usage::ServerProcesses, over: Arc<AtomicBool>) -
     peak
 }
 
-/// Watchers that wait, and their return after a restart.
+/// Idle watchers, and their return after a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleWatchers {
-    /// How many watch all pods.
+    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// Connections that they share.
+    /// The number of connections that they share.
     pub(crate) connections: usize,
 }
 
-/// The scenario.
 pub(crate) const IDLE_WATCHERS: IdleWatchers = IdleWatchers { watchers: 1000, connections: 10 };
 
-/// What idle watchers cost.
+/// The cost of idle watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct IdleWatchersCost {
-    /// How many watched.
+    /// The number of watchers.
     pub(crate) watchers: usize,
-    /// Memory of each, in bytes.
+    /// The memory per watcher, in bytes.
     pub(crate) bytes_each: f64,
 }
 
-/// What a restart cost.
+/// The cost of a restart.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Resumed {
-    /// How many watched before and after.
+    /// The number of watchers before and after.
     pub(crate) watchers: usize,
-    /// Watches that went on from where they were.
+    /// The number of watches that resumed at their version.
     pub(crate) resumed: usize,
-    /// Watchers that were told to list again.
+    /// The number of watchers that had to list again.
     pub(crate) relisted: usize,
-    /// Lists of pods, and streamed ones, that the member was asked for.
+    /// The number of lists and streamed lists of pods that the member received.
     pub(crate) member_lists: u64,
-    /// From the restarted server's first answer to the last watch that is open.
+    /// The seconds from the restarted server's first response until the last watch is open.
     pub(crate) seconds: f64,
 }
 
-/// Open watches.
 pub(crate) struct Open {
-    /// The version they were opened from.
+    /// The resourceVersion at which the watches were opened.
     version: String,
     streams: Vec<Incoming>,
 }
 
 impl IdleWatchers {
-    /// Opens the watches, and says what each occupies.
+    /// Opens the watches, and measures the memory per watcher.
     ///
     /// # Errors
-    /// When one is refused.
+    /// If a watch is refused.
     pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, Open)> {
-        // What the first watcher of all allocates is not the others'.
+        // The first watcher of all allocates memory that the others share.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
         sleep(REST).await;
@@ -272,10 +270,10 @@ impl IdleWatchers {
         Ok((IdleWatchersCost { watchers: self.watchers, bytes_each }, Open { version, streams }))
     }
 
-    /// Comes back after a restart as informers do: from the last version, and by a list where that is refused.
+    /// Returns after a restart as informers do: resumes at the last version, or lists again if the version is refused.
     ///
     /// # Errors
-    /// When a watch or list is refused otherwise.
+    /// If a watch or list is refused for another reason.
     pub(crate) async fn resume(&self, target: &Contestant, open: Open) -> anyhow::Result<(usize, usize, f64)> {
         drop(open.streams);
         let start = Instant::now();
@@ -327,18 +325,18 @@ async fn watch(connection: &ContestantConnection, version: &str) -> anyhow::Resu
     Ok(response.into_body())
 }
 
-/// One informer after the restart.
+/// Resumes one informer after the restart.
 async fn come_back(connection: &ContestantConnection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let opened = watch(connection, version).await;
         let Ok(mut body) = opened else {
-            // 429 while the member is not known again.
+            // 429 while the member is not known yet.
             anyhow::ensure!(Instant::now() < deadline, "the watch is refused for too long");
             sleep(Duration::from_millis(200)).await;
             continue;
         };
-        // A version that cannot be resumed is refused in the stream at once; a quiet stream goes on.
+        // A version that cannot be resumed is refused in the stream at once; a quiet stream has resumed.
         return match timeout(Duration::from_millis(50), body.frame()).await {
             Ok(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"ERROR\"")) => {
                 relisted.fetch_add(1, Ordering::SeqCst);
@@ -351,15 +349,15 @@ async fn come_back(connection: &ContestantConnection, version: &str, relisted: &
     }
 }
 
-/// How many lists of pods a kube-apiserver has been asked for, streamed ones included, by its own metrics.
+/// The number of lists and streamed lists of pods that a kube-apiserver has received, according to its metrics.
 ///
 /// # Errors
-/// When it gives no metrics.
+/// If it returns no metrics.
 pub(crate) async fn lists_of_pods(member: &Contestant) -> anyhow::Result<u64> {
     let text = member.connect().await?.read("/metrics").await?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().filter(|line| {
-        // A watch that begins with a list counts in this metric alone.
+        // A watch that begins with a list is counted only in this metric.
         (line.starts_with("apiserver_request_total{") && line.contains("verb=\"LIST\""))
             || line.starts_with("apiserver_watch_list_duration_seconds_count{")
     });

@@ -8,27 +8,25 @@ use serde_json::{Value, json};
 
 use crate::client::Contestant;
 
-/// Pods per namespace.
+/// The number of pods per namespace.
 pub(crate) const PODS_PER_NAMESPACE: usize = 100;
-/// Requests in flight: enough to keep a kube-apiserver on two cores busy.
+/// The number of concurrent requests: enough to keep a kube-apiserver on two cores busy.
 const PARALLEL: usize = 32;
-/// Connections that carry them.
+/// The number of connections for these requests.
 const CONNECTIONS: usize = 4;
 
-/// The namespace of this number.
 pub(crate) fn namespace(number: usize) -> String {
     format!("load-{number:04}")
 }
 
-/// The pod of this number.
 pub(crate) fn pod_name(number: usize) -> String {
     format!("checkout-6f9c7d8b54-{number:06}")
 }
 
-/// Creates namespaces and pods: 100 pods in each namespace; one in a hundred has the label `slice=s00`.
+/// Creates namespaces with 100 pods each. One pod in a hundred has the label `slice=s00`.
 ///
 /// # Errors
-/// When the member refuses one.
+/// If the member refuses an object.
 pub(crate) async fn fill(target: &Contestant, pods: usize) -> anyhow::Result<()> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -60,8 +58,8 @@ pub(crate) async fn fill(target: &Contestant, pods: usize) -> anyhow::Result<()>
         .await
 }
 
-/// One pod, as a Deployment of a usual web service makes it. The server adds managedFields and defaults:
-/// about 6 KB in all.
+/// A pod like those of a Deployment for a usual web service. With managedFields and defaults from the server it has
+/// about 6 KB.
 fn pod(number: usize) -> Value {
     let environment: Vec<_> = (0..5)
         .map(|place| json!({"name": format!("SETTING_{place:02}"), "value": format!("value-{number}-{place}")}))

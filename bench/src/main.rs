@@ -1,8 +1,8 @@
-//! The load program: the same requests against a bare kube-apiserver and against Tributary in front of it, in one run,
-//! with one client, and the ratios.
+//! The load program. It sends the same requests to a bare kube-apiserver and to Tributary in front of it, in one run
+//! and with one client, and compares the results.
 //!
 //! Without `--member` it starts a member (etcd and kube-apiserver), fills it, starts `tributary serve` from its own
-//! target folder (`TRIBUTARY_BIN` names another), measures, prints, and leaves nothing behind.
+//! target folder (or the binary in `TRIBUTARY_BIN`), measures, prints the results, and removes everything.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,59 +38,59 @@ mod usage;
 mod watches;
 mod worst;
 
-/// The allocator of the server, so that the client costs as little.
+/// The allocator of the server, so that the client is equally fast.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long Tributary is left alone before its idle memory is read.
+/// The idle time before Tributary's memory is read.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Compares Tributary with the kube-apiserver behind it.
 #[derive(Debug, Parser)]
 #[command(name = "tributary-bench")]
 struct Arguments {
-    /// Pods in the member that is started.
+    /// Number of pods in the started member.
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
-    /// Seconds for each read scenario and side.
+    /// Seconds per read scenario and side.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
-    /// Seconds of writes for each watch scenario and side.
+    /// Seconds of writes per watch scenario and side.
     #[arg(long, default_value_t = 15.0)]
     watch_seconds: f64,
-    /// Only scenarios whose name contains one of these texts (comma-separated).
+    /// Run only scenarios whose name contains one of these texts (comma-separated).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where the results are written as JSON.
+    /// File for the results as JSON.
     #[arg(long, default_value = "bench/results/latest.json")]
     json: PathBuf,
-    /// Exit with an error when a figure is missed.
+    /// Exit with an error if a figure is missed.
     #[arg(long)]
     strict: bool,
-    /// A kubeconfig whose current context is a member that is running.
+    /// Kubeconfig whose current context is a running member.
     #[arg(long, requires = "tributary")]
     member: Option<PathBuf>,
-    /// The kubeconfig that a running Tributary wrote.
+    /// Kubeconfig that a running Tributary wrote.
     #[arg(long, requires = "member")]
     tributary: Option<PathBuf>,
-    /// The process of the running kube-apiserver, for its CPU and memory.
+    /// Process id of the running kube-apiserver, to measure its CPU and memory.
     #[arg(long)]
     member_pid: Option<u32>,
-    /// The process of the running Tributary.
+    /// Process id of the running Tributary.
     #[arg(long)]
     tributary_pid: Option<u32>,
-    /// Fills the running member with `--pods` pods first.
+    /// Fill the running member with `--pods` pods first.
     #[arg(long, requires = "member")]
     fill: bool,
 }
 
 impl Arguments {
-    /// Whether a scenario is to be measured.
+    /// Whether a scenario is requested.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
     }
 
-    /// Whether anything is to be measured that needs a real member.
+    /// Whether a requested scenario needs a real member.
     fn needs_member(&self) -> bool {
         let simulated = [fleet::NAME, mirror::NAME, token_bucket::NAME];
         let is_simulated = |only: &String| simulated.iter().any(|name| name.contains(only.as_str()));
@@ -98,19 +98,18 @@ impl Arguments {
     }
 }
 
-/// Both sides, and what was started for them, which ends when this is dropped.
+/// Both sides with their servers, which end when this is dropped.
 struct Stage {
     member: Side,
     tributary: Side,
     started: Option<StartedServers>,
 }
 
-/// The servers that this program started.
 struct StartedServers {
-    // Tributary before its member, so that its log does not end in connection errors.
+    // Tributary comes first: it must end before its member, or its log ends with connection errors.
     tributary: Option<Tributary>,
     member: TestCluster,
-    /// Tributary's data, which a restart finds again.
+    /// Tributary's data, which survives a restart.
     folder: tempfile::TempDir,
 }
 
@@ -138,13 +137,13 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs everything; false if a figure was missed and that is an error.
+/// Runs all requested scenarios. Returns false if a figure was missed and `--strict` is set.
 async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     if arguments.pods < load::PODS_PER_NAMESPACE {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
     }
     let mut results = Results::default();
-    // Before the others: what runs beside it would be measured, too.
+    // First, because servers that run at the same time would affect the result.
     if arguments.wants(fleet::NAME) {
         eprintln!("measuring {} …", fleet::NAME);
         results.fleet = Some(fleet::run().await?);
@@ -165,7 +164,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     Ok(!arguments.strict || results.figures.iter().all(|figure| figure.reached))
 }
 
-/// A member and Tributary in front of it, one after the other in everything.
+/// Measures a member and Tributary in front of it, one scenario at a time.
 async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> anyhow::Result<()> {
     let mut stage = set_up(arguments).await?;
     let wanted = |name: &str| arguments.wants(name);
@@ -198,7 +197,7 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
     Ok(())
 }
 
-/// Starts what is not running, and fills the member.
+/// Starts the missing servers, and fills the member.
 async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     if let (Some(member), Some(tributary)) = (&arguments.member, &arguments.tributary) {
         let side = |target, pid| Side { target, processes: ServerProcesses { server: pid, storage: None } };
@@ -212,7 +211,7 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
         }
         return Ok(stage);
     }
-    // Before the minutes of loading: a missing binary should be told at once.
+    // Before loading for minutes: report a missing binary at once.
     tributary_e2e::tributary::binary()?;
     let tools = Tools::locate().await.context("build the servers")?;
     eprintln!("starting a member …");
@@ -232,7 +231,7 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
     Ok(Stage { member: member_side, tributary, started: Some(started) })
 }
 
-/// The first list, which fills the cache, and one round of reads; then memory at rest.
+/// Sends the first list, which fills the cache, and one round of reads; then reads the memory at rest.
 async fn first_round(stage: &Stage, results: &mut Results) -> anyhow::Result<Memory> {
     let tributary_start = stage.tributary.processes.resident();
     let of_member = stage.member.target.connect().await?.discard("/api/v1/pods", "application/json").await?;
@@ -268,8 +267,8 @@ async fn measure_watches(
     Ok(())
 }
 
-/// What very many at once cost. Idle watchers are measured in a process of their own: what a storm frees would be used
-/// again, and they would seem to cost nothing.
+/// Measures very many concurrent requests. Idle watchers get a fresh process: memory that a storm has freed would be
+/// reused, so they would seem to need none.
 async fn measure_limits(
     stage: &mut Stage,
     wanted: &impl Fn(&str) -> bool,
@@ -301,7 +300,7 @@ async fn measure_limits(
     Ok(())
 }
 
-/// Ends Tributary and starts it again where it was, with the data that it had.
+/// Stops Tributary and starts it again at the same address with the same data.
 async fn restart(stage: &mut Stage) -> anyhow::Result<()> {
     let Some(started) = &mut stage.started else { return Ok(()) };
     let Some(tributary) = started.tributary.take() else { return Ok(()) };

@@ -1,7 +1,6 @@
-//! The rights of a thousand clusters: what it costs a server of many users to follow the roles and bindings of each,
-//! from their list to what is compiled. The members are simulated within this program, the server is a process of its
-//! own, so memory is the server's alone. The same members without their roles and bindings tell what it takes for
-//! everything else.
+//! The rights of a thousand clusters: the cost for a server with many users to follow and compile the roles and
+//! bindings of each cluster. The members are simulated in this program and the server is a separate process, so the
+//! measured memory is the server's alone. The same members without roles and bindings give the cost of everything else.
 
 use std::fs;
 use std::path::Path;
@@ -21,15 +20,15 @@ use crate::client::Contestant;
 use crate::uniform_rbac;
 use crate::usage::ServerProcesses;
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "rights-1000";
 
 const CLUSTERS: usize = 1000;
-/// How long all rights may take to be known.
+/// The timeout until all rights are known.
 const KNOWN_WITHIN: Duration = Duration::from_secs(300);
-/// How often it is looked whether they are.
+/// The interval of checks whether they are known.
 const PROBE: Duration = Duration::from_millis(200);
-/// How long the server is left alone before its memory is read.
+/// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
@@ -37,43 +36,41 @@ const STATUS: &str = "/tributary/status";
 const OBSERVER: &str = "observer";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct MirrorFigures {
-    /// Clusters.
     pub(crate) clusters: usize,
-    /// Roles and bindings in each.
+    /// The number of roles and bindings per cluster.
     pub(crate) objects: usize,
-    /// The text of all of them, as members send it, in bytes.
+    /// The size of all of them as members send them, in bytes.
     pub(crate) json_bytes: u64,
-    /// A server of clusters that have next to none.
+    /// The cost of a server for clusters with hardly any roles and bindings.
     pub(crate) without: ServerCost,
-    /// A server of clusters that have all.
+    /// The cost of a server for clusters with all roles and bindings.
     pub(crate) with: ServerCost,
 }
 
-/// What one server took.
+/// The cost of a server.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct ServerCost {
-    /// From its start until the rights in all clusters were known, in seconds.
+    /// The seconds from the start until the rights in all clusters are known.
     pub(crate) known_seconds: f64,
-    /// Its CPU until then, in seconds.
+    /// The CPU time until then, in seconds.
     pub(crate) cpu_seconds: f64,
-    /// Its memory at rest, in bytes.
+    /// The memory at rest, in bytes.
     pub(crate) resident_bytes: u64,
 }
 
 impl MirrorFigures {
-    /// What the roles and bindings occupy, in bytes.
+    /// The memory for the roles and bindings, in bytes.
     pub(crate) fn mirror_bytes(&self) -> f64 {
         self.with.resident_bytes as f64 - self.without.resident_bytes as f64
     }
 }
 
-/// Starts a thousand members and measures.
+/// Starts a thousand members and measures the server.
 ///
 /// # Errors
-/// When a server does not start, or does not know all rights in time.
+/// If a server does not start, or does not know all rights in time.
 pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-rights-").tempdir().context("make a folder")?;
     let members = members().await?;
@@ -99,7 +96,7 @@ pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     Ok(MirrorFigures { clusters: CLUSTERS, objects: objects.len(), json_bytes, without, with })
 }
 
-/// The members, each with the right of the one who looks.
+/// Starts the members. Each allows the observing user to read the status.
 async fn members() -> anyhow::Result<Vec<SimulatedCluster>> {
     let mut members = Vec::with_capacity(CLUSTERS);
     for number in 0..CLUSTERS {
@@ -117,7 +114,7 @@ async fn members() -> anyhow::Result<Vec<SimulatedCluster>> {
     Ok(members)
 }
 
-/// Puts an object into a member, as a client of it would.
+/// Adds an object to a member, with the fields that a kube-apiserver adds.
 fn put(member: &SimulatedCluster, kind: &str, object: &Value) -> anyhow::Result<()> {
     let mut object = object.clone();
     object["kind"] = kind.into();
@@ -128,7 +125,7 @@ fn put(member: &SimulatedCluster, kind: &str, object: &Value) -> anyhow::Result<
     member.apply(object).map(drop).with_context(|| format!("put a {kind} into {}", member.name()))
 }
 
-/// Writes a configuration of all members, in which roles and bindings decide.
+/// Writes a configuration with all members, which authorize by RBAC.
 fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> {
     let configuration = folder.join("configuration");
     fs::create_dir(&configuration).context("make a folder for the configuration")?;
@@ -143,7 +140,7 @@ fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> 
     fs::write(configuration.join("clusters.yaml"), documents.join("\n---\n")).context("write the configuration")
 }
 
-/// What a server takes until it knows all rights, and then.
+/// Measures a server until it knows all rights, and at rest.
 async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<ServerCost> {
     let begun = Instant::now();
     let server = Tributary::configured(&folder.join("configuration")).shared(&folder.join("clients.crt"));
@@ -166,7 +163,7 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
     Ok(ServerCost { known_seconds, cpu_seconds: cpu.as_secs_f64(), resident_bytes })
 }
 
-/// In how many clusters rights are known. Nobody is told while none is.
+/// The number of clusters whose rights are known. Until any rights are known, the status is not readable.
 async fn count_known_clusters(target: &Contestant) -> anyhow::Result<usize> {
     let answer = target.connect().await?.send(Method::GET, STATUS, JSON, "", Bytes::new()).await?;
     let is_told = answer.status() == 200;

@@ -1,4 +1,4 @@
-//! Reads, the same on both sides, one side after the other in rounds.
+//! Read scenarios. The sides take turns in rounds.
 
 use std::time::Duration;
 
@@ -10,56 +10,54 @@ use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// Rounds in which the sides take turns, so that a slow minute of the machine hits both.
+/// The number of rounds, so that a slow minute of the machine affects both sides.
 const ROUNDS: u32 = 3;
-/// Requests of one side that are made in any case, however long they take.
+/// The minimum number of requests per side, however long they take.
 const REQUESTS_MIN: usize = 6;
 
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
 
-/// What is read.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadScenario {
-    /// The key of the figures.
+    /// The key of the results.
     pub(crate) name: &'static str,
     path: String,
     accept: &'static str,
-    /// Workers, each with a connection of its own.
+    /// The number of workers, each with its own connection.
     workers: usize,
-    /// Whether `continue` is followed to the last page; the time is that of all pages.
+    /// Whether to follow `continue` to the last page. The measured time then includes all pages.
     paged: bool,
 }
 
 /// One side of the comparison.
 pub(crate) struct Side {
-    /// The server.
     pub(crate) target: Contestant,
-    /// Its processes.
+    /// The processes of the server.
     pub(crate) processes: ServerProcesses,
 }
 
-/// What one side did in a scenario.
+/// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ReadMeasurement {
-    /// Requests measured.
+    /// The number of measured requests.
     pub(crate) requests: usize,
-    /// Bytes of one answer (the last).
+    /// The size of the last response in bytes.
     pub(crate) bytes: u64,
-    /// To the last byte.
+    /// The latency to the last byte.
     pub(crate) latency: Percentiles,
-    /// To the first byte.
+    /// The latency to the first byte.
     pub(crate) first_byte: Percentiles,
-    /// Requests per second.
+    /// The number of requests per second.
     pub(crate) per_second: f64,
-    /// Milliseconds of the server's CPU per request, where its process is known.
+    /// The server's CPU time per request in milliseconds, if its process is known.
     pub(crate) cpu_ms: Option<f64>,
-    /// Milliseconds of its storage's CPU per request.
+    /// The storage's CPU time per request in milliseconds.
     pub(crate) storage_cpu_ms: Option<f64>,
 }
 
-/// All reads of the comparison.
+/// All read scenarios of the comparison.
 pub(crate) fn scenarios() -> Vec<ReadScenario> {
     let namespace = load::namespace(0);
     let pods = "/api/v1/pods".to_owned();
@@ -87,20 +85,20 @@ pub(crate) fn scenarios() -> Vec<ReadScenario> {
 }
 
 impl ReadScenario {
-    /// One path, read as JSON.
+    /// A scenario for one path in JSON.
     pub(crate) fn plain(name: &'static str, path: String, workers: usize) -> Self {
         Self { name, path, accept: JSON, workers, paged: false }
     }
 
-    /// Measures the sides in turns, each for `time` in all.
+    /// Measures the sides in turns, each for `time` in total.
     ///
     /// # Errors
-    /// When a side answers anything but 200.
+    /// If a response is not 200.
     pub(crate) async fn run(&self, sides: &[&Side], time: Duration) -> anyhow::Result<Vec<ReadMeasurement>> {
         self.run_in(sides, time, ROUNDS).await
     }
 
-    /// As [`run`](Self::run), in so many rounds.
+    /// As [`run`](Self::run), in this number of rounds.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -116,7 +114,7 @@ impl ReadScenario {
             let mut of_side = Vec::new();
             for _ in 0..self.workers {
                 let connection = side.target.connect().await?;
-                // The first answer warms connection and caches, and is not counted.
+                // The first response warms up the connection and the caches, and is not counted.
                 self.once(&connection).await?;
                 of_side.push(connection);
             }
@@ -130,7 +128,7 @@ impl ReadScenario {
         Ok(tallies.into_iter().map(Tally::measured).collect())
     }
 
-    /// One side's part of a round.
+    /// Measures a side in a round.
     async fn round(
         &self,
         side: &Side,
@@ -158,7 +156,7 @@ impl ReadScenario {
         Ok(())
     }
 
-    /// One request, or all pages.
+    /// Sends one request, or follows all pages.
     async fn once(&self, connection: &ContestantConnection) -> anyhow::Result<ResponseSummary> {
         if !self.paged {
             return connection.discard(&self.path, self.accept).await;
@@ -178,7 +176,7 @@ impl ReadScenario {
     }
 }
 
-/// The continue token of a page, which stands in the list's metadata before the items. Tokens are base64url.
+/// The continue token of a page. It is in the list's metadata before the items, and contains only base64url characters.
 fn continue_token(page: &[u8]) -> Option<&str> {
     const MEMBER: &[u8] = b"\"continue\":\"";
     let head = &page[..memchr::memmem::find(page, b"\"items\":").unwrap_or(page.len())];

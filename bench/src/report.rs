@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for comparison.
+//! The results, as a table for people and as JSON for comparisons.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,94 +15,83 @@ use crate::shared::SharedFigures;
 use crate::token_bucket::TokenBucketFigures;
 use crate::{limits, reads, watches, worst};
 
-/// One read on both sides.
+/// A read scenario on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadComparison {
-    /// The scenario.
     pub(crate) name: String,
-    /// The member itself.
+    /// The member without Tributary.
     pub(crate) member: reads::ReadMeasurement,
-    /// Tributary in front of it.
+    /// Tributary in front of the member.
     pub(crate) tributary: reads::ReadMeasurement,
 }
 
-/// One watch scenario on both sides.
+/// A watch scenario on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Watch {
-    /// The scenario.
     pub(crate) name: String,
-    /// The member itself.
+    /// The member without Tributary.
     pub(crate) member: watches::WatchMeasurement,
-    /// Tributary in front of it.
+    /// Tributary in front of the member.
     pub(crate) tributary: watches::WatchMeasurement,
-    /// The same writes while nobody watches.
+    /// The same writes without watchers.
     pub(crate) alone: watches::WriteAlone,
 }
 
-/// Memory of both sides, in bytes.
+/// The memory of both sides, in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
-    /// The JSON of all pods, as the member lists it.
+    /// The size of the JSON of all pods, as the member lists them.
     pub(crate) json_bytes: u64,
     /// Tributary before the first request.
     pub(crate) tributary_start: Option<u64>,
-    /// Tributary, idle, after sync and one round of reads.
+    /// Tributary at rest, after the sync and one round of reads.
     pub(crate) tributary_idle: Option<u64>,
     /// Tributary at the end.
     pub(crate) tributary_end: Option<u64>,
-    /// kube-apiserver at the end.
+    /// The kube-apiserver at the end.
     pub(crate) member_end: Option<u64>,
 }
 
-/// Everything that was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
-    /// Pods in the member.
+    /// The number of pods in the member.
     pub(crate) pods: usize,
-    /// From the first list to its last byte, the cache still empty, in milliseconds.
+    /// The latency of the first list with an empty cache, in milliseconds.
     pub(crate) first_list_ms: f64,
-    /// Reads.
     pub(crate) reads: Vec<ReadComparison>,
-    /// Watches.
     pub(crate) watches: Vec<Watch>,
-    /// Storms.
     pub(crate) storms: Vec<limits::Weathered>,
-    /// One client's worst requests.
+    /// The worst requests of one client.
     pub(crate) worst: Vec<worst::Endured>,
-    /// Watchers that wait.
     pub(crate) idle: Option<limits::IdleWatchersCost>,
-    /// Their return after a restart.
+    /// The return of the watchers after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
-    /// Requests that are passed on.
     pub(crate) gateway: Option<GatewayFigures>,
-    /// Many users beside one person.
+    /// Reads and watches of many users, compared with a single person.
     pub(crate) shared: Option<SharedFigures>,
-    /// Rights that are taken away.
     pub(crate) revoked: Option<RevokedFigures>,
-    /// A thousand clusters.
     pub(crate) fleet: Option<FleetFigures>,
-    /// Their rights.
+    /// The rights of a thousand clusters.
     pub(crate) mirror: Option<MirrorFigures>,
-    /// A token bucket that is offered too much.
+    /// An overloaded token bucket.
     pub(crate) token_bucket: Option<TokenBucketFigures>,
-    /// Memory.
     pub(crate) memory: Option<Memory>,
-    /// The figures to reach.
+    /// The figures with their limits.
     pub(crate) figures: Vec<Figure>,
 }
 
 impl Results {
-    /// Both sides of a read.
+    /// Both sides of a read scenario.
     pub(crate) fn read(&self, name: &str) -> Option<(&reads::ReadMeasurement, &reads::ReadMeasurement)> {
         self.reads.iter().find(|read| read.name == name).map(|read| (&read.member, &read.tributary))
     }
 
-    /// Both sides of a watch.
+    /// Both sides of a watch scenario.
     pub(crate) fn watch(&self, name: &str) -> Option<&Watch> {
         self.watches.iter().find(|watch| watch.name == name)
     }
 
-    /// The tables, in Markdown.
+    /// The tables in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
@@ -287,10 +276,10 @@ impl Results {
         Ok(())
     }
 
-    /// Writes everything as JSON.
+    /// Writes all results as JSON.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;

@@ -1,6 +1,6 @@
-//! How soon a right that a member has taken away leaves a watch that is open: many users over one real member, each
-//! with a RoleBinding of their own in one namespace and two watches, of that namespace and of all. Bindings are deleted
-//! one after the other, and all at once.
+//! The time until a revoked right ends an open watch. There are many users of one real member, each with a RoleBinding
+//! in one namespace and two watches, of that namespace and of all namespaces. The bindings are deleted one after the
+//! other, and all at once.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::client::{Contestant, ContestantConnection};
 use crate::load;
 use crate::statistics::Percentiles;
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "revoked-rights";
-/// Users, each with two watches.
+/// The number of users, each with two watches.
 const USERS: usize = 100;
-/// How often each loses what they may, in either way.
+/// The number of times that each user loses the rights, in either way.
 const ROUNDS: usize = 5;
-/// How long what is given may take to be known, and what is taken away to end a watch.
+/// The timeout until granted rights are known, and until revoked rights end a watch.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a change is awaited before a watch is asked for again.
+/// The pause before a refused watch is opened again.
 const RETRY: Duration = Duration::from_millis(50);
 
 const JSON: &str = "application/json";
@@ -35,25 +35,23 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const API: &str = "rbac.authorization.k8s.io";
 const ROLE: &str = "revoked-pods";
 
-/// How long watches outlived the right, from the member's answer to its deletion, in milliseconds.
+/// The time for which watches outlived the right, in milliseconds, from the response to the deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Outlived {
-    /// Watches that ended.
+    /// The number of watches that ended.
     pub(crate) watches: usize,
-    /// How long.
     pub(crate) times: Percentiles,
-    /// The longest.
     pub(crate) longest: f64,
 }
 
-/// Both ways.
+/// The results for both ways of deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct RevokedFigures {
-    /// Users.
+    /// The number of users.
     pub(crate) users: usize,
-    /// One binding after the other.
+    /// The bindings are deleted one after the other.
     pub(crate) one_by_one: Outlived,
-    /// All bindings at once.
+    /// All bindings are deleted at once.
     pub(crate) at_once: Outlived,
 }
 
@@ -64,16 +62,15 @@ impl Outlived {
     }
 }
 
-/// One user.
 struct Person {
     number: usize,
     connection: ContestantConnection,
 }
 
-/// Measures over a member that has pods.
+/// Measures with a member that has pods.
 ///
 /// # Errors
-/// When a server cannot be started, a watch is not opened, or ends otherwise than for its rights.
+/// If a server cannot be started, or a watch cannot be opened or ends for another reason than the rights.
 pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<RevokedFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-revoked-").tempdir().context("make a folder")?;
     let people = PeopleAuthority::new("the people's authority")?;
@@ -121,7 +118,7 @@ impl Person {
         load::namespace(self.number % namespaces)
     }
 
-    /// Is given a right, and opens watches by it.
+    /// Grants the right, and opens the watches.
     async fn opens(&self, admin: &ContestantConnection, namespaces: usize) -> anyhow::Result<[Incoming; 2]> {
         let (namespace, name) = (self.namespace(namespaces), user(self.number));
         let binding = json!({"apiVersion": format!("{API}/v1"), "kind": "RoleBinding", "metadata": {"name": name},
@@ -146,7 +143,7 @@ impl Person {
         }
     }
 
-    /// Loses it. How long each watch outlives the member's answer.
+    /// Revokes the right. Returns for each watch the time for which it outlives the member's response.
     async fn loses(
         &self,
         admin: &ContestantConnection,
@@ -166,11 +163,11 @@ impl Person {
     }
 }
 
-/// Reads a watch to its end, which has to be that it is to be listed anew. When that was told.
+/// Reads a watch to its end, which must tell the client to list again. Returns the time of that message.
 async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
     let (mut last, mut told) = (Bytes::new(), Instant::now());
     while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {
-        // The end of an HTTP/2 stream may come in a frame of its own, without data.
+        // The end of an HTTP/2 stream may be a frame without data.
         if let Ok(data) = frame.context("read a watch")?.into_data()
             && !data.is_empty()
         {

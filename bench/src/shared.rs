@@ -1,7 +1,7 @@
-//! What it costs that many users share the endpoint: the same reads and watches by the one person of a personal
-//! endpoint, by a user with all rights and by one with a tenth of the namespaces, over one member, interleaved in one
-//! run. The shared endpoint writes an audit log at Metadata, one line a request; another one, which writes none, tells
-//! what that costs.
+//! The cost of sharing the endpoint between many users. The same reads and watches are sent to a personal endpoint by
+//! its one person, and to a shared endpoint by a user with all rights and by a user with a tenth of the namespaces, in
+//! turns and with one member. The shared endpoint writes an audit log at level Metadata, one line per request; another
+//! endpoint without an audit log shows the cost of that.
 
 use std::fs;
 use std::path::Path;
@@ -24,87 +24,86 @@ use crate::load;
 use crate::reads::{ReadMeasurement, ReadScenario, Side};
 use crate::usage::ServerProcesses;
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "many-users";
-/// Its parts, which may be measured by themselves.
+/// The parts, which can be measured separately.
 const PARTS: [&str; 5] = [LIST_ALL, NAMESPACE, GET, GET_C16, WATCHES];
 const LIST_ALL: &str = "list-all";
 const NAMESPACE: &str = "namespace-100";
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
 const WATCHES: &str = "watches";
-/// Rounds in which the sides take turns.
+/// The number of rounds in which the sides take turns.
 const ROUNDS: u32 = 10;
-/// Of how many namespaces one is the partial user's.
+/// The user with partial rights may read one of this number of namespaces.
 const PART: usize = 10;
-/// Watchers of each side.
+/// The number of watchers per side.
 const WATCHERS: usize = 50;
-/// How many objects change while they watch, and the pause between two. Of what a tenth costs two thirds are
-/// subtracted: that needs many.
+/// The number of changes during a watch. Two thirds of the cost of the partial watch are subtracted from it, so it
+/// needs many changes.
 const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
-/// How long the last events may take.
+/// The timeout for the last events.
 const GRACE: Duration = Duration::from_secs(3);
 
 const JSON: &str = "application/json";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// One line a request.
+/// A policy with one line per request.
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// A read on all sides.
+/// A read scenario on all sides.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedRead {
-    /// The scenario.
     pub(crate) name: &'static str,
-    /// How many objects the partial user is shown, of how many.
+    /// The share of the objects that the user with partial rights sees.
     pub(crate) share: f64,
-    /// By the one person.
+    /// The one person of the personal endpoint.
     pub(crate) personal: ReadMeasurement,
-    /// By a user with all rights.
+    /// The user with all rights.
     pub(crate) all: ReadMeasurement,
-    /// The same, without an audit log.
+    /// The user with all rights, without an audit log.
     pub(crate) unaudited: ReadMeasurement,
-    /// By a user with a tenth of the namespaces.
+    /// The user with a tenth of the namespaces.
     pub(crate) part: ReadMeasurement,
-    /// The same, without an audit log.
+    /// The user with a tenth of the namespaces, without an audit log.
     pub(crate) part_unaudited: ReadMeasurement,
 }
 
-/// What watches cost a server, for each event that a client was sent.
+/// The cost of watches for a server, per event sent to a client.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct SharedWatch {
-    /// By the one person.
+    /// The one person of the personal endpoint.
     pub(crate) personal: EventCost,
-    /// By a user with all rights, at the same time.
+    /// The user with all rights, at the same time.
     pub(crate) all: EventCost,
-    /// By a user with a tenth of the namespaces, at the same time.
+    /// The user with a tenth of the namespaces, at the same time.
     pub(crate) part: EventCost,
-    /// What a change costs a server that nobody watches, at the same time, in microseconds.
+    /// The cost of a change for a server without watchers at the same time, in microseconds.
     pub(crate) change_us: f64,
 }
 
-/// CPU of a server for an event, in microseconds.
+/// The CPU time of a server per event, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct EventCost {
-    /// All of it.
     pub(crate) us: f64,
-    /// Without what the changes cost it while nobody watches: of ten that are read, who may see a tenth is sent one.
+    /// The time without the cost of the changes themselves: a user with a tenth of the rights gets one of ten events
+    /// that the server reads.
     pub(crate) telling_us: f64,
 }
 
-/// What a server did while it was watched.
+/// The work of a server during a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// CPU of its server.
+    /// The CPU time of the server.
     pub(crate) cpu: Duration,
-    /// Events that its clients were sent.
+    /// The number of events sent to its clients.
     pub(crate) events: u64,
 }
 
 impl Watched {
-    /// What each event cost, where the same changes cost a server `unwatched` that nobody watched.
+    /// The cost per event. `unwatched` is the work of a server without watchers for the same changes.
     fn each(self, unwatched: Self) -> EventCost {
         let each = |cpu: f64| cpu * 1e6 / self.events.max(1) as f64;
         let (own, alone) = (self.cpu.as_secs_f64(), unwatched.cpu.as_secs_f64());
@@ -112,41 +111,39 @@ impl Watched {
     }
 }
 
-/// All of it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedFigures {
-    /// Reads.
     pub(crate) reads: Vec<SharedRead>,
-    /// Watches, where they were asked for.
+    /// The cost of watches, if requested.
     pub(crate) watch: Option<SharedWatch>,
 }
 
-/// The sides, and what was started for them.
+/// The sides with their servers, which end when this is dropped.
 struct SharedSides {
     personal: Side,
     all: Side,
     unaudited: Side,
     part: Side,
-    /// The same user over the server that writes no log. A watch is one line in an hour, and who watches with all
-    /// rights has the other server for themselves.
+    /// The same user on the server without an audit log. A watch is one line per hour, and the watcher with all rights
+    /// uses the other server alone.
     part_unaudited: Side,
-    /// A server that nobody asks for anything once it holds the pods.
+    /// A server that gets no requests after it has cached the pods.
     unwatched: Side,
     _servers: [Tributary; 4],
     _folder: tempfile::TempDir,
 }
 
-/// Whether one of these texts asks for a part of a whole: the name of the whole, or that of the part after it
+/// Whether one of these texts requests a part: it is contained in the name of the whole, or in the name with the part
 /// (`many-users-get`).
 pub(crate) fn wants(only: &[String], whole: &str, part: &str) -> bool {
     let name = format!("{whole}-{part}");
     only.is_empty() || only.iter().any(|only| whole.contains(only.as_str()) || name.starts_with(only.as_str()))
 }
 
-/// Measures the parts that are wanted over a member with this many pods; nothing where none is.
+/// Measures the requested parts with a member that has this number of pods; `None` if no part is requested.
 ///
 /// # Errors
-/// When a server cannot be started or answers anything but success.
+/// If a server cannot be started, or a response is not a success.
 pub(crate) async fn run(
     member: &TestCluster,
     admin: &Contestant,
@@ -195,8 +192,8 @@ async fn read(sides: &SharedSides, wanted: &impl Fn(&str) -> bool) -> anyhow::Re
     Ok(reads)
 }
 
-/// All at the same time, because a change costs a third more in one minute than in another, and ten are read for each
-/// that who may see a tenth is sent.
+/// Measures all sides at the same time, because the cost of a change varies by a third between minutes, and the user
+/// with a tenth of the rights causes ten reads per event.
 async fn watch(sides: &SharedSides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
     let SharedSides { personal, all, part_unaudited, unwatched, .. } = sides;
@@ -235,7 +232,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let part_unaudited = side("a tenth, unaudited", &quiet, &of_user(&quiet, "part")?).await?;
     let unwatched = side("nobody", &idle, &of_user(&idle, "all")?).await?;
     let whole = listed(&personal.target, 0).await?;
-    // What is shown grows as rights become known.
+    // The list grows while rights become known.
     let a_tenth = whole / PART as u64 / 2;
     let shown = [listed(&all.target, whole).await?, listed(&part.target, a_tenth).await?];
     for (side, least) in [(&unaudited, whole), (&part_unaudited, a_tenth), (&unwatched, whole)] {
@@ -246,12 +243,12 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     Ok(SharedSides { personal, all, unaudited, part, part_unaudited, unwatched, _servers: servers, _folder: folder })
 }
 
-/// Has a server write an audit log at Metadata, in this folder.
+/// Configures a server to write an audit log at level Metadata into this folder.
 ///
 /// # Errors
-/// When the policy cannot be written.
+/// If the policy cannot be written.
 pub(crate) fn audited(server: TributaryBuilder, folder: &Path) -> anyhow::Result<TributaryBuilder> {
-    // The log has a folder of its own: those of the configuration are watched for changes.
+    // A separate folder for the log, because the folder of the configuration is watched for changes.
     let (policy, logs) = (folder.join("policy.yaml"), folder.join("logs"));
     fs::create_dir(&logs).context("make a folder for the log")?;
     fs::write(&policy, AUDIT_POLICY).context("write the audit policy")?;
@@ -259,7 +256,7 @@ pub(crate) fn audited(server: TributaryBuilder, folder: &Path) -> anyhow::Result
     Ok(server.argument(policy).argument(format!("--audit-log-path={}", logs.join("audit.log").display())))
 }
 
-/// Lets `all` read pods everywhere, and `part` in each tenth namespace.
+/// Allows `all` to read pods everywhere, and `part` in every tenth namespace.
 async fn grant(admin: &Contestant, pods: usize) -> anyhow::Result<()> {
     const ROLE: &str = "pods";
     grant_everywhere(admin, ROLE, "all").await?;
@@ -270,10 +267,10 @@ async fn grant(admin: &Contestant, pods: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a role of this name, which reads pods, and gives it to a user everywhere.
+/// Creates a role that allows reading pods, and binds it to a user in all namespaces.
 ///
 /// # Errors
-/// When the member refuses it, because there is one of that name, say.
+/// If the member refuses it, for example because the role exists.
 pub(crate) async fn grant_everywhere(admin: &Contestant, role: &str, user: &str) -> anyhow::Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
     let (api_version, metadata) = (format!("{RBAC_GROUP}/v1"), json!({"name": role}));
@@ -282,7 +279,7 @@ pub(crate) async fn grant_everywhere(admin: &Contestant, role: &str, user: &str)
     make(admin, &format!("{RBAC}/clusterrolebindings"), &binding("ClusterRoleBinding", role, user)).await
 }
 
-/// What gives a role to a user, and has the user's name.
+/// A binding of a role to a user, with the name of the user.
 fn binding(kind: &str, role: &str, user: &str) -> Value {
     json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind, "metadata": {"name": user},
         "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": user}],
@@ -294,10 +291,10 @@ async fn make(admin: &Contestant, path: &str, object: &Value) -> anyhow::Result<
     connection.write(Method::POST, path, JSON, Bytes::from(object.to_string())).await.map(drop)
 }
 
-/// How many bytes a list of all has, once it has at least so many.
+/// Waits until a list has at least this number of bytes. Returns its size.
 ///
 /// # Errors
-/// When it has not so many within a minute.
+/// If it does not reach the size within a minute.
 pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -313,10 +310,10 @@ pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u6
     }
 }
 
-/// What each side's server does while so many of each watch the same changes.
+/// Measures the server of each side while a number of watchers per side receives the same changes.
 ///
 /// # Errors
-/// When a watch is refused, or a change.
+/// If a watch or a change is refused.
 pub(crate) async fn watched(
     sides: &[(&Side, usize)],
     changes: usize,
@@ -350,7 +347,7 @@ pub(crate) async fn watched(
     counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     let connection = admin.connect().await?;
     for change in 0..changes {
-        // All namespaces in turn: a tenth of the changes is of a tenth of them.
+        // The changes visit all namespaces in turn, so a tenth of them is in a tenth of the namespaces.
         let number = change * 7 % pods;
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}",

@@ -7,14 +7,14 @@ use serde::Serialize;
 /// Percentiles of a set of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Percentiles {
-    /// Half are not above.
+    /// Half of the times are at most this long.
     pub p50: f64,
-    /// 99 of 100 are not above.
+    /// 99 of 100 times are at most this long.
     pub p99: f64,
 }
 
 impl Percentiles {
-    /// Of times in seconds, in any order; all zero if there are none.
+    /// Percentiles of times in seconds, in any order; zero if there are none.
     pub(crate) fn of_seconds(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -25,7 +25,6 @@ impl Percentiles {
         Self { p50: at(0.50), p99: at(0.99) }
     }
 
-    /// Of durations.
     pub(crate) fn from_times(times: &[Duration]) -> Self {
         Self::of_seconds(times.iter().map(Duration::as_secs_f64).collect())
     }

@@ -1,6 +1,6 @@
-//! A token bucket in front of gets from memory, offered twice what it lets in: whether it lets in what it says, and
-//! each user as much as the others, however much they offer. The member is simulated within this program, the server is
-//! a process of its own.
+//! A token bucket in front of gets from memory, offered twice its rate: it must admit exactly its rate, and the same
+//! share for each user, however much each user sends. The member is simulated in this program, and the server is a
+//! separate process.
 
 use std::fs;
 use std::path::Path;
@@ -22,52 +22,51 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig, kubeconf
 
 use crate::client::{Contestant, ContestantConnection};
 
-/// The key of the figures.
+/// The key of the results.
 pub(crate) const NAME: &str = "flow-token-bucket";
 
-/// What the bucket lets in, in a second and at once.
+/// The rate of the bucket per second, which is also its burst.
 const QPS: u32 = 10_000;
-/// What each user offers, in a second: twice the bucket together, one of them more than all others, and each more than
-/// an equal share.
+/// The rate of each user per second. Together it is twice the bucket's rate; one user sends more than all others, and
+/// each sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
-/// How long it is offered before it is counted: what is saved at first is spent in a second, as twice as much comes.
+/// The time before the measurement. The saved tokens are spent within a second, because twice the rate is offered.
 const SPENT_WITHIN: Duration = Duration::from_secs(4);
-/// How long it is counted.
+/// The duration of the measurement.
 const COUNTED: Duration = Duration::from_secs(15);
-/// Connections of each user.
+/// The number of connections per user.
 const CONNECTIONS: usize = 4;
-/// Requests of one user that may be under way: what the server cannot even refuse is not offered.
+/// The maximum number of concurrent requests per user: requests that the server cannot even refuse are not sent.
 const UNDER_WAY_MAX: usize = 1_000;
-/// How often requests are sent.
+/// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
-/// How often it is tried whether the users' rights are known.
+/// The interval of checks whether the users' rights are known.
 const PROBE: Duration = Duration::from_millis(100);
 
 const JSON: &str = "application/json";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const GROUP: &str = "tenants";
 
-/// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct TokenBucketFigures {
-    /// What the bucket lets in, in a second.
+    /// The rate of the bucket per second.
     pub(crate) qps: u32,
-    /// Each user's.
+    /// The rates of each user.
     pub(crate) users: Vec<UserRates>,
 }
 
-/// One user's requests in a second.
+/// The requests of one user per second.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct UserRates {
-    /// Those that were sent.
+    /// The requests that were sent.
     pub(crate) offered: f64,
-    /// Those that were answered with the object.
+    /// The requests that were answered with the object.
     pub(crate) admitted: f64,
-    /// Those that were answered 429.
+    /// The requests that were answered with 429.
     pub(crate) refused: f64,
 }
 
-/// What is counted of one user.
+/// The counts for one user.
 #[derive(Default)]
 struct Counts {
     offered: AtomicU64,
@@ -77,29 +76,29 @@ struct Counts {
 }
 
 impl TokenBucketFigures {
-    /// How much more or less was let in than the bucket says, of what it says.
+    /// The relative deviation of the admitted rate from the bucket's rate.
     pub(crate) fn inexact(&self) -> f64 {
         let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
         (admitted / f64::from(self.qps) - 1.0).abs()
     }
 
-    /// How far a user is from an equal share at most, of that.
+    /// The largest relative deviation of a user from an equal share.
     pub(crate) fn unfair(&self) -> f64 {
         let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
         let share = admitted / self.users.len() as f64;
         self.users.iter().map(|user| (user.admitted / share - 1.0).abs()).fold(0.0, f64::max)
     }
 
-    /// What was offered, of what the bucket lets in.
+    /// The offered rate, relative to the bucket's rate.
     pub(crate) fn offered(&self) -> f64 {
         self.users.iter().map(|user| user.offered).sum::<f64>() / f64::from(self.qps)
     }
 }
 
-/// Starts a member and a server, and measures.
+/// Starts a member and a server, and measures the server.
 ///
 /// # Errors
-/// When one does not start, or a request is answered otherwise than with its object or 429.
+/// If one of them does not start, or a response is neither the object nor 429.
 pub(crate) async fn run() -> anyhow::Result<TokenBucketFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-bucket-").tempdir().context("make a folder")?;
     let member = member().await?;
@@ -127,7 +126,7 @@ pub(crate) async fn run() -> anyhow::Result<TokenBucketFigures> {
     Ok(figures)
 }
 
-/// A member in which the tenants may read pods.
+/// Starts a member in which the tenants may read pods.
 async fn member() -> anyhow::Result<SimulatedCluster> {
     let config = SimulatorConfig { name: "member1".to_owned(), pods: 100, rbac: true, ..SimulatorConfig::default() };
     let member = Simulator::start(config).await.context("start a member")?;
@@ -147,7 +146,7 @@ async fn member() -> anyhow::Result<SimulatedCluster> {
     Ok(member)
 }
 
-/// Writes a configuration in which everything passes the bucket.
+/// Writes a configuration in which every request passes the bucket.
 fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     let configuration = folder.join("configuration");
     fs::create_dir(&configuration).context("make a folder for the configuration")?;
@@ -165,7 +164,7 @@ fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     fs::write(configuration.join("all.yaml"), text).context("write the configuration")
 }
 
-/// The path of a pod, once the users' rights are known and pods are held.
+/// The path of a pod, after the users' rights are known and the pods are cached.
 async fn pod(connection: &ContestantConnection) -> anyhow::Result<String> {
     loop {
         let listed = connection.read("/api/v1/pods?limit=1").await;
@@ -210,7 +209,7 @@ impl Counts {
     }
 }
 
-/// Sends so many requests in a second, whatever becomes of them. Cancel: those that are under way go on.
+/// Sends a number of requests per second, whatever the responses are. Cancel: requests that were sent go on.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
     let (room, path) = (Arc::new(Semaphore::new(UNDER_WAY_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);
@@ -234,7 +233,7 @@ async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, 
 }
 
 impl Counts {
-    /// What counts answers of this status.
+    /// The counter for a response with this status.
     fn counter_for(&self, answered: anyhow::Result<u16>) -> &AtomicU64 {
         match answered {
             Ok(200) => &self.admitted,
@@ -244,7 +243,7 @@ impl Counts {
     }
 }
 
-/// The status of an answer that was read to its end.
+/// The status of a response that was read to its end.
 async fn get(connection: &ContestantConnection, path: &str) -> anyhow::Result<u16> {
     let mut answer = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
     while let Some(frame) = answer.body_mut().frame().await {

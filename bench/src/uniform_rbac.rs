@@ -1,16 +1,16 @@
-//! The roles and bindings of each cluster of a uniform fleet. Shared by the load program and the criterion benchmark.
+//! The roles and bindings of each cluster in a uniform fleet, shared by the load program and the criterion benchmark.
 
 use serde_json::{Value, json};
 
-/// Roles of each cluster.
+/// The number of roles per cluster.
 pub(crate) const ROLES: usize = 100;
-/// Bindings of each cluster.
+/// The number of bindings per cluster.
 pub(crate) const BINDINGS: usize = 200;
-/// Half as many groups as bindings name.
+/// The number of groups of a user: half of the groups that bindings name.
 pub(crate) const GROUPS: usize = 50;
 
-/// The objects of each cluster, by their kinds: half of the roles ClusterRoles of ten rules, a fifth of the bindings
-/// ClusterRoleBindings.
+/// The objects of each cluster with their kinds. Half of the roles are ClusterRoles with ten rules, and a fifth of the
+/// bindings are ClusterRoleBindings.
 pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     let rule = |number: usize| {
         json!({"apiGroups": ["", format!("group{number}.example.io")], "verbs": ["get", "list", "watch"],

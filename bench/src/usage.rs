@@ -1,4 +1,4 @@
-//! What a server process uses, from `/proc`.
+//! The resource usage of server processes, from `/proc`.
 
 use std::fs;
 use std::time::Duration;
@@ -8,46 +8,44 @@ use anyhow::Context;
 /// The processes of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
-    /// The server that answers.
+    /// The process that answers requests.
     pub(crate) server: Option<u32>,
-    /// Its storage, where it has one of its own.
+    /// The process of its storage, if separate.
     pub(crate) storage: Option<u32>,
 }
 
-/// CPU time that was used.
+/// The used CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
-    /// By the server.
     pub(crate) server: Option<Duration>,
-    /// By its storage.
     pub(crate) storage: Option<Duration>,
 }
 
 impl ServerProcesses {
-    /// CPU time so far.
+    /// The CPU time until now.
     pub(crate) fn cpu(&self) -> Cpu {
         Cpu { server: self.server.and_then(|pid| cpu(pid).ok()), storage: self.storage.and_then(|pid| cpu(pid).ok()) }
     }
 
-    /// CPU time since an earlier look.
+    /// The CPU time since an earlier reading.
     pub(crate) fn cpu_since(&self, before: Cpu) -> Cpu {
         let now = self.cpu();
         let since = |now: Option<Duration>, before: Option<Duration>| Some(now?.saturating_sub(before?));
         Cpu { server: since(now.server, before.server), storage: since(now.storage, before.storage) }
     }
 
-    /// Resident memory of the server, in bytes.
+    /// The resident memory of the server, in bytes.
     pub(crate) fn resident(&self) -> Option<u64> {
         self.server.and_then(|pid| resident(pid).ok())
     }
 }
 
-/// What the threads that a process has now have used. A thread that ends takes its time with it: a server's are there
-/// as long as it is, but for a few that wait for disks.
+/// The CPU time of all current threads of a process. The time of an ended thread is lost; a server's threads live as
+/// long as the process, except a few for disk access.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let mut used = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("read the process's threads")? {
-        // In nanoseconds, where /proc/<pid>/stat counts hundredths of a second. It may have ended meanwhile.
+        // In nanoseconds; /proc/<pid>/stat counts hundredths of a second. The thread may have ended in the meantime.
         let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
         let on_cpu = text.split_whitespace().next().context("an empty schedstat")?;
         used += Duration::from_nanos(on_cpu.parse().context("a time in schedstat")?);

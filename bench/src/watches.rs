@@ -1,7 +1,7 @@
-//! Watches: how long after a write each watcher has its event, and what it costs.
+//! Watch scenarios: the latency from a write to each watcher's event, and the cost.
 //!
-//! Writes go to the member. Each write puts a number into an annotation of some pod; watchers search for that number in
-//! the bytes that arrive and parse nothing.
+//! Writes go to the member. Each write puts a number into an annotation of a pod; watchers search for that number in
+//! the received bytes and parse nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -23,68 +23,66 @@ use crate::load;
 use crate::reads::Side;
 use crate::statistics::Percentiles;
 
-/// What precedes the number, and how many digits follow.
+/// The text before the number, and the number of digits after it.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
-/// Made once: to make it takes as long as to search an event.
+/// Made once, because its construction takes as long as the search in an event.
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
-/// How long events may still arrive after the last write: a hundred times what 99 of 100 take.
+/// The timeout for events after the last write: a hundred times the 99th percentile.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often the sides take turns. What a write costs drifts by a millisecond within a minute on a shared disk; in
-/// short turns each side has the same share of that.
+/// The number of rounds in which the sides take turns. The cost of a write drifts by a millisecond within a minute on a
+/// shared disk; short rounds distribute that equally.
 const ROUNDS: u32 = 4;
-/// Writes before the measured ones, which warm the path.
+/// The duration of unmeasured writes at the beginning, which warm up the path.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How many watch, and how much is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchScenario {
-    /// The key of the figures.
+    /// The key of the results.
     pub(crate) name: &'static str,
-    /// Watchers of all pods.
+    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// Connections that they share.
+    /// The number of connections that they share.
     pub(crate) connections: usize,
-    /// Writes per second.
+    /// The number of writes per second.
     pub(crate) writes_per_second: u32,
 }
 
-/// All watch scenarios.
 pub(crate) const SCENARIOS: [WatchScenario; 3] = [
     WatchScenario { name: "watch-1", watchers: 1, connections: 1, writes_per_second: 50 },
     WatchScenario { name: "watch-100", watchers: 100, connections: 2, writes_per_second: 50 },
     WatchScenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
 ];
 
-/// What one side did in a scenario.
+/// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WatchMeasurement {
-    /// Writes that were made.
+    /// The number of writes.
     pub(crate) writes: usize,
-    /// Events that reached a watcher.
+    /// The number of events that reached a watcher.
     pub(crate) delivered: usize,
-    /// Events that did not.
+    /// The number of events that did not.
     pub(crate) lost: usize,
-    /// Streams that ended before the end.
+    /// The number of streams that ended too early.
     pub(crate) cut: usize,
-    /// From sending the write to the event.
+    /// The time from sending the write to the event.
     pub(crate) from_send: Percentiles,
-    /// From the write's response to the event; negative where the event was first.
+    /// The time from the response to the write to the event; negative if the event came first.
     pub(crate) from_response: Percentiles,
-    /// Milliseconds of the server's CPU per delivered event, writes not counted.
+    /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
-    /// The same with what the writes cost (a member's part; Tributary does not see them).
+    /// The same including the writes, which only the member processes.
     pub(crate) cpu_with_writes_ms: Option<f64>,
 }
 
-/// The number of the next write. A number that was written before would change nothing, and no event would come.
+/// The number of the next write. Writing an earlier number again would change nothing and cause no event.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// Runs that begin within this many seconds of each other use different numbers on a member that outlives them.
+/// Runs that begin within this number of seconds use different numbers, for a member that outlives them.
 const RUNS: u64 = 10_000;
-/// Numbers of one run.
+/// The amount of numbers per run.
 const NUMBERS_PER_RUN: u64 = 1_000_000;
 
-/// When each write was sent and answered, in nanoseconds since `start`; 0 for not yet.
+/// The times when each write was sent and answered, in nanoseconds since `start`; 0 if not yet.
 struct Clock {
     start: Instant,
     /// The number of the first write.
@@ -108,38 +106,38 @@ impl Clock {
     }
 }
 
-/// What one watcher saw.
+/// The events of one watcher.
 struct WatcherRecord {
-    /// Number of the write and when its event was there.
+    /// The number of the write, and the arrival time of its event.
     events: Vec<(usize, u64)>,
     cut: bool,
 }
 
-/// What one round of one side gave; a percentile is of all rounds.
+/// The results of one round of one side. Percentiles are computed over all rounds.
 #[derive(Default)]
 struct Run {
     writes: usize,
     cut: usize,
-    /// Seconds, one for each event at each watcher.
+    /// In seconds, one entry per event and watcher.
     from_send: Vec<f64>,
     from_response: Vec<f64>,
-    /// Of the side's server; `None` if any round lacks it.
+    /// The CPU time of the side's server; `None` if it is missing in any round.
     cpu: Option<Duration>,
 }
 
-/// What the sides did in a scenario, and what a write took beside it that nobody watched.
+/// The results of the sides in a scenario, and of writes without watchers.
 pub(crate) struct Sides {
     pub(crate) member: WatchMeasurement,
     pub(crate) tributary: WatchMeasurement,
     pub(crate) alone: WriteAlone,
 }
 
-/// What a write takes while nobody watches.
+/// The cost of a write without watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WriteAlone {
-    /// From sending it to its response.
+    /// The time from sending the write to its response.
     pub(crate) latency: Percentiles,
-    /// The member's CPU for each, in milliseconds.
+    /// The member's CPU time per write, in milliseconds.
     pub(crate) cpu_ms: Option<f64>,
 }
 
@@ -148,10 +146,10 @@ fn count(writes_per_second: u32, time: Duration) -> usize {
 }
 
 impl WatchScenario {
-    /// Measures both sides and a write alone, each for `time` in all, in turns.
+    /// Measures both sides and unwatched writes in turns, each for `time` in total.
     ///
     /// # Errors
-    /// When a watch or a write cannot be started.
+    /// If a watch or a write cannot be started.
     pub(crate) async fn measure(
         &self,
         member: &Side,
@@ -162,7 +160,7 @@ impl WatchScenario {
         let (mut alone, mut of_member, mut of_tributary) = (Run::default(), Run::default(), Run::default());
         for _ in 0..ROUNDS {
             alone.join(self.write_alone(member, time / ROUNDS, pods).await?);
-            // Tributary sees no writes: they go to the member.
+            // Tributary does not process the writes: they go to the member.
             of_member.join(self.run(member, &member.target, time / ROUNDS, pods).await?);
             of_tributary.join(self.run(tributary, &member.target, time / ROUNDS, pods).await?);
         }
@@ -174,7 +172,8 @@ impl WatchScenario {
         })
     }
 
-    /// Writes to the member that nobody watches but Tributary, at the scenario's pace. Its times are the responses'.
+    /// Writes to the member at the scenario's pace, with Tributary as the only watcher. The times are those of the
+    /// responses.
     async fn write_alone(&self, member: &Side, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let connection = member.target.connect().await?;
         let writes = count(self.writes_per_second, time);
@@ -207,7 +206,7 @@ impl WatchScenario {
         sleep(GRACE).await;
         let cpu = side.processes.cpu_since(before).server;
         done.store(true, Ordering::SeqCst);
-        // One more write wakes the watchers, which see that it is over.
+        // The watchers notice the end at their next event, so write once more.
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
@@ -218,7 +217,7 @@ impl WatchScenario {
         Ok(run)
     }
 
-    /// Opens the watches from now on and returns when all are open.
+    /// Opens the watches and returns when all are open.
     async fn open(
         &self,
         side: &Side,
@@ -254,7 +253,7 @@ impl WatchScenario {
 }
 
 impl Run {
-    /// Adds what one watcher saw after the warm-up.
+    /// Adds the events of one watcher after the warm-up.
     fn add(&mut self, clock: &Clock, warm_up: usize, seen: &WatcherRecord) {
         self.cut += usize::from(seen.cut);
         for (number, at) in seen.events.iter().filter(|(number, _)| *number >= warm_up) {
@@ -264,7 +263,6 @@ impl Run {
         }
     }
 
-    /// Adds another round.
     fn join(&mut self, other: Self) {
         self.cpu = if self.writes == 0 { other.cpu } else { self.cpu.zip(other.cpu).map(|(one, other)| one + other) };
         self.writes += other.writes;
@@ -273,7 +271,7 @@ impl Run {
         self.from_response.extend(other.from_response);
     }
 
-    /// `write_cpu_ms` is what a write costs the side's own server, in milliseconds.
+    /// The results. `write_cpu_ms` is the cost of a write for the side's own server, in milliseconds.
     fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> WatchMeasurement {
         let delivered = self.from_send.len();
         let of_writes = write_cpu_ms.unwrap_or_default() * self.writes as f64;
@@ -292,7 +290,7 @@ impl Run {
     }
 }
 
-/// Writes at an even pace. A write that is late is not skipped: the next ones follow at once.
+/// Writes at an even pace. If a write is late, the next ones follow at once, and none is skipped.
 async fn write(
     connection: &ContestantConnection,
     clock: &Clock,
@@ -320,7 +318,7 @@ async fn write(
     Ok(())
 }
 
-/// Reads a watch until it is over and notes when each number arrived.
+/// Reads a watch until the end of the scenario and records the arrival of each number.
 async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBool) -> WatcherRecord {
     let mut events = Vec::new();
     let mut search = Search::default();
@@ -335,14 +333,14 @@ async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBoo
                     });
                 }
             }
-            // The writer's last write arrives after `done` is set; an end before that is a cut.
+            // The writer's last write arrives after `done` is set; an earlier end is a cut.
             Some(Err(_)) | None => return WatcherRecord { events, cut: !done.load(Ordering::SeqCst) },
         }
     }
     WatcherRecord { events, cut: false }
 }
 
-/// Finds the numbers in a stream of pieces, also where a piece ends within one.
+/// Finds the numbers in a stream of pieces, also if a number is split between pieces.
 #[derive(Default)]
 struct Search {
     rest: Vec<u8>,
@@ -352,7 +350,7 @@ impl Search {
     fn find(&mut self, piece: &[u8], mut found: impl FnMut(usize)) {
         const WHOLE: usize = MARKER.len() + DIGITS;
         if !self.rest.is_empty() {
-            // Only what a number that began in the rest can reach.
+            // Search the rest only as far as a number that began in it can reach.
             let from_rest = self.rest.len();
             self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
             let joined = std::mem::take(&mut self.rest);

@@ -1,5 +1,5 @@
-//! One client's worst requests, each sent over and over on one connection, and what another client's
-//! gets take meanwhile.
+//! The worst requests of one client, each sent repeatedly on one connection, and the latency of another client's gets
+//! during that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,17 +23,17 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
-/// How many of the same request one client has under way.
+/// The number of concurrent requests of the client.
 const AT_ONCE: usize = 10;
-/// How long each is sent, and how long the other client is measured before.
+/// The duration for which each request is sent, and of the measurement of the other client before that.
 const TIME: Duration = Duration::from_secs(5);
-/// The pause between two gets of the other client, and between two looks at the memory.
+/// The pause between two gets of the other client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A request that one client may send.
+/// A request that is expensive for the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Worst {
-    /// The key of the figures.
+    /// The key of the results.
     pub(crate) name: &'static str,
     method: Method,
     path: String,
@@ -42,7 +42,6 @@ pub(crate) struct Worst {
     body: Bytes,
 }
 
-/// The requests: one line for each.
 pub(crate) fn requests() -> Vec<Worst> {
     let get = |name, accept, path: &str| Worst {
         name,
@@ -78,43 +77,43 @@ pub(crate) fn requests() -> Vec<Worst> {
     ]
 }
 
-/// Writes YAML that merges one map of `keys` keys into `merged` other maps.
+/// YAML that merges one map of `keys` keys into `merged` other maps.
 fn merges(keys: usize, merged: usize) -> String {
     let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Writes YAML that repeats one text of `bytes` bytes by `times` aliases.
+/// YAML that repeats one text of `bytes` bytes with `times` aliases.
 fn aliases(bytes: usize, times: usize) -> String {
     let aliases: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
     format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(bytes), aliases.join(","))
 }
 
-/// What became of the others meanwhile.
+/// The effect of an expensive request on another client and on the memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Endured {
-    /// The request.
+    /// The name of the request.
     pub(crate) name: String,
-    /// How many were answered with success.
+    /// The number of successful responses.
     pub(crate) answered: usize,
-    /// How many were refused or broke off.
+    /// The number of requests that were refused or cut off.
     pub(crate) refused: usize,
-    /// Another client's get, before.
+    /// The latency of another client's get before.
     pub(crate) get_alone: Percentiles,
-    /// The same meanwhile.
+    /// The latency of another client's get during the requests.
     pub(crate) get_during: Percentiles,
-    /// Memory before, in bytes.
+    /// The memory before, in bytes.
     pub(crate) idle_bytes: u64,
-    /// The most memory meanwhile, in bytes.
+    /// The peak memory during the requests, in bytes.
     pub(crate) peak_bytes: u64,
 }
 
 impl Worst {
-    /// Sends it for [`TIME`].
+    /// Sends the request repeatedly for [`TIME`].
     ///
     /// # Errors
-    /// When a connection cannot be opened, or the other client is refused.
+    /// If a connection cannot be opened, or the other client is refused.
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Endured> {
         let other = side.target.connect().await?;
         let (get_alone, idle_bytes) = gets(side, &other).await?;
@@ -132,8 +131,8 @@ impl Worst {
                         Some(true) => &answered,
                         Some(false) => &refused,
                         None => {
-                            // The server ends a connection whose requests it refuses unread by the thousand;
-                            // it is opened anew.
+                            // The server closes a connection whose requests it refuses by the thousand without reading
+                            // them. Open it again.
                             sleep(PAUSE).await;
                             if let Ok(next) = target.connect().await {
                                 *connection.lock().await = next;
@@ -160,7 +159,8 @@ impl Worst {
         })
     }
 
-    /// Sends it once and reads the answer to its end; whether that was a success. `None` where there was no answer.
+    /// Sends the request once and reads the response to its end. Returns whether it was a success; `None` without a
+    /// response.
     async fn once(&self, connection: &ContestantConnection) -> Option<bool> {
         let (method, body) = (self.method.clone(), self.body.clone());
         let sent = connection.send(method, &self.path, self.accept, self.content_type, body);
@@ -173,7 +173,7 @@ impl Worst {
     }
 }
 
-/// What gets of the other client take for [`TIME`], and the most memory that the server has meanwhile.
+/// Measures gets of the other client for [`TIME`], and the peak memory of the server in that time.
 async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Percentiles, u64)> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let (mut times, mut peak) = (Vec::new(), 0);
