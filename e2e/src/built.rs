@@ -1,7 +1,7 @@
-//! Whether a program that cargo has built is one of the sources as they are now.
+//! Checks that a program which cargo has built is up to date with its sources.
 //!
-//! Cargo writes `tributary.d` beside the program for `cargo build` alone. The lists of sources by which it judges
-//! itself what to build, one for each crate in `deps`, are there whatever has built the program.
+//! Cargo writes `tributary.d` beside the program only for `cargo build`. The lists of sources in `deps`, one per crate,
+//! by which cargo itself decides what to build, exist after every kind of build.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -11,29 +11,29 @@ use std::{
     time::SystemTime,
 };
 
-/// The crate of the program itself, and how the names of all that are ours begin.
+/// The crate of the program, and the prefix of the names of all crates of the project.
 const PROGRAM: &str = "tributary";
 
-/// Crates of ours that no program has: a change of them makes none old.
+/// Crates of the project that are part of no program, so that their changes do not make a program old.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
-/// How a program of now is made.
+/// The commands that build up-to-date programs.
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
                                  --profile dist -p tributary-server --locked`), or name another program in \
                                  TRIBUTARY_BIN";
 
-/// Makes sure that no source of a program has changed since the program was built. `workspace` is where the paths of
-/// sources begin. Cost: a look at each of a thousand files.
+/// Checks that no source of a program has changed since the program was built. `workspace` is the folder to which paths
+/// of sources are relative. Costs a look at each of a thousand files.
 ///
 /// # Errors
-/// Which source has changed, and what helps; and where cargo's lists of sources are not beside the program.
-pub(crate) fn ensure_of_now(program: &Path, workspace: &Path) -> anyhow::Result<()> {
+/// If a source has changed, with the remedy; or if cargo's lists of sources are not beside the program.
+pub(crate) fn ensure_up_to_date(program: &Path, workspace: &Path) -> anyhow::Result<()> {
     let built = changed(program).with_context(|| format!("look at {}", program.display()))?;
     let lists = program.with_file_name("deps");
     let sources = sources(&lists).with_context(|| format!("read what {} is made of", program.display()))?;
     ensure!(!sources.is_empty(), "{} does not say what {} is made of: {REMEDY}", lists.display(), program.display());
     for source in sources {
-        // One that is gone was left out of what was built since.
+        // A missing source is not part of the program any more.
         let is_newer = changed(&workspace.join(&source)).is_ok_and(|changed| changed > built);
         ensure!(!is_newer, "{} is older than {}: {REMEDY}", program.display(), source.display());
     }
@@ -44,7 +44,7 @@ fn changed(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// The sources of the program and of its libraries, without those of tests alone.
+/// The sources of the program and of its libraries, without those of tests.
 fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut sources = BTreeSet::new();
     for entry in fs::read_dir(lists)? {
@@ -56,7 +56,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         for line in fs::read_to_string(&path)?.lines() {
             let Some((made, from)) = line.split_once(": ") else { continue };
-            // A library's tests are a program, and what is only looked at by clippy is no library.
+            // The tests of a library are a program, and a check by clippy produces no library.
             let is_in_program = match Path::new(made).extension() {
                 Some(extension) => extension == "rlib",
                 None => of == PROGRAM,
@@ -69,7 +69,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(sources)
 }
 
-/// The paths of a line. A space within one has a backslash before it.
+/// The paths in a line. A space within a path is escaped by a backslash.
 fn paths(line: &str) -> Vec<PathBuf> {
     let marked = line.replace("\\ ", "\0");
     marked.split(' ').filter(|path| !path.is_empty()).map(|path| PathBuf::from(path.replace('\0', " "))).collect()
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Writes a file that was last changed then, in seconds.
+    /// Writes a file with this modification time, in seconds.
     fn write(path: &Path, text: &str, changed: u64) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_old_once_one_of_its_sources_is_newer() {
+    fn program_with_a_newer_source_is_outdated() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let program = path("target/debug/tributary");
         write(&program, "", 10);
-        let ensure_of_now = || ensure_of_now(&program, folder.path()).map_err(|error| format!("{error:#}"));
+        let ensure_up_to_date = || ensure_up_to_date(&program, folder.path()).map_err(|error| format!("{error:#}"));
         write(&path("target/debug/deps/other-1.d"), "/deps/libother-1.rlib: other.rs\n", 0);
-        assert!(ensure_of_now().unwrap_err().contains("does not say"), "it is not known what it is made of");
+        assert!(ensure_up_to_date().unwrap_err().contains("does not say"), "it is not known what it is made of");
 
         write(&path("target/debug/deps/tributary-1.d"), "/deps/tributary-1: server/src/main.rs\n", 0);
         write(
@@ -116,17 +116,17 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // Those are no part of it.
+        // These sources are not part of the program.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }
-        assert_eq!(ensure_of_now(), Ok(()));
+        assert_eq!(ensure_up_to_date(), Ok(()));
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 11);
-            let said = ensure_of_now().unwrap_err();
+            let said = ensure_up_to_date().unwrap_err();
             assert!(said.contains(source) && said.contains("cargo test --workspace --no-run --locked"), "{said}");
             write(&path(source), "", 10);
-            assert_eq!(ensure_of_now(), Ok(()), "{source} is as old");
+            assert_eq!(ensure_up_to_date(), Ok(()), "{source} is as old");
         }
     }
 }

@@ -6,18 +6,18 @@ use rcgen::{
 };
 use std::{fs, path::Path};
 
-/// What a member's servers read from files and its clients from a kubeconfig. All PEM.
+/// The certificates and keys that a member's servers read from files and its clients from a kubeconfig. All PEM.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
     /// The authority's certificate.
     pub authority: String,
     /// The serving certificate for 127.0.0.1 and localhost.
     pub serving_certificate: String,
-    /// Its key.
+    /// The key of the serving certificate.
     pub serving_key: String,
     /// The key that signs service account tokens.
     pub service_account_key: String,
-    /// Its public half, which checks them.
+    /// The public key that verifies these tokens.
     pub service_account_public_key: String,
 }
 

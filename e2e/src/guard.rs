@@ -66,13 +66,13 @@ pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }
 
-/// Takes a process group, which has ended, out of the guard's hands, so that a reused number is never killed.
+/// Removes a process group that has ended from the guard, so that a reused id is never killed.
 pub(crate) fn remove_group(group: u32) {
     print_line(&format!("del {group}\n"));
 }
 
-/// Has a temporary folder removed at the end of this process, if it is still there. Folders with blanks are refused
-/// silently: the script splits at them.
+/// Removes a temporary folder at the end of this process, if it still exists. Paths with blanks are ignored silently,
+/// because the script splits at blanks.
 pub fn remove_folder_at_exit(folder: &Path) {
     if let Some(folder) = folder.to_str().filter(|folder| !folder.contains(char::is_whitespace)) {
         print_line(&format!("dir {folder}\n"));

@@ -1,5 +1,5 @@
-//! A plain HTTP client for the Kubernetes API: it sends paths as they are and shows answers as they come, so that tests
-//! judge bytes and headers, not what a client library made of them.
+//! A plain HTTP client for the Kubernetes API. It sends paths unchanged and returns responses as they are, so that
+//! tests check bytes and headers and not the interpretation of a client library.
 
 use crate::kubeconfig::{self, Access};
 use anyhow::{Context, bail};
@@ -15,7 +15,7 @@ use hyper_util::{
 use serde_json::Value;
 use std::{path::Path, time::Duration};
 
-/// Longest that a whole answer (not a watch) may take; above the 60 s after which kube-apiserver gives up itself.
+/// The timeout for a complete response (not a watch); longer than kube-apiserver's own timeout of 60 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// A client of one server. Clones share their connections: HTTP/2 where the server offers it.
@@ -24,10 +24,10 @@ pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Scheme and authority.
     origin: String,
-    /// What stands before each path, without a trailing slash: `/clusters/member1`, or nothing.
+    /// The prefix for each path, without a trailing slash: `/clusters/member1`, or empty.
     prefix: String,
     pub(crate) authorization: Option<HeaderValue>,
-    /// For what is no plain HTTP.
+    /// The TLS configuration, for protocols other than plain HTTP.
     pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
@@ -279,10 +279,10 @@ impl HttpResponse {
             .with_context(|| format!("{}: {} and not JSON: {}", self.request, self.status, shorten(&self.text())))
     }
 
-    /// This answer if it has that status.
+    /// Returns this response if it has that status.
     ///
     /// # Errors
-    /// When it has another; the message shows the body.
+    /// If it has another status; the message shows the body.
     pub fn expect(self, status: u16) -> anyhow::Result<Self> {
         if self.status.as_u16() != status {
             bail!("{}: {} where {status} was due: {}", self.request, self.status, shorten(&self.text()));
@@ -297,7 +297,7 @@ impl HttpResponse {
     }
 }
 
-/// Enough of a body for a message.
+/// The beginning of a body, for an error message.
 fn shorten(text: &str) -> String {
     match text.char_indices().nth(600) {
         Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),

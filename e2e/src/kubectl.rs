@@ -1,5 +1,5 @@
-//! The real kubectl, and Helm, which is run in the same way: each with a home of its own so that no cache or setting of
-//! the user's takes part.
+//! The real kubectl, and Helm, which is run in the same way. Each has a home folder of its own, so that no cache or
+//! setting of the user has an effect.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-/// Longest that one command may take; a stuck one fails its test instead of the whole run.
+/// The timeout for one command; a stuck one fails its test instead of the whole run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// kubectl for one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
-    /// What it is called in messages.
+    /// The name in messages.
     name: &'static str,
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -24,7 +24,7 @@ pub struct Kubectl {
     runs: AtomicUsize,
 }
 
-/// What one run printed.
+/// The output of a command.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
     /// Arguments, for messages.

@@ -1,4 +1,4 @@
-//! A kubelet that rejects whoever asks, as one does whose authority for clients is not its kube-apiserver's.
+//! A kubelet that rejects every client, as it does if its client CA is not the one of its kube-apiserver.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -77,7 +77,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
 }
 
 fn empty_answer() -> Response<Full<Bytes>> {
-    // A kubelet's own words (`InstallAuthFilter` in its `server.go`).
+    // The text of a real kubelet (`InstallAuthFilter` in its `server.go`).
     let mut response = Response::new(Full::from("Unauthorized"));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response

@@ -1,4 +1,4 @@
-//! kwok's configuration: the stages that bring nodes and pods to life, and what its kubelet answers to logs, exec,
+//! The configuration of kwok: the stages that simulate nodes and pods, and the answers of its kubelet to logs, exec,
 //! attach and port-forward.
 
 use anyhow::Context;
@@ -14,16 +14,16 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// Where a stage's conditions begin, and one that keeps a pod from completing at once whose container sleeps for
-/// minutes: specs that wait for a job at work would see it for a moment only.
+/// The line before the conditions of a stage, and a condition that keeps a pod running whose container sleeps for
+/// minutes. Without it the pod completes at once, and specs that wait for a running job would rarely see it.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
-/// Where programs stand that pods have in place of this machine's, below the member's folder.
+/// The folder of programs that replace those of this machine for pods, below the member's folder.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// `tar` as pods have it. kwok never tells a command that its input has ended, and GNU tar reads on after the end of an
-/// archive until it has; so what is unpacked is unpacked by Python, which stops there.
+/// The `tar` for pods. kwok never tells a command that its input has ended, and GNU tar reads on after the end of an
+/// archive until then; so Python unpacks archives, because it stops at their end.
 const TAR: &str = r#"#!/bin/sh
 case " $* " in
   *" -xmf - "*)

@@ -14,9 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything listens on 127.0.0.1 at free ports and lives in temporary folders. Dropping a fixture kills its
-//! processes; a guard process ([`guard`]) does the same, and removes the folders,
-//! when the test process dies without dropping.
+//! All servers listen on free ports of 127.0.0.1 and use temporary folders. Dropping a fixture kills its processes; a
+//! guard process ([`guard`]) does the same, and removes the folders, if the test process dies without dropping them.
 
 pub mod aggregated_server;
 mod built;

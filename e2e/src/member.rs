@@ -24,20 +24,20 @@ use tokio::{
 /// A kube-apiserver is ready about 4 s after its start, and much later on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a server may take to end after SIGTERM before it is killed.
+/// The time for a server to end after SIGTERM before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Controllers that make namespaces, Deployments, aggregated roles and garbage collection live. The root CA publisher
-/// is left out: it puts an object into every namespace, and tests count objects.
+/// The controllers for namespaces, Deployments, aggregated roles and garbage collection. The root CA publisher is left
+/// out: it creates an object in every namespace, and tests count objects.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                            replicaset-controller,deployment-controller,disruption-controller,\
                            clusterrole-aggregation-controller";
 
-/// etcd's data, and the last backup of it.
+/// The folders of etcd's data and of its last backup.
 const DATA: &str = "etcd";
 const BACKUP: &str = "etcd.backup";
 
-/// Says what a member is made of.
+/// The configuration of a member.
 #[derive(Clone, Debug)]
 pub struct MemberBuilder {
     name: String,
@@ -177,12 +177,12 @@ struct Ports {
 
 #[derive(Debug, Default)]
 struct MemberProcesses {
-    // Dropped in this order: clients before servers, so that logs do not end in connection errors.
+    // Dropped in this order: clients before servers, so that logs do not end with connection errors.
     kwok: Option<Process>,
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    /// Each at its port.
+    /// The processes by port.
     further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
@@ -192,7 +192,7 @@ struct MemberProcesses {
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Before the folder, so that nothing writes into it any more when it is removed.
+    // Before the folder, so that no process writes into the folder while it is removed.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -218,25 +218,25 @@ impl TestCluster {
         }
     }
 
-    /// Its name, which is the name of its kubeconfig context too.
+    /// The name of the member, which is also the name of its kubeconfig context.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.builder.name
     }
 
-    /// Its temporary folder; tests may put files there.
+    /// The temporary folder of the member; tests may put files there.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// How it is reached.
+    /// The address and credentials of the member.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access.clone()
     }
 
-    /// A kubeconfig with this member alone.
+    /// A kubeconfig with this member only.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder().join("kubeconfig")
@@ -248,7 +248,7 @@ impl TestCluster {
         &self.http
     }
 
-    /// A client of its kube-apiserver for somebody with a certificate, of this name and in these groups.
+    /// A client of its kube-apiserver with a certificate for a user with this name and these groups.
     ///
     /// # Errors
     /// When the certificate cannot be made.
@@ -264,7 +264,7 @@ impl TestCluster {
         &self.people
     }
 
-    /// Writes a kubeconfig for somebody with a certificate, of this name and in these groups.
+    /// Writes a kubeconfig with a certificate for a user with this name and these groups.
     ///
     /// # Errors
     /// When the certificate cannot be made, or the file not be written.
@@ -304,7 +304,7 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Ends kube-apiserver and etcd at once (SIGKILL). Connections break without a farewell.
+    /// Kills kube-apiserver and etcd (SIGKILL). Connections break without a message.
     ///
     /// # Errors
     /// When one does not end.
@@ -326,8 +326,8 @@ impl TestCluster {
         Ok(port)
     }
 
-    /// Restarts the kube-apiserver of a port as an upgrade does: it is told to end (SIGTERM), and once it has, another
-    /// one takes its place.
+    /// Restarts the kube-apiserver at a port as in an upgrade: it gets SIGTERM, and after it has ended, another one
+    /// takes its place.
     ///
     /// # Errors
     /// When it does not end, or is not ready again in time.
@@ -362,7 +362,7 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.
+    /// Kills only the kube-apiserver (SIGKILL): its state stays, and its watch cache is rebuilt.
     ///
     /// # Errors
     /// When it does not end.
@@ -384,8 +384,7 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Goes back to the last backup, as after a disaster: what happened since is undone,
-    /// and its revisions are given again.
+    /// Restores the last backup, as after a disaster: later changes are undone, and their revisions are used again.
     ///
     /// # Errors
     /// As [`back_up`](Self::back_up), and when there is no backup.
@@ -395,7 +394,7 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Becomes another cluster at the same address: nothing of its data stays, and its uids are new.
+    /// Replaces the cluster by another one at the same address: its data is deleted, and its uids are new.
     ///
     /// # Errors
     /// When a program does not end or start, or the data cannot be removed.
@@ -418,7 +417,7 @@ impl TestCluster {
         .context("join")?
     }
 
-    /// Stops the clock of kube-apiserver (SIGSTOP): connections stay open and silent.
+    /// Suspends kube-apiserver (SIGSTOP): its connections stay open and silent.
     ///
     /// # Errors
     /// When it is not running.
@@ -434,7 +433,7 @@ impl TestCluster {
         self.signal_apiserver(Signal::CONT).await
     }
 
-    /// Stops the clock of etcd (SIGSTOP): kube-apiserver answers from memory alone, and hears nothing new.
+    /// Suspends etcd (SIGSTOP): kube-apiserver answers from memory only, and learns nothing new.
     ///
     /// # Errors
     /// When it is not running.
@@ -466,7 +465,7 @@ impl TestCluster {
         processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
     }
 
-    /// Starts what does not run, on the same ports and data, and waits until all is ready.
+    /// Starts the programs that are not running, with the same ports and data, and waits until all are ready.
     ///
     /// # Errors
     /// When a program does not start or is not ready in time; the message has the end of its log.
@@ -503,7 +502,7 @@ impl TestCluster {
                     bail!("{} of {} ended: {status}\n{}", process.name(), self.name(), process.log_tail(20));
                 }
             }
-            // Ready comes a moment before the namespace that every client expects.
+            // It becomes ready a moment before the namespace exists that every client expects.
             if self.answers_ok("/readyz").await && self.answers_ok("/api/v1/namespaces/default").await {
                 return Ok(());
             }
@@ -624,7 +623,7 @@ impl TestCluster {
             "--service-account-key-file=service-account.pub",
             "--service-account-signing-key-file=service-account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            // kwok's nodes have an address; their names do not resolve.
+            // kwok's nodes have an address, and their names do not resolve.
             "--kubelet-preferred-address-types=InternalIP",
         ]);
         if !self.builder.service_accounts {
@@ -675,7 +674,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // Without this it would listen on all addresses.
+        // Without this flag it would listen on all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

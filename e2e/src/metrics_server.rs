@@ -10,7 +10,7 @@ use std::{
 
 const GROUP_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// A running metrics server. Dropping it stops it; the member then says that it is not available.
+/// A running metrics server. Dropping it stops the server; the member then reports the metrics API as unavailable.
 #[derive(Debug)]
 pub struct MetricsServer {
     server: AggregatedServer,

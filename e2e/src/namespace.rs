@@ -4,7 +4,7 @@ use crate::TestCluster;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// A name for a namespace that no other test of any run uses.
+/// A unique name for a namespace, over all tests and runs.
 #[must_use]
 pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}-{:06x}", rand::random::<u32>() & 0x00ff_ffff)
@@ -22,7 +22,7 @@ pub async fn create(name: &str, members: &[&TestCluster]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What a failed test leaves in its namespace: a line per object of the kinds that tests use.
+/// A listing of the objects that a failed test leaves in its namespace, one line per object.
 pub async fn dump(name: &str, member: &TestCluster) -> String {
     let mut text = String::new();
     for (group, resource) in

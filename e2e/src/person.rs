@@ -1,11 +1,11 @@
-//! People with client certificates, and the authority that makes them.
+//! Users with client certificates, and the authority that issues these.
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SigningKey};
 use serde_json::{Value, json};
 
-/// An authority that vouches for people.
+/// An authority that issues certificates for users.
 #[derive(Debug)]
 pub struct PeopleAuthority {
     pem: String,
@@ -13,7 +13,7 @@ pub struct PeopleAuthority {
 }
 
 impl PeopleAuthority {
-    /// Makes one.
+    /// Makes an authority with a new key.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -26,13 +26,13 @@ impl PeopleAuthority {
         Ok(Self { pem, issuer: Issuer::new(parameters, key) })
     }
 
-    /// Its certificate.
+    /// The authority's certificate, PEM.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// A certificate of a server with these names, which the authority signs as well, and its key. PEM.
+    /// A serving certificate for these host names from the same authority, and its key. PEM.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -45,7 +45,7 @@ impl PeopleAuthority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// The `user` entry of a kubeconfig for somebody of this name in these groups.
+    /// The `user` entry of a kubeconfig for a user with this name and these groups.
     ///
     /// # Errors
     /// When key generation or signing fails.
@@ -118,7 +118,7 @@ fn element(der: &[u8]) -> anyhow::Result<(&[u8], &[u8], &[u8])> {
 
 fn wrapped(tag: u8, contents: &[u8]) -> anyhow::Result<Vec<u8>> {
     let length = u16::try_from(contents.len())?.to_be_bytes();
-    // DER allows the shortest form alone.
+    // DER requires the shortest form of a length.
     let head = match length {
         [0, short @ 0..0x80] => vec![tag, short],
         [0, long] => vec![tag, 0x81, long],

@@ -17,7 +17,7 @@ const TRIES: usize = 2_000;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port on 127.0.0.1 that nothing listens on and that this process has not given out before.
+/// A port on 127.0.0.1 without a listener, which this process has not returned before.
 ///
 /// # Errors
 /// When no free port is found.
@@ -34,10 +34,10 @@ pub fn free_port() -> anyhow::Result<u16> {
     bail!("no free port in {RANGE:?} on 127.0.0.1")
 }
 
-/// Waits until something accepts connections on a loopback port.
+/// Waits until a server accepts connections on a loopback port.
 ///
 /// # Errors
-/// When nothing does within `patience`.
+/// When no server does within `patience`.
 pub async fn wait_until_open(port: u16, patience: std::time::Duration) -> anyhow::Result<()> {
     let attempt = async {
         while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {

@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How often a wait looks again. Short against the seconds that servers take to start.
+/// The polling interval. Short, compared with the seconds that servers take to start.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running child. Dropping it kills its whole process group.
@@ -35,7 +35,7 @@ impl Process {
         Self::spawn_with(name, command, log, log, Stdio::null())
     }
 
-    /// The same with separate files for the two streams and a chosen standard input.
+    /// As [`Self::spawn`], with separate files for the two streams and a chosen standard input.
     ///
     /// # Errors
     /// Where a file cannot be written or the program not be started.
@@ -68,13 +68,13 @@ impl Process {
         })
     }
 
-    /// The name it was started under.
+    /// The name under which it was started.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The process id, which is the id of its group too.
+    /// The process id, which is also the id of its process group.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.group
@@ -85,13 +85,13 @@ impl Process {
         self.child.stdin.take()
     }
 
-    /// What it wrote to standard output so far.
+    /// The standard output so far.
     #[must_use]
     pub fn output(&self) -> String {
         read_lossy(&self.output)
     }
 
-    /// What it wrote to standard error so far (the same file as the output where they were not separated).
+    /// The standard error so far (the same as the output if they were not separated).
     #[must_use]
     pub fn errors(&self) -> String {
         read_lossy(&self.errors)
@@ -134,10 +134,10 @@ impl Process {
         }
     }
 
-    /// SIGTERM, then SIGKILL once `patience` is over.
+    /// Sends SIGTERM, then SIGKILL when `patience` is over.
     ///
     /// # Errors
-    /// When even SIGKILL does not end it.
+    /// When even SIGKILL does not end the process.
     pub async fn terminate(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         if self.exit_status().is_none() {
             let _gone = self.signal(Signal::TERM);
@@ -148,7 +148,7 @@ impl Process {
         }
     }
 
-    /// SIGKILL to the group, and waits for the end.
+    /// Sends SIGKILL to the group, and waits for the end.
     ///
     /// # Errors
     /// When the process cannot be reaped.
@@ -160,7 +160,7 @@ impl Process {
     /// Waits until standard output satisfies `check`, and returns it.
     ///
     /// # Errors
-    /// When it does not within `patience`, with what was written so far.
+    /// When it does not within `patience`; the message shows the output so far.
     pub async fn wait_for_output(
         &mut self,
         patience: Duration,

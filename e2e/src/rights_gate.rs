@@ -1,8 +1,7 @@
-//! A gate before a member: it passes on what is asked of the member, and holds back, or refuses, what is asked of its
-//! roles and bindings.
+//! A gate in front of a member that passes requests on, but holds back or refuses requests for roles and bindings.
 //!
-//! It ends TLS, with an authority of its own, because what is held back shows in a request's path. It speaks HTTP/2, as
-//! a kube-apiserver does, so that what is held back shares its connections with what passes.
+//! It terminates TLS with a certificate authority of its own, because it must see the paths of requests. It speaks
+//! HTTP/2 like a kube-apiserver, so that held requests share their connections with the others.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -28,28 +27,28 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What roles and bindings are asked for at.
+/// The path prefix of roles and bindings.
 const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
 type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// What becomes of what is asked of roles and bindings. Everything else passes, where nothing else is said.
+/// The treatment of requests for roles and bindings. All other requests pass, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
-    /// All of it passes.
+    /// All requests pass.
     Clear,
-    /// The watches that are open bring nothing more, and stay open. What is asked from now on passes.
+    /// Open watches get no more events, and stay open. New requests pass.
     OpenSilent,
-    /// No watch brings anything: the heads of answers pass, and nothing behind them. Lists pass.
+    /// Watches get no events: the heads of responses pass, but not the bodies. Lists pass.
     Silent,
-    /// As [`Silent`](Self::Silent), and the watches of everything else that are open bring nothing more. Those of
-    /// everything else that begin from now on pass.
+    /// As [`Silent`](Self::Silent), and open watches of all other resources get no more events either. New watches of
+    /// those pass.
     SilentBesideOpen,
-    /// What is open breaks off, and whatever is asked is reset before an answer.
+    /// Open streams are reset, and new requests are reset without a response.
     Refused,
 }
 
-/// The passage of now, and which one since the start it is.
+/// The current treatment, and its number since the start.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
@@ -66,7 +65,7 @@ pub struct RightsGate {
 }
 
 impl RightsGate {
-    /// Starts it before a member, on a free port of 127.0.0.1. Everything passes at first.
+    /// Starts a gate in front of a member, on a free port of 127.0.0.1. Everything passes at first.
     ///
     /// # Errors
     /// When no certificate can be made or no port be had.
@@ -87,7 +86,7 @@ impl RightsGate {
         Ok(Self { port, authority: certificates.authority, state, task })
     }
 
-    /// Its port on 127.0.0.1.
+    /// The gate's port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -99,8 +98,7 @@ impl RightsGate {
         &self.authority
     }
 
-    /// Changes what becomes of what is asked of roles and bindings, of what is open, too. What was held back comes once
-    /// it may pass.
+    /// Changes the treatment, also for open streams. Events that were held back are delivered once they may pass.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
     }
@@ -114,7 +112,7 @@ impl Drop for RightsGate {
 
 type MemberClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts the member and shows nothing: credentials are in the requests.
+/// A client that trusts the member and has no credentials of its own: the requests carry them.
 fn client(member: &TestCluster) -> MemberClient {
     let tls = rustls::ClientConfig::clone(&member.http().tls);
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_all_versions().build();
@@ -146,7 +144,7 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, way: WayThrough) -> an
     server.serve_connection(TokioIo::new(stream), service).await.context("HTTP")
 }
 
-/// The way of requests to the member.
+/// The connection of the gate to the member.
 #[derive(Clone)]
 struct WayThrough {
     client: MemberClient,
@@ -156,7 +154,7 @@ struct WayThrough {
 }
 
 impl WayThrough {
-    /// An error resets the stream of the request, and no other.
+    /// Passes a request on. An error resets only the stream of this request.
     async fn pass(self, request: Request<Incoming>) -> io::Result<Response<GateBody>> {
         let (head, body) = request.into_parts();
         let is_of_rights = head.uri.path().starts_with(RIGHTS);
@@ -183,12 +181,12 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// The body of an answer that may be held back: one about roles or bindings, or a watch.
+/// The body of a response that may be held back: of a request for roles or bindings, or of a watch.
 struct HeldBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// Of when it was asked for.
+    /// The number of the treatment at the time of the request.
     turn: u64,
     state: watch::Receiver<GateState>,
 }

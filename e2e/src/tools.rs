@@ -1,4 +1,4 @@
-//! Where the real servers and clients are: built once by `e2e/tools/build.sh` and cached outside the checkout.
+//! The real servers and clients, built once by `e2e/tools/build.sh` and cached outside the checkout.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Runs `tools/build.sh`, which builds what is missing (minutes, once) and else answers at once.
+    /// Runs `tools/build.sh`, which builds missing programs (minutes, once) and otherwise returns at once.
     ///
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
@@ -36,8 +36,8 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
-    /// The folder of `promtool`, and of `collector`, an OpenTelemetry collector of the fewest parts. Built when first
-    /// asked for: few tests need it.
+    /// The folder of `promtool` and of `collector`, a minimal OpenTelemetry collector. Built on first use, because few
+    /// tests need it.
     ///
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
@@ -45,8 +45,8 @@ impl Tools {
         Ok(run(Command::new(script()).arg("observability")).await?.into())
     }
 
-    /// The folder of `issuer`, an OpenID Connect issuer and a client that signs in there. Built when first asked for:
-    /// one test needs it.
+    /// The folder of `issuer`, an OpenID Connect issuer with a client that signs in. Built on first use, because one
+    /// test needs it.
     ///
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
@@ -54,11 +54,11 @@ impl Tools {
         Ok(run(Command::new(script()).arg("issuer")).await?.into())
     }
 
-    /// The folder of the CustomResourceDefinitions of others' kinds of which the chart makes objects: the Prometheus
-    /// Operator's and cert-manager's own files. Fetched when first asked for: one test needs it.
+    /// The folder of third-party CustomResourceDefinitions for which the chart makes objects, from the Prometheus
+    /// Operator and cert-manager. Fetched on first use, because one test needs it.
     ///
     /// # Errors
-    /// When Go is missing or they cannot be fetched; the script's message is passed on.
+    /// When Go is missing or the files cannot be fetched; the script's message is passed on.
     pub async fn definitions(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("definitions")).await?.into())
     }
@@ -73,11 +73,11 @@ impl Tools {
         Ok((!path.is_empty()).then(|| path.into()))
     }
 
-    /// haproxy, a plain reverse proxy that benchmarks compare with: the one that is installed, or that of Debian's
-    /// package. Fetched when first asked for.
+    /// haproxy, a plain reverse proxy for comparisons in benchmarks: the installed one, or that of Debian's package.
+    /// Fetched on first use.
     ///
     /// # Errors
-    /// When there is neither; the script's message is passed on.
+    /// When haproxy is neither installed nor available; the script's message is passed on.
     pub async fn haproxy(&self) -> anyhow::Result<PathBuf> {
         Ok(run(Command::new(script()).arg("haproxy")).await?.into())
     }
@@ -106,7 +106,7 @@ impl Tools {
         self.helm.join(format!("helm{version}"))
     }
 
-    /// kwok's folder of ready-made stages, which say how nodes and pods come alive.
+    /// kwok's folder of predefined stages, which describe the lifecycle of nodes and pods.
     #[must_use]
     pub fn kwok_stages(&self) -> &Path {
         &self.kwok_stages

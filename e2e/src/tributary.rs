@@ -14,20 +14,20 @@ use std::{
     time::Duration,
 };
 
-/// Longest until the line `ready:`. Members that cannot be reached must not hold it up for longer.
+/// The timeout for the line `ready:`. Unreachable members must not delay it for longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest that a run that is to fail may take.
+/// The timeout for a run that is expected to fail.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a drain may take after SIGTERM.
+/// The timeout for a drain after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Path of the binary: `TRIBUTARY_BIN`, else the one in the target folder of the program that runs this. Whether that
-/// is of the sources as they are now is looked at once.
+/// The path of the binary: `TRIBUTARY_BIN`, or else the one in the target folder of the running program. Checks once
+/// that it is up to date with its sources.
 ///
 /// # Errors
-/// When there is none, or one of its sources has changed since it was built; the message says how to build it.
+/// When there is no binary, or a source has changed since the build; the message says how to build it.
 pub fn binary() -> anyhow::Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("TRIBUTARY_BIN") {
@@ -47,11 +47,11 @@ fn built_binary() -> anyhow::Result<PathBuf> {
         .find(|path| path.is_file())
         .with_context(|| format!("no tributary binary in the target folder: {}", built::REMEDY))?;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no folder")?;
-    built::ensure_of_now(&binary, workspace)?;
+    built::ensure_up_to_date(&binary, workspace)?;
     Ok(binary)
 }
 
-/// Runs the binary to its end with any arguments, for the commands and flags that are to fail.
+/// Runs the binary to its end with any arguments, for commands that are expected to fail.
 ///
 /// # Errors
 /// When it cannot be started or still runs after 60 s. A failed command is an output, not an error.
@@ -59,7 +59,7 @@ pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
     run_with(arguments, &[]).await
 }
 
-/// As [`run`], with variables of its environment.
+/// As [`run`], with additional environment variables.
 ///
 /// # Errors
 /// As [`run`].
@@ -80,12 +80,12 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
     }
 }
 
-/// Says how `tributary serve` is started.
+/// The configuration of a `tributary serve`.
 #[derive(Clone, Debug)]
 pub struct TributaryBuilder {
-    /// The kubeconfig that is served, and which of its contexts.
+    /// The served kubeconfig, and the served contexts in it.
     contexts: Option<(PathBuf, Vec<String>)>,
-    /// Another binary than [`binary`]'s.
+    /// A binary other than that of [`binary`].
     program: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
@@ -95,28 +95,28 @@ pub struct TributaryBuilder {
 }
 
 impl TributaryBuilder {
-    /// Serves many users, for whom this authority vouches, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
-    /// makes one for each.
+    /// Serves many users with certificates of this authority, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
+    /// makes one per user.
     #[must_use]
     pub fn shared(self, client_ca_file: &Path) -> Self {
         self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Serves many users, as further arguments say, and so writes no kubeconfig.
+    /// Serves many users according to further arguments, and so writes no kubeconfig.
     #[must_use]
     pub fn for_many(mut self) -> Self {
         self.shared = true;
         self
     }
 
-    /// Runs this binary instead of [`binary`]'s: one of another version.
+    /// Runs this binary instead of that of [`binary`], for example another version.
     #[must_use]
     pub fn program(mut self, path: &Path) -> Self {
         self.program = Some(path.to_owned());
         self
     }
 
-    /// Listens here instead of at a free port of 127.0.0.1.
+    /// Listens on this address instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
@@ -137,14 +137,14 @@ impl TributaryBuilder {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Uses this folder for its data, log and kubeconfig, so that a second start finds what the first left.
+    /// Uses this folder for its data, log and kubeconfig, so that a second start finds the files of the first.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
@@ -154,7 +154,7 @@ impl TributaryBuilder {
     /// Starts it and waits for the line `ready: <url>`.
     ///
     /// # Errors
-    /// When it ends, or does not say so within 60 s; the message has the end of its log.
+    /// When it ends, or does not print the line within 60 s; the message has the end of its log.
     pub async fn start(self) -> anyhow::Result<Tributary> {
         let temporary = match &self.folder {
             Some(_) => None,
@@ -182,7 +182,7 @@ impl TributaryBuilder {
             command.arg("--write-kubeconfig").arg(&kubeconfig);
         }
         let (out, log) = (folder.join("tributary.out"), folder.join("tributary.log"));
-        // A second start in the same folder must not find the first one's ready line.
+        // A second start in the same folder must not find the ready line of the first.
         let _absent = std::fs::remove_file(&out);
         let mut process = Process::spawn_with("tributary", command, &out, &log, Stdio::null())?;
         let output = process.wait_for_output(READY_TIMEOUT, |text| ready_url(text).is_some()).await?;
@@ -201,7 +201,7 @@ fn ready_url(output: &str) -> Option<String> {
 #[derive(Debug)]
 pub struct Tributary {
     process: Process,
-    // After the process: the folder goes when nothing writes into it.
+    // After the process, so that the folder is removed when no process writes into it.
     _temporary: Option<tempfile::TempDir>,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -228,13 +228,13 @@ impl Tributary {
         }
     }
 
-    /// `tributary serve` over the UpstreamClusters of a folder alone.
+    /// `tributary serve` over the UpstreamClusters of a folder only.
     #[must_use]
     pub fn configured(folder: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
     }
 
-    /// Writes a kubeconfig for one of its many users: the context `all`, and one for each of these clusters.
+    /// Writes a kubeconfig for one of its users: the context `all`, and one for each of these clusters.
     ///
     /// # Errors
     /// When its serving certificate's authority cannot be read, or the file cannot be written.
@@ -253,25 +253,25 @@ impl Tributary {
         crate::kubeconfig::write_entries(path, &all)
     }
 
-    /// Where it serves.
+    /// The URL of the endpoint.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its folder: log, data and kubeconfig.
+    /// The folder with its log, data and kubeconfig.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The kubeconfig it wrote: contexts `all` (current) and one per cluster.
+    /// The kubeconfig that it wrote: the context `all` (current), and one per cluster.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -302,7 +302,7 @@ impl Tributary {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// kubectl with the kubeconfig it wrote.
+    /// kubectl with the kubeconfig that it wrote.
     ///
     /// # Errors
     /// When no temporary folder can be made.
@@ -310,7 +310,7 @@ impl Tributary {
         Kubectl::new(tools, &self.kubeconfig)
     }
 
-    /// Its whole log so far.
+    /// The complete log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.errors()
@@ -322,7 +322,7 @@ impl Tributary {
         self.process.log_tail(lines)
     }
 
-    /// Whether it still runs.
+    /// Whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.exit_status().is_none()
     }
@@ -330,12 +330,12 @@ impl Tributary {
     /// Asks it to reload its configuration (SIGHUP).
     ///
     /// # Errors
-    /// When it is gone.
+    /// When the process has ended.
     pub fn reload(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::HUP)
     }
 
-    /// Ends it in order (SIGTERM) and returns its exit status.
+    /// Stops it with SIGTERM, and returns its exit status.
     ///
     /// # Errors
     /// When it does not end.

@@ -1,4 +1,4 @@
-//! A proxy through which a member is reached: CONNECT over HTTP or HTTPS, or SOCKS5.
+//! A proxy in front of a member: CONNECT over HTTP or HTTPS, or SOCKS5.
 
 use crate::certificates::TestCertificates;
 use anyhow::{Context, bail, ensure};
@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What is spoken with a proxy.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// CONNECT, over plain HTTP.
@@ -28,7 +28,7 @@ pub enum ProxyKind {
     Socks5,
 }
 
-/// A running proxy. Dropping it stops it, and what goes through it.
+/// A running proxy. Dropping it stops the proxy and closes its tunnels.
 #[derive(Debug)]
 pub struct TunnelProxy {
     kind: ProxyKind,
@@ -39,7 +39,7 @@ pub struct TunnelProxy {
 }
 
 impl TunnelProxy {
-    /// Starts it on a free port of 127.0.0.1.
+    /// Starts a proxy on a free port of 127.0.0.1.
     ///
     /// # Errors
     /// When no certificate can be made or no port be had.
@@ -71,7 +71,7 @@ impl TunnelProxy {
         Ok(Self { kind, address, authority: certificates.authority, connections, task })
     }
 
-    /// As `proxy-url` of a kubeconfig has it.
+    /// The URL of the proxy, as in `proxy-url` of a kubeconfig.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = match self.kind {
@@ -82,13 +82,13 @@ impl TunnelProxy {
         format!("{scheme}://{}", self.address)
     }
 
-    /// The authority that signed its certificate, PEM.
+    /// The authority that signed the proxy's certificate, PEM.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// How many connections were made to it.
+    /// The number of connections to the proxy so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ async fn serve(kind: ProxyKind, stream: TcpStream, acceptor: &TlsAcceptor) -> an
     }
 }
 
-/// Answers CONNECT. Whoever asks sends nothing behind it before the answer.
+/// Answers CONNECT. The client must send nothing else before the answer.
 async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -124,7 +124,7 @@ async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Res
     join(client, member).await
 }
 
-/// Answers a client that shows no credentials and asks to connect to an IPv4 address or a host name.
+/// Answers a client without credentials that asks to connect to an IPv4 address or a host name.
 async fn socks5(mut client: TcpStream) -> anyhow::Result<()> {
     let mut greeting = [0; 2];
     client.read_exact(&mut greeting).await.context("read the greeting")?;

@@ -1,4 +1,4 @@
-//! A WebSocket client of the Kubernetes API, as browsers are.
+//! A WebSocket client of the Kubernetes API that behaves like a browser.
 
 use crate::HttpClient;
 use anyhow::{Context, bail};
@@ -10,24 +10,24 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-/// How long a handshake may take, on a busy machine.
+/// The timeout for a handshake on a busy machine.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An open WebSocket.
 pub type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// What a handshake came to.
+/// The result of a handshake.
 #[derive(Debug)]
 pub enum Opened {
-    /// It is open; the subprotocol is what the server chose, or empty.
+    /// The WebSocket is open; the subprotocol is the server's choice, or empty.
     Open(Box<WebSocket>, String),
-    /// The server answered otherwise: status and text.
+    /// The server refused the handshake: status and text.
     Refused(u16, String),
 }
 
 impl HttpClient {
-    /// Opens a WebSocket over a connection of its own. `headers` come beside what makes the handshake; a name without a
-    /// value is left out of it.
+    /// Opens a WebSocket on a new connection. `headers` are sent in addition to those of the handshake; a name without
+    /// a value removes that header of the handshake.
     ///
     /// # Errors
     /// When there is no connection, or no answer within 30 s.
@@ -73,10 +73,10 @@ impl HttpClient {
     }
 }
 
-/// The next message that is no ping; `None` once the server has closed.
+/// The next message that is not a ping; `None` after the server has closed the WebSocket.
 ///
 /// # Errors
-/// When nothing comes within `patience`, or the connection breaks.
+/// When no message comes within `patience`, or the connection breaks.
 pub async fn next(socket: &mut WebSocket, patience: Duration) -> anyhow::Result<Option<Message>> {
     use futures::StreamExt;
     loop {
