@@ -71,6 +71,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// The verb of the request.
     pub fn verb(&self) -> &str {
         match self {
             Self::Resource(ResourceAttributes { verb, .. }) | Self::NonResource { verb, .. } => verb,

@@ -254,6 +254,7 @@ fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [befo
 
 /// Queries. An unknown cluster allows nothing to any user.
 impl FleetRights {
+    /// Whether the snapshot contains the cluster.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.clusters.contains_key(cluster)
     }

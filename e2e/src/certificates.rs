@@ -17,7 +17,7 @@ pub struct TestCertificates {
     pub serving_key: String,
     /// The key that signs service account tokens.
     pub service_account_key: String,
-    /// The public key that verifies these tokens.
+    /// The public key for verifying service account tokens.
     pub service_account_public_key: String,
 }
 

@@ -75,7 +75,7 @@ impl HttpClient {
         })
     }
 
-    /// The bearer token, if there is one.
+    /// The bearer token, if the kubeconfig has a token.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
@@ -87,7 +87,7 @@ impl HttpClient {
         Self { authorization: None, ..self.clone() }
     }
 
-    /// The same server and connections below another prefix, such as `/clusters/member1`.
+    /// A client with the same server and connections, and another prefix, such as `/clusters/member1`.
     #[must_use]
     pub fn below(&self, prefix: &str) -> Self {
         Self { prefix: prefix.trim_end_matches('/').to_owned(), ..self.clone() }

@@ -15,7 +15,7 @@ pub struct Access {
     pub server: String,
     /// The authority that signed the serving certificate, PEM.
     pub certificate_authority: String,
-    /// A bearer token.
+    /// The bearer token of the user.
     pub token: String,
 }
 
@@ -34,7 +34,7 @@ impl Access {
     }
 }
 
-/// The parts of one context, as JSON, so that a test may break them.
+/// The parts of a context as JSON, which a test can change to make an invalid kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ContextParts {
     /// Name of the context, the cluster and the user.

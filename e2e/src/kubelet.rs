@@ -1,4 +1,4 @@
-//! A kubelet that rejects every client, as it does if its client CA is not the one of its kube-apiserver.
+//! A kubelet that rejects every client: its client CA differs from that of its kube-apiserver.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -13,7 +13,7 @@ use std::{convert::Infallible, sync::Arc};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// A running kubelet. Dropping it stops it.
+/// A running kubelet. Dropping it stops the server.
 #[derive(Debug)]
 pub struct RefusingKubelet {
     port: u16,

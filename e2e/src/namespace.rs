@@ -1,4 +1,4 @@
-//! One namespace per test, so that tests share members without seeing each other.
+//! Namespaces for tests: each test has its own, so that tests can share members.
 
 use crate::TestCluster;
 use serde_json::json;

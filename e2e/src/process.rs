@@ -68,7 +68,7 @@ impl Process {
         })
     }
 
-    /// The name under which it was started.
+    /// The name of the process in messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

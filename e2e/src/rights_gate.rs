@@ -92,7 +92,7 @@ impl RightsGate {
         self.port
     }
 
-    /// The authority that signed its certificate, PEM.
+    /// The authority that signed the certificate of the gate, PEM.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
@@ -200,7 +200,7 @@ impl HeldBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// The next frame, as soon as it may pass.
+    /// Waits until the next frame may pass, and returns the frame.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();

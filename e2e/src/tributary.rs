@@ -85,7 +85,7 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
 pub struct TributaryBuilder {
     /// The served kubeconfig, and the served contexts in it.
     contexts: Option<(PathBuf, Vec<String>)>,
-    /// A binary other than that of [`binary`].
+    /// The binary, if not that of [`binary`].
     program: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
@@ -109,7 +109,7 @@ impl TributaryBuilder {
         self
     }
 
-    /// Runs this binary instead of that of [`binary`], for example another version.
+    /// Runs the binary at `path` instead of that of [`binary`], for example of another version.
     #[must_use]
     pub fn program(mut self, path: &Path) -> Self {
         self.program = Some(path.to_owned());
@@ -197,7 +197,7 @@ fn ready_url(output: &str) -> Option<String> {
     line.split_whitespace().next().map(str::to_owned)
 }
 
-/// A running `tributary serve`. Dropping it kills it.
+/// A running `tributary serve`. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Tributary {
     process: Process,
