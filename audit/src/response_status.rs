@@ -19,7 +19,7 @@ pub struct ResponseStatus {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    /// The fields that Kubernetes' own type has. A member fills them; anything else that it adds there is dropped.
+    /// The details with the fields of Kubernetes' own type. Further fields in a member's Status are dropped.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_details")]
     pub(crate) details: Option<Box<StatusDetails>>,
     /// The HTTP status code.

@@ -249,7 +249,7 @@ mod tests {
             let (name, groups) = counted_names(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
-        // Only this endpoint itself assigns the anonymous names.
+        // Anonymous names count only if this endpoint assigned them.
         let nobody = UserInfo::anonymous();
         for (verifier, expected) in [
             (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),

@@ -47,7 +47,7 @@ const FOLLOWED_AT_ONCE: usize = 8;
 /// The user of an authenticated token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The user as the verifier described it.
+    /// The user with the attributes from the verifier.
     pub user: UserInfo,
     /// The authority that vouches for the user.
     pub authority: Authority,
@@ -112,7 +112,7 @@ impl Default for TokenReviews {
 
 type ReviewOutcome = Result<Arc<Authenticated>, TokenAuthenticationError>;
 
-/// Authenticates users by their bearer tokens. There is one per process.
+/// Authenticates users by bearer tokens. A process has one authenticator.
 pub struct TokenAuthenticator {
     reviews: TokenReviews,
     documents: Arc<dyn FetchDocument>,

@@ -51,7 +51,7 @@ struct TokenEntries<T> {
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     /// An empty cache. `bytes_of` returns the size of a result in bytes.
     pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // It fails only if the system has no random numbers, and then TLS would not work either.
+        // Generation fails only if the system has no random numbers, and then TLS would not work either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries = TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };

@@ -85,7 +85,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Whether `member` itself vouches for the user. It may then be told everything that it reported.
+    /// Whether `member` itself vouches for the user. The member may then be told all that it reported.
     pub fn is_word_of(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }

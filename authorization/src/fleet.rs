@@ -13,7 +13,7 @@ use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
 
-/// The RBAC objects of many clusters and the rights that they grant.
+/// The RBAC objects of many clusters, with the compiled rights.
 #[derive(Debug, Default)]
 pub struct Fleet {
     members: Vec<Option<ClusterObjects>>,

@@ -1,4 +1,4 @@
-//! The grants of one subject in one cluster.
+//! The grants of a subject in a cluster.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};

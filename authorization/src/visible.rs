@@ -23,7 +23,7 @@ pub struct Part {
     pub namespaces: BTreeSet<Arc<str>>,
     /// The names that are allowed in every namespace, and for cluster-scoped objects.
     pub names: BTreeSet<Arc<str>>,
-    /// The names that are allowed in one namespace.
+    /// The names that are allowed in single namespaces, by namespace.
     pub names_within: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 

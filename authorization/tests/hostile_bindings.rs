@@ -31,9 +31,9 @@ fn read(kind: RbacKind, text: &str) -> RbacObject {
 /// The notation of an invented subject.
 #[derive(Clone, Copy, Debug)]
 enum Written {
-    /// A user as a kube-apiserver stores it.
+    /// A user in the stored form of kube-apiserver.
     User,
-    /// A ServiceAccount as a kube-apiserver stores it.
+    /// A ServiceAccount in the stored form of kube-apiserver.
     ServiceAccount,
     /// The shortest valid notation of a user.
     Shortest,

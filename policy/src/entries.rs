@@ -34,7 +34,7 @@ pub(crate) enum Empty {
 /// The number of values that a request has for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// Exactly one value, such as the verb or the name.
+    /// A single value: for example the verb or the name.
     One,
     /// Any number of values: the groups of the user.
     Several,
@@ -79,7 +79,7 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Whether the field certainly accepts everything that the other field accepts. `false` proves nothing.
+    /// Whether the field certainly accepts all values that `other` accepts. `false` means "unknown".
     pub(crate) fn covers(&self, other: &Self, values: Values) -> bool {
         match (self, other) {
             (Self::Any(_), _) => true,

@@ -62,7 +62,7 @@ impl RuleField {
 /// The reason why a field accepts a request or not. Numbers are indices of entries in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The field is empty, which accepts everything.
+    /// The field is empty, so every request is accepted.
     Empty,
     /// The entry with this index matches.
     Entry(usize),

@@ -216,7 +216,7 @@ fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Me
     (by_default, entries.iter().map(move |entry| (&entry.pattern, mention)))
 }
 
-/// The rules that accept texts for which they have no entry.
+/// The rules that accept a text without an entry for the text.
 #[derive(Clone, Debug, Default)]
 struct ByDefault(Vec<u64>);
 

@@ -24,7 +24,7 @@ pub enum Verdict<'a> {
     Ungoverned,
     /// A rule matches, and its policy decides.
     Taken {
-        /// The rule.
+        /// The rule that matches the request.
         place: RulePlace,
         /// The outcome of its policy.
         outcome: &'a Outcome,

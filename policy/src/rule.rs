@@ -115,7 +115,7 @@ impl Matcher {
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
         let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
-        // One of the two fields is enough; the explanation shows the one that matches.
+        // A match of users or serviceAccounts is enough; the explanation shows the matching field.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },

@@ -271,7 +271,7 @@ fn secrets_and_tokens_are_never_written() {
         ("PATCH", "/clusters/eu/api/v1/namespaces/n/secrets/s".to_owned()),
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews".to_owned()),
         ("POST", "/api/v1/namespaces/n/serviceaccounts/default/token".to_owned()),
-        // A Secret that was sent to another path.
+        // A Secret in a request for ConfigMaps.
         ("POST", "/api/v1/namespaces/n/configmaps".to_owned()),
     ] {
         for body in [&secret, &list, &review] {

@@ -29,7 +29,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
                     (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
-                    // The inverted entry still excludes the other paths that it names.
+                    // The inverted entry still has an effect on its other paths.
                     (Unasked::Part(_), Some(_)) => {}
                 }
             }
@@ -87,7 +87,7 @@ fn is_of_resource(entry: &str) -> bool {
 
 /// The requests that an entry names and that never reach the policies of a scope, with the reason and the remedy.
 enum Unasked {
-    /// All of them.
+    /// All requests that the entry names.
     Whole(&'static str),
     /// The described part of them.
     Part(String),

@@ -1,4 +1,4 @@
-//! Names of groups and resources that no cluster has, so that their entries never match.
+//! Finds entries with names of groups and resources that no cluster has. Such entries never match.
 
 use super::Findings;
 use super::fields::problem;

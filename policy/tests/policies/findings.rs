@@ -24,7 +24,7 @@ fn all_found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     examine(policies, scope).iter().map(line).collect()
 }
 
-/// A dispatching policy, so that only its rules can have findings.
+/// A dispatching policy, which can have findings only for its rules.
 fn policy(rules: Vec<Rule>) -> Policy {
     Policy { rules, ..Policy::default() }
 }
@@ -346,7 +346,7 @@ fn denial_of_create_without_patch_and_update_is_a_warning() {
     let of_patch = "denies \"create\" and not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is a patch also";
     assert!(lines[0].contains(of_patch), "{lines:?}");
     assert!(lines[1].contains("denies \"create\" and not \"update\": a PUT is an update also"), "{lines:?}");
-    // Another rule or another policy may deny it.
+    // A different rule or policy may deny the other verbs.
     let others = [creating("update", "pods"), creating("patch", "pods services")];
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
     let [update, patch] = others.map(|rule| denying("no", vec![rule]));

@@ -117,7 +117,7 @@ impl Crowd {
 /// An instruction for a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// Nothing in the log concerns the watcher.
+    /// The watcher can sleep: no change concerns the watcher.
     Sleep,
     /// The watcher must look at the log from this position on.
     Look { from: u64 },
@@ -127,7 +127,7 @@ impl Stretches {
     /// Updates the stretches. Returns whether watchers must look at these changes.
     fn hear(&mut self, changes: &NewChanges, interest: &dyn Interest) -> bool {
         let Range { start, end } = self.now;
-        // Later changes were announced before these ones. The watchers that were called for them find both.
+        // Later changes were announced first. The watchers that were called then find these changes too.
         if changes.to() <= start {
             return false;
         }

@@ -67,7 +67,7 @@ pub struct Fence {
 /// A fence that a list has waited for without success.
 #[derive(Clone, Debug)]
 pub struct Late {
-    /// The fence.
+    /// The fence that was not reached.
     pub fence: Fence,
     /// The time when the wait began.
     pub since: Instant,

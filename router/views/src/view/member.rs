@@ -51,7 +51,7 @@ pub(super) struct CachedMember {
 /// Cached objects of a cluster from before the current cacher.
 #[derive(Clone, Copy)]
 pub(super) struct TakenOver {
-    /// The time since which they may be outdated.
+    /// The time since which the objects may be outdated.
     pub(super) since: Instant,
     pub(super) why: WhyAnew,
 }

@@ -165,7 +165,7 @@ impl View {
         // The write has a revision of its own, or shares it with deletions by others, so any event of the revision is
         // enough.
         let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
-            // The version is beyond the member's own version of this collection: it belongs to something else.
+            // The version exceeds the member's own version of the collection, so it does not belong to this collection.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };

@@ -40,7 +40,7 @@ pub enum Standing {
     /// The cluster has such objects, but they cannot be shown here: they have another kind, or are served in other
     /// versions only. Requests do not wait for them, and each answer says so.
     LeftOut {
-        /// The form in which the cluster has them.
+        /// The form of the objects in the cluster, as a text for the warning.
         reason: String,
     },
     /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
@@ -264,7 +264,7 @@ impl Standings {
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
-    /// The other clusters that may also have an object that was found in this one, because they are unknown.
+    /// The unknown clusters except `cluster`. They may also have an object that was found in `cluster`.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
         self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
     }

@@ -71,9 +71,9 @@ struct HeldCollection {
 /// The clusters of which nothing is cached for a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnreadClusters<'a> {
-    /// Clusters that forbid it, possibly on purpose: if they allow single namespaces, these are read.
+    /// Clusters that forbid reading the resource, possibly on purpose: single namespaces may still be allowed.
     forbidden: BTreeSet<&'a str>,
-    /// Clusters that are unknown for any other reason.
+    /// Clusters that are unknown for other reasons.
     unknown: BTreeSet<&'a str>,
 }
 
