@@ -111,7 +111,7 @@ fn lists(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
     fleet.allows(cluster, user, &Attributes::Resource(asked))
 }
 
-fn own() -> RbacObject {
+fn ann_binding() -> RbacObject {
     let text = r#"{"metadata":{"namespace":"n","name":"own"},"roleRef":{"kind":"ClusterRole","name":"r"},
         "subjects":[{"kind":"User","name":"ann"}]}"#;
     read(RbacKind::RoleBinding, text)
@@ -126,9 +126,9 @@ fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_u
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
     // Together with the binding of ann, exactly the maximum number of subjects.
     let full = NAMED_SUBJECTS_MAX / EACH;
-    let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), own()]);
+    let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), ann_binding()]);
     fleet.replace(&a, some());
-    fleet.replace(&b, [role(), own()]);
+    fleet.replace(&b, [role(), ann_binding()]);
     assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, ANN) && lists(&fleet, &a, ANN));
     let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, ANN));
 
@@ -159,10 +159,10 @@ fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_u
     // The same after a relist. A cluster that takes over the index does not inherit the state.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
-    assert!(fleet.replace(&a, [role(), own()]));
+    assert!(fleet.replace(&a, [role(), ann_binding()]));
     assert!(!fleet.names_too_many(&a) && lists(&fleet, &a, ANN));
     assert!(!lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
-    fleet.upsert(&name("c"), own());
+    fleet.upsert(&name("c"), ann_binding());
     assert!(!fleet.names_too_many(&name("c")) && !fleet.rights_are_unknown(&name("c"), nobody));
 }

@@ -103,7 +103,7 @@ impl Storm {
         let over = Arc::new(AtomicBool::new(false));
         let sampler = tokio::spawn(peak(side.processes, Arc::clone(&over)));
         let start = Instant::now();
-        let storm = timeout(PATIENCE, self.rage(connections));
+        let storm = timeout(PATIENCE, self.send_all(connections));
         let rage = async {
             let answered = storm.await.context("the storm is not over in time");
             over.store(true, Ordering::SeqCst);
@@ -129,7 +129,7 @@ impl Storm {
     }
 
     /// Sends all requests at once. Returns the number of complete responses.
-    async fn rage(&self, connections: Vec<ContestantConnection>) -> anyhow::Result<usize> {
+    async fn send_all(&self, connections: Vec<ContestantConnection>) -> anyhow::Result<usize> {
         let together = Arc::new(Barrier::new(self.requests));
         let mut requests = JoinSet::new();
         for number in 0..self.requests {

@@ -93,12 +93,12 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
     let namespaces = pods.div_ceil(load::PODS_PER_NAMESPACE);
     let (mut one_by_one, mut at_once) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let opened = try_join_all(persons.iter().map(|person| person.opens(&admin, namespaces))).await?;
+        let opened = try_join_all(persons.iter().map(|person| person.grant_and_watch(&admin, namespaces))).await?;
         for (person, watches) in persons.iter().zip(opened) {
-            one_by_one.extend(person.loses(&admin, namespaces, watches).await?);
+            one_by_one.extend(person.revoke(&admin, namespaces, watches).await?);
         }
-        let opened = try_join_all(persons.iter().map(|person| person.opens(&admin, namespaces))).await?;
-        let lost = persons.iter().zip(opened).map(|(person, watches)| person.loses(&admin, namespaces, watches));
+        let opened = try_join_all(persons.iter().map(|person| person.grant_and_watch(&admin, namespaces))).await?;
+        let lost = persons.iter().zip(opened).map(|(person, watches)| person.revoke(&admin, namespaces, watches));
         at_once.extend(try_join_all(lost).await?.into_iter().flatten());
     }
     server.stop().await.context("stop tributary")?;
@@ -119,7 +119,7 @@ impl Person {
     }
 
     /// Grants the right, and opens the watches.
-    async fn opens(&self, admin: &ContestantConnection, namespaces: usize) -> anyhow::Result<[Incoming; 2]> {
+    async fn grant_and_watch(&self, admin: &ContestantConnection, namespaces: usize) -> anyhow::Result<[Incoming; 2]> {
         let (namespace, name) = (self.namespace(namespaces), user(self.number));
         let binding = json!({"apiVersion": format!("{API}/v1"), "kind": "RoleBinding", "metadata": {"name": name},
             "subjects": [{"apiGroup": API, "kind": "User", "name": name}],
@@ -127,11 +127,11 @@ impl Person {
         let path = format!("{RBAC}/namespaces/{namespace}/rolebindings");
         admin.write(Method::POST, &path, JSON, Bytes::from(binding.to_string())).await?;
         let watch = "watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
-        let of_one = self.opens_one(&format!("/api/v1/namespaces/{namespace}/pods?{watch}")).await?;
-        Ok([of_one, self.opens_one(&format!("/api/v1/pods?{watch}")).await?])
+        let of_one = self.open_watch(&format!("/api/v1/namespaces/{namespace}/pods?{watch}")).await?;
+        Ok([of_one, self.open_watch(&format!("/api/v1/pods?{watch}")).await?])
     }
 
-    async fn opens_one(&self, path: &str) -> anyhow::Result<Incoming> {
+    async fn open_watch(&self, path: &str) -> anyhow::Result<Incoming> {
         let begun = Instant::now();
         loop {
             let answer = self.connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
@@ -144,7 +144,7 @@ impl Person {
     }
 
     /// Revokes the right. Returns for each watch the time for which it outlives the member's response.
-    async fn loses(
+    async fn revoke(
         &self,
         admin: &ContestantConnection,
         namespaces: usize,

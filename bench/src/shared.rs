@@ -104,7 +104,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// The cost per event. `unwatched` is the work of a server without watchers for the same changes.
-    fn each(self, unwatched: Self) -> EventCost {
+    fn cost_per_event(self, unwatched: Self) -> EventCost {
         let each = |cpu: f64| cpu * 1e6 / self.events.max(1) as f64;
         let (own, alone) = (self.cpu.as_secs_f64(), unwatched.cpu.as_secs_f64());
         EventCost { us: each(own), telling_us: each(own - alone) }
@@ -200,7 +200,7 @@ async fn watch(sides: &SharedSides, admin: &Contestant, pods: usize) -> anyhow::
     let watching = [(personal, WATCHERS), (all, WATCHERS), (part_unaudited, WATCHERS), (unwatched, 0)];
     let measured = watched(&watching, CHANGES, admin, pods).await?;
     let [personal, all, part, unwatched] = measured[..] else { bail!("four sides were measured") };
-    let [personal, all, part] = [personal, all, part].map(|watched| watched.each(unwatched));
+    let [personal, all, part] = [personal, all, part].map(|watched| watched.cost_per_event(unwatched));
     Ok(SharedWatch { personal, all, part, change_us: unwatched.cpu.as_secs_f64() * 1e6 / CHANGES as f64 })
 }
 

@@ -354,7 +354,7 @@ impl Search {
             let from_rest = self.rest.len();
             self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
             let joined = std::mem::take(&mut self.rest);
-            each(&joined, |at, number| {
+            find_numbers(&joined, |at, number| {
                 if at < from_rest {
                     found(number);
                 }
@@ -364,12 +364,12 @@ impl Search {
                 return;
             }
         }
-        each(piece, |_, number| found(number));
+        find_numbers(piece, |_, number| found(number));
         self.rest = piece[piece.len() - piece.len().min(WHOLE - 1)..].to_vec();
     }
 }
 
-fn each(text: &[u8], mut found: impl FnMut(usize, usize)) {
+fn find_numbers(text: &[u8], mut found: impl FnMut(usize, usize)) {
     for at in FINDER.find_iter(text) {
         let digits = text.get(at + MARKER.len()..at + MARKER.len() + DIGITS);
         if let Some(number) = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()) {

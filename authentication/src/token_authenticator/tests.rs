@@ -99,7 +99,7 @@ fn one_issuer() -> AuthenticationConfiguration {
 }
 
 /// The user of a token, and where the user is valid.
-async fn who(
+async fn authenticate(
     tokens: &TokenAuthenticator,
     token: &str,
     addressed: Option<&str>,
@@ -147,21 +147,32 @@ async fn tokens_are_sent_only_to_their_own_verifiers() {
     world.knows("c", "of-c", "eve");
     let asked = || std::mem::take(&mut *world.asked.lock());
 
-    assert_eq!(who(&tokens, &of_issuer.signed(&claims(ISSUER, "carl", 60)), Some("b")).await, everywhere("carl"));
+    assert_eq!(
+        authenticate(&tokens, &of_issuer.signed(&claims(ISSUER, "carl", 60)), Some("b")).await,
+        everywhere("carl")
+    );
     assert_eq!(asked(), [format!("{ISSUER}/.well-known/openid-configuration"), "https://issuer/keys".to_owned()]);
     for addressed in [None, Some("a")] {
-        assert_eq!(who(&tokens, &account, addressed).await, in_member("system:serviceaccount:x:y", "a"));
+        assert_eq!(authenticate(&tokens, &account, addressed).await, in_member("system:serviceaccount:x:y", "a"));
     }
-    assert_eq!(who(&tokens, &account, Some("b")).await, Err(TokenRefused::OfAnotherCluster.into()));
+    assert_eq!(authenticate(&tokens, &account, Some("b")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), ["a", "a"]);
-    assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, from_hub("ann"));
-    assert_eq!(who(&tokens, "admin", None).await, in_member("system:admin", "hub"));
+    assert_eq!(authenticate(&tokens, "of-the-hub", Some("b")).await, from_hub("ann"));
+    assert_eq!(authenticate(&tokens, "admin", None).await, in_member("system:admin", "hub"));
     assert_eq!(asked(), ["hub", "hub"]);
-    assert_eq!(who(&tokens, "of-b", Some("b")).await, in_member("bob", "b"));
+    assert_eq!(authenticate(&tokens, "of-b", Some("b")).await, in_member("bob", "b"));
     assert_eq!(asked(), ["hub", "b"]);
     for addressed in [None, Some("c")] {
-        assert_eq!(who(&tokens, "of-b", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
-        assert_eq!(who(&tokens, "of-c", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
+        assert_eq!(
+            authenticate(&tokens, "of-b", addressed).await,
+            Err(TokenAuthenticationError::Unknown),
+            "{addressed:?}"
+        );
+        assert_eq!(
+            authenticate(&tokens, "of-c", addressed).await,
+            Err(TokenAuthenticationError::Unknown),
+            "{addressed:?}"
+        );
     }
     assert_eq!(asked(), ["hub"; 4], "c does not review tokens");
 }
@@ -177,12 +188,12 @@ async fn copy_of_the_hub_key_receives_no_token_while_the_hub_keys_are_unknown() 
     copy.follow(&[cluster("copier"), cluster("hub")]);
     copy.set(cluster("copier"), of_hub.keys());
     tokens.set_member_keys(copy.clone());
-    assert_eq!(who(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
+    assert_eq!(authenticate(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
     assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
     // A result under earlier keys is not cached.
     tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
-    assert!(matches!(who(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
+    assert!(matches!(authenticate(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
     assert_eq!(*world.asked.lock(), ["hub"], "no other cluster is asked if the hub cannot answer");
 }
 
@@ -196,7 +207,7 @@ async fn malformed_tokens_cause_no_request() {
     let other_algorithm = of_a.signed_under(&json!({"alg": "HS256"}), "{}");
     let long = "x".repeat(MAX_TOKEN + 1);
     for token in ["", "a.b.c", &expired, &clones, &other_algorithm, &long] {
-        assert!(who(&tokens, token, None).await.is_err(), "{token}");
+        assert!(authenticate(&tokens, token, None).await.is_err(), "{token}");
     }
     assert!(tokens.authenticate(b"\xff\xfe", None, HERE).await.is_err());
     assert_eq!(*world.asked.lock(), Vec::<String>::new());
@@ -211,20 +222,20 @@ async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
     world.knows("a", &short, "short");
     world.knows("hub", "t", "ann");
     for _ in 0..3 {
-        assert_eq!(who(&tokens, "t", None).await, from_hub("ann"));
-        assert_eq!(who(&tokens, "nobody's", None).await, Err(TokenAuthenticationError::Unknown));
-        assert_eq!(who(&tokens, &short, None).await, in_member("short", "a"));
+        assert_eq!(authenticate(&tokens, "t", None).await, from_hub("ann"));
+        assert_eq!(authenticate(&tokens, "nobody's", None).await, Err(TokenAuthenticationError::Unknown));
+        assert_eq!(authenticate(&tokens, &short, None).await, in_member("short", "a"));
     }
     assert_eq!(world.times_asked(), 3);
     advance(Duration::from_secs(5)).await;
-    who(&tokens, "t", None).await.unwrap();
-    who(&tokens, "nobody's", None).await.unwrap_err();
+    authenticate(&tokens, "t", None).await.unwrap();
+    authenticate(&tokens, "nobody's", None).await.unwrap_err();
     assert_eq!(world.times_asked(), 3);
     // The token is past its cached lifetime, so the hub is asked again.
     world.users.lock().clear();
-    assert_eq!(who(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
+    assert_eq!(authenticate(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
     advance(Duration::from_secs(5)).await;
-    assert_eq!(who(&tokens, "t", None).await, Err(TokenAuthenticationError::Unknown), "the token was revoked");
+    assert_eq!(authenticate(&tokens, "t", None).await, Err(TokenAuthenticationError::Unknown), "the token was revoked");
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,10 +246,10 @@ async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
     world.knows("b", "t", "bob");
     world.broken.lock().insert("hub".to_owned());
     let down = TokenAuthenticationError::NotReviewed { cluster: cluster("hub"), problem: "it is down".into() };
-    assert_eq!(who(&tokens, "t", Some("b")).await, Err(down));
+    assert_eq!(authenticate(&tokens, "t", Some("b")).await, Err(down));
     assert_eq!(*world.asked.lock(), ["hub"]);
     world.broken.lock().clear();
-    assert_eq!(who(&tokens, "t", Some("b")).await, in_member("bob", "b"), "a failure is not cached");
+    assert_eq!(authenticate(&tokens, "t", Some("b")).await, in_member("bob", "b"), "a failure is not cached");
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,8 +257,8 @@ async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
-    assert!(timeout(Duration::from_millis(50), who(&tokens, "t", None)).await.is_err());
-    let many = futures::future::join_all((0..100).map(|_| who(&tokens, "t", None))).await;
+    assert!(timeout(Duration::from_millis(50), authenticate(&tokens, "t", None)).await.is_err());
+    let many = futures::future::join_all((0..100).map(|_| authenticate(&tokens, "t", None))).await;
     assert!(many.iter().all(|known| *known == from_hub("ann")));
     assert_eq!(world.times_asked(), 1);
 }
@@ -257,11 +268,11 @@ async fn reviews_are_bounded_per_client_address() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     for number in 0..1000 {
-        who(&tokens, &format!("guess {number}"), None).await.unwrap_err();
+        authenticate(&tokens, &format!("guess {number}"), None).await.unwrap_err();
     }
     let (asked, passed) = (world.times_asked(), Instant::now());
     assert!((50..1000).contains(&asked), "{asked} after {passed:?}");
-    assert_eq!(who(&tokens, "another", None).await, Err(TooManyReviews::OfAddress.into()));
+    assert_eq!(authenticate(&tokens, "another", None).await, Err(TooManyReviews::OfAddress.into()));
     world.knows("hub", "t", "ann");
     let elsewhere = "10.1.2.3".parse().unwrap();
     assert!(tokens.authenticate(b"t", None, elsewhere).await.is_ok(), "another address");
@@ -282,7 +293,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
     let guesses = futures::future::join_all((0..200).map(guess));
     let (guesses, known) = futures::join!(guesses, async {
         sleep(Duration::from_secs(1)).await;
-        who(&tokens, &account, None).await
+        authenticate(&tokens, &account, None).await
     });
     assert_eq!(known, in_member("x", "b"));
     let told = |words: &str| {
@@ -299,7 +310,8 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
         let (tokens, address) = (&tokens, IpAddr::from([10, 1, high, low]));
         async move { tokens.authenticate(format!("again {number}").as_bytes(), None, address).await }
     };
-    let (guesses, known) = futures::join!(futures::future::join_all((0..700).map(again)), who(&tokens, &other, None));
+    let (guesses, known) =
+        futures::join!(futures::future::join_all((0..700).map(again)), authenticate(&tokens, &other, None));
     let refused = |outcome: &&ReviewOutcome| **outcome == Err(TooManyReviews::OfAll.into());
     assert_eq!((guesses.iter().filter(refused).count(), known), (200, in_member("x", "b")));
 }
@@ -311,7 +323,7 @@ async fn changed_rules_invalidate_cached_results() {
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_issuers(&one_issuer());
     let token = signer.signed(&claims(ISSUER, "ann", 60));
-    assert_eq!(who(&tokens, &token, None).await, everywhere("ann"));
+    assert_eq!(authenticate(&tokens, &token, None).await, everywhere("ann"));
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     tokens.set_issuers(&one_issuer());
     assert!(tokens.is_verifier_unchanged(&known), "the issuer is unchanged");
@@ -319,13 +331,13 @@ async fn changed_rules_invalidate_cached_results() {
     changed.jwt[0].username.prefix = "p:".to_owned();
     tokens.set_issuers(&changed);
     assert!(!tokens.is_verifier_unchanged(&known), "the user would have another name");
-    assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
+    assert_eq!(authenticate(&tokens, &token, None).await, everywhere("p:ann"));
     let asked = world.times_asked();
     tokens.set_issuers(&changed);
-    assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
+    assert_eq!(authenticate(&tokens, &token, None).await, everywhere("p:ann"));
     assert_eq!(world.times_asked(), asked, "the keys of an issuer that stays are kept");
     tokens.set_issuers(&AuthenticationConfiguration { jwt: Vec::new() });
-    assert_eq!(who(&tokens, &token, None).await, Err(TokenRefused::Nobody.into()));
+    assert_eq!(authenticate(&tokens, &token, None).await, Err(TokenRefused::Nobody.into()));
     assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_ok(), "a member may have this key");
     assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_err());
 }
@@ -337,7 +349,7 @@ async fn review_requests_and_compares_the_audiences() {
     for (audience, expected) in [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
     {
         let tokens = world.authenticator(TokenReviews { audiences: vec![audience.to_owned()], ..with_hub() });
-        assert_eq!(who(&tokens, "t", None).await, expected, "{audience}");
+        assert_eq!(authenticate(&tokens, "t", None).await, expected, "{audience}");
     }
 }
 
@@ -356,7 +368,7 @@ async fn errors_contain_no_text_of_the_token() {
         secret.to_owned(),
     ];
     for token in table {
-        let error = who(&tokens, &token, None).await.unwrap_err();
+        let error = authenticate(&tokens, &token, None).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
     }
 }
@@ -372,12 +384,12 @@ async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
     let asked = || std::mem::take(&mut *world.asked.lock());
     // The keys of v are unknown: it is down, or does not serve them, or its key has just changed.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
-    assert_eq!(who(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
+    assert_eq!(authenticate(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), Vec::<String>::new());
     // The copy does not lock the users of v out either.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
-    assert_eq!(who(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
-    assert_eq!(who(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
+    assert_eq!(authenticate(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
+    assert_eq!(authenticate(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
     assert_eq!(asked(), ["v"]);
 }
 
@@ -551,7 +563,7 @@ async fn replaced_cluster_invalidates_cached_and_followed_tokens() {
     };
     let (slow, ()) = futures::join!(slow, replaced);
     assert_eq!(slow, Err(TokenAuthenticationError::Unknown), "an answer of the earlier cluster is ignored");
-    assert_eq!(who(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
+    assert_eq!(authenticate(&tokens, "opaque", Some("a")).await, Err(TokenAuthenticationError::Unknown));
     assert!(!lasting.is_known());
     assert!(!tokens.is_verifier_unchanged(&known), "also for streams that are opened only now");
     assert!(!tokens.forget_cluster(&cluster("a")), "no stream is open any more");

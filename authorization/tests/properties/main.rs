@@ -37,7 +37,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
         Change::Replace(cluster, objects) => {
             let read = |object: &reference::Object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();
             fleet.replace(&name(cluster), objects.iter().map(read));
-            references.insert(cluster, Reference::of(objects));
+            references.insert(cluster, Reference::from_objects(objects));
         }
         Change::ReplaceKind(cluster, kind, objects) => {
             let read = |object: &reference::Object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();

@@ -33,7 +33,7 @@ impl Object {
 pub(crate) struct Reference(Vec<Object>);
 
 impl Reference {
-    pub(crate) fn of(objects: &[Object]) -> Self {
+    pub(crate) fn from_objects(objects: &[Object]) -> Self {
         let mut reference = Self::default();
         objects.iter().for_each(|object| reference.put(object.clone()));
         reference

@@ -122,7 +122,7 @@ impl Views {
                 let Some(views) = weak.upgrade() else { break };
                 views.sweep();
                 views.end_clashing();
-                for view in views.each() {
+                for view in views.weak_views() {
                     // One at a time, because a view that is referenced here counts as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
@@ -283,7 +283,7 @@ impl Views {
     }
 
     /// All views; a view of all namespaces comes before the views that it feeds.
-    fn each(&self) -> Vec<Weak<View>> {
+    fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
@@ -291,7 +291,7 @@ impl Views {
 
     /// All views, one at a time, because a view that is referenced counts as used.
     pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
-        self.each().into_iter().filter_map(|view| view.upgrade())
+        self.weak_views().into_iter().filter_map(|view| view.upgrade())
     }
 
     /// The view of a resource, if it exists. Costs one hash and a shared lock; allocates nothing.

@@ -340,18 +340,18 @@ mod tests {
         }
 
         fn advance(&self) {
-            self.tell(News::Anything);
+            self.announce(News::Anything);
         }
 
-        fn tell(&self, news: News) {
+        fn announce(&self, news: News) {
             self.head.0.lines.lock().begin(news);
         }
 
         /// Announces changes in these namespaces, which happen now.
-        fn tell_changes(&mut self, namespaces: &[&str]) {
+        fn announce_changes(&mut self, namespaces: &[&str]) {
             let news = news_in(self.happened, namespaces);
             self.happened += namespaces.len() as u64;
-            self.tell(news);
+            self.announce(news);
         }
 
         /// Lets a watcher look at everything and declare its interest in one namespace.
@@ -423,7 +423,7 @@ mod tests {
         };
         look(&audience, &[0, 1, 2]);
         let mut woken_by = |steps: &[&[&str]]| {
-            steps.iter().for_each(|namespaces| audience.tell_changes(namespaces));
+            steps.iter().for_each(|namespaces| audience.announce_changes(namespaces));
             let woken = audience.all();
             look(&audience, &woken);
             woken
@@ -446,11 +446,11 @@ mod tests {
         audience.only_for(0, "shop");
         let passed = |audience: &Audience| audience.watchers[0].as_ref().unwrap().passed();
         for _ in 0..10_000 {
-            audience.tell_changes(&["mill"]);
+            audience.announce_changes(&["mill"]);
             assert_eq!(audience.all(), [0; 0]);
             assert_eq!(passed(&audience), audience.happened);
         }
-        audience.tell_changes(&["shop"]);
+        audience.announce_changes(&["shop"]);
         assert_eq!(audience.all(), [0]);
         assert_eq!(passed(&audience), audience.happened - 1, "the watcher has not looked at the last change yet");
     }
@@ -461,13 +461,13 @@ mod tests {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
-        audience.tell(news_in(1, &["mill"]));
+        audience.announce(news_in(1, &["mill"]));
         assert_eq!(audience.all(), [0], "something may have happened before it");
         // The watcher looks, and also finds the other change.
         audience.happened = 2;
         audience.only_for(0, "shop");
         audience.listen(0);
-        audience.tell(news_in(0, &["shop"]));
+        audience.announce(news_in(0, &["shop"]));
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 
@@ -553,7 +553,7 @@ mod tests {
                         let is_for = |number: &usize| interest(*number).is_none_or(|own| own == namespace);
                         let there = |number: &usize| audience.watchers[*number].is_some();
                         owed.extend((0..audience.watchers.len()).filter(|number| there(number) && is_for(number)));
-                        audience.tell_changes(&[namespace]);
+                        audience.announce_changes(&[namespace]);
                     }
                     _ => {
                         for number in audience.step().0 {
@@ -622,7 +622,7 @@ mod tests {
                         log.push(ANYTHING);
                         quiet_since = log.len() as u64;
                     }
-                    7..=8 => untold[cluster].pop_front().into_iter().for_each(|news| audience.tell(news)),
+                    7..=8 => untold[cluster].pop_front().into_iter().for_each(|news| audience.announce(news)),
                     9 => awake.extend(audience.step().0),
                     10 => if let Some(next) = awake.iter().copied().nth(number % awake.len().max(1)) {
                         awake.remove(&next);
@@ -642,7 +642,7 @@ mod tests {
                     prop_assert!(!missed(&log, number, *from, passed), "{number} goes on from {passed}, not {from}");
                 }
             }
-            untold.into_iter().flatten().for_each(|news| audience.tell(news));
+            untold.into_iter().flatten().for_each(|news| audience.announce(news));
             awake.extend(audience.all());
             for number in (0..looked.len()).filter(|number| !awake.contains(number)) {
                 prop_assert!(!missed(&log, number, looked[number], log.len() as u64), "{number} sleeps");

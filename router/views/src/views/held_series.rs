@@ -141,7 +141,7 @@ mod tests {
         clusters.iter().flat_map(|cluster| resources.iter().map(move |resource| of(cluster, resource))).collect()
     }
 
-    fn own(resources_max: usize, series_max: usize, collections: &[CollectionReport]) -> Vec<String> {
+    fn own_series(resources_max: usize, series_max: usize, collections: &[CollectionReport]) -> Vec<String> {
         let OwnSeries(own) = OwnSeries::within(resources_max, series_max, &[], collections);
         own.into_iter().collect()
     }
@@ -150,13 +150,13 @@ mod tests {
     fn built_in_resources_get_series_first_and_the_rest_shares_one() {
         let held =
             collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
-        assert_eq!(own(9, 99, &held).len(), 4);
-        assert_eq!(own(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
+        assert_eq!(own_series(9, 99, &held).len(), 4);
+        assert_eq!(own_series(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
         // Two series per resource: the third resource does not fit.
-        assert_eq!(own(9, 5, &held), ["deployments.v1.apps", "pods"]);
-        assert_eq!(own(9, 0, &held), Vec::<String>::new());
+        assert_eq!(own_series(9, 5, &held), ["deployments.v1.apps", "pods"]);
+        assert_eq!(own_series(9, 0, &held), Vec::<String>::new());
         let reversed: Vec<_> = held.iter().rev().cloned().collect();
-        assert_eq!(own(3, 99, &reversed), own(3, 99, &held), "however they come");
+        assert_eq!(own_series(3, 99, &reversed), own_series(3, 99, &held), "however they come");
     }
 
     #[test]

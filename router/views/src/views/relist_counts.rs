@@ -56,7 +56,7 @@ impl RelistCounts {
 mod tests {
     use super::*;
 
-    fn of(namespace: Option<&str>, relists: u64) -> CollectionReport {
+    fn collection(namespace: Option<&str>, relists: u64) -> CollectionReport {
         CollectionReport {
             cluster: "a".to_owned(),
             resource: "pods".to_owned(),
@@ -66,32 +66,41 @@ mod tests {
         }
     }
 
-    fn told(counts: &mut RelistCounts, collections: &[CollectionReport]) -> Vec<u64> {
+    fn updated_totals(counts: &mut RelistCounts, collections: &[CollectionReport]) -> Vec<u64> {
         counts.update(collections, &OwnSeries::from_reports(&[], collections)).values().copied().collect()
     }
 
     #[test]
     fn relist_counter_never_decreases_while_a_collection_exists() {
         let mut counts = RelistCounts::default();
-        assert_eq!(told(&mut counts, &[of(None, 0)]), [0]);
-        assert_eq!(told(&mut counts, &[of(None, 2)]), [2]);
-        assert_eq!(told(&mut counts, &[of(None, 2)]), [2], "nothing has happened");
-        assert_eq!(told(&mut counts, &[of(None, 1)]), [3], "it is followed anew, and was listed since");
-        assert_eq!(told(&mut counts, &[]), Vec::<u64>::new());
-        assert_eq!(told(&mut counts, &[of(None, 0)]), [0]);
+        assert_eq!(updated_totals(&mut counts, &[collection(None, 0)]), [0]);
+        assert_eq!(updated_totals(&mut counts, &[collection(None, 2)]), [2]);
+        assert_eq!(updated_totals(&mut counts, &[collection(None, 2)]), [2], "nothing has happened");
+        assert_eq!(
+            updated_totals(&mut counts, &[collection(None, 1)]),
+            [3],
+            "it is followed anew, and was listed since"
+        );
+        assert_eq!(updated_totals(&mut counts, &[]), Vec::<u64>::new());
+        assert_eq!(updated_totals(&mut counts, &[collection(None, 0)]), [0]);
     }
 
     #[test]
     fn relists_of_all_namespaces_at_once_count_as_one() {
         let mut counts = RelistCounts::default();
         let namespaces: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
-        let all = |relists| namespaces.iter().map(|name| of(Some(name), relists)).collect::<Vec<_>>();
-        assert_eq!(told(&mut counts, &all(0)), [0]);
-        assert_eq!(told(&mut counts, &all(1)), [1]);
-        assert_eq!(told(&mut counts, &all(1)[..3]), [1], "a collection that disappears does not decrease the counter");
+        let all = |relists| namespaces.iter().map(|name| collection(Some(name), relists)).collect::<Vec<_>>();
+        assert_eq!(updated_totals(&mut counts, &all(0)), [0]);
+        assert_eq!(updated_totals(&mut counts, &all(1)), [1]);
+        assert_eq!(
+            updated_totals(&mut counts, &all(1)[..3]),
+            [1],
+            "a collection that disappears does not decrease the counter"
+        );
         // A collection that is relisted repeatedly is noticed, whatever the others counted before.
-        let looping = |relists| [of(Some("n0"), relists), of(Some("n1"), 1), of(Some("late"), 0)];
-        assert_eq!(told(&mut counts, &looping(9)), [9]);
-        assert_eq!(told(&mut counts, &looping(12)), [12]);
+        let looping =
+            |relists| [collection(Some("n0"), relists), collection(Some("n1"), 1), collection(Some("late"), 0)];
+        assert_eq!(updated_totals(&mut counts, &looping(9)), [9]);
+        assert_eq!(updated_totals(&mut counts, &looping(12)), [12]);
     }
 }

@@ -80,7 +80,7 @@ mod tests {
             Self { tasks: SharedTasks::new(), begun: Arc::default(), ended: Arc::default() }
         }
 
-        fn ask(&self, key: &'static str) -> SharedTask<u32> {
+        fn run_task(&self, key: &'static str) -> SharedTask<u32> {
             let (begun, ended) = (Arc::clone(&self.begun), Arc::clone(&self.ended));
             self.tasks.join(&key, || async move {
                 let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
@@ -98,26 +98,26 @@ mod tests {
             let begun = &begun;
             async move {
                 sleep(Duration::from_millis(after)).await;
-                begun.ask("x").await
+                begun.run_task("x").await
             }
         };
         // Callers during the task share it; a later caller gets a new task.
         assert_eq!(join_all([0, 0, 300, 999, 1001].map(late)).await, [1, 1, 1, 1, 2].map(Some));
-        assert_eq!(join_all([begun.ask("x"), begun.ask("y")]).await, [Some(3), Some(4)], "one for each");
+        assert_eq!(join_all([begun.run_task("x"), begun.run_task("y")]).await, [Some(3), Some(4)], "one for each");
         assert!(begun.tasks.0.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn task_goes_on_after_its_callers_are_cancelled() {
         let begun = Begun::new();
-        let first = begun.ask("x");
+        let first = begun.run_task("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
-        assert_eq!(begun.ask("x").await, Some(1), "the others have its answer");
+        assert_eq!(begun.run_task("x").await, Some(1), "the others have its answer");
         // All callers leave; a returning caller finds the task still running.
         for _ in 0..4 {
-            assert!(timeout(Duration::from_millis(200), begun.ask("x")).await.is_err());
+            assert!(timeout(Duration::from_millis(200), begun.run_task("x")).await.is_err());
         }
-        assert_eq!((begun.ask("x").await, begun.ended.load(Ordering::SeqCst)), (Some(2), 2));
+        assert_eq!((begun.run_task("x").await, begun.ended.load(Ordering::SeqCst)), (Some(2), 2));
     }
 
     #[tokio::test]
