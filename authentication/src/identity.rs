@@ -107,10 +107,10 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str,
 }
 
 /// The name and the groups that count for privileges which are not in the hands of one member: names that
-/// [count](counted_names) in some member. If only one member vouches for the user, all names except `system:`
-/// names are dropped: they are names of people, which this endpoint's own authorities assign, and the member could give
-/// them to anyone. A `system:` name means the same role in each cluster, and no central authority assigns it. The name
-/// is empty if it does not count.
+/// [count](counted_names) in some member. If only one member vouches for the user, all names except `system:` names
+/// are dropped: they are names of people, which this endpoint's own authorities assign, and the member could give
+/// them to anyone. A `system:` name stands for whichever user a cluster gives it to, and no central authority assigns
+/// it. The name is empty if it does not count.
 pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
     if !matches!(authority.reach, Reach::Member(_)) {

@@ -90,7 +90,7 @@ pub struct View {
     whole: Option<AllNamespacesView>,
     /// For a view of all namespaces: the versions that it and the views of single namespaces have told clients.
     handovers: Handovers,
-    /// The highest log position up to which clients have versions that say more than the numbers of single objects.
+    /// The log position up to which clients know more than the numbers of single objects say.
     pub handed_out: HandedOut,
     /// The maximum size of the objects of one cluster, in bytes.
     collection_bytes: u64,
