@@ -349,9 +349,11 @@ impl fmt::Debug for FlowMetrics {
 type SchemaGauge = (&'static str, &'static str, fn(&SchemaUsage) -> usize);
 
 const GAUGES: [SchemaGauge; 3] = [
-    ("tributary_flow_control_requests_in_flight", "Requests under way that a schema let in", |it| it.in_flight),
-    ("tributary_flow_control_requests_long_running", "Lasting requests that are counted apart", |it| it.long_running),
-    ("tributary_flow_control_requests_waiting", "Requests that wait for their turn", |it| it.waiting),
+    ("tributary_flow_control_requests_in_flight", "Requests in flight that a schema admitted", |it| it.in_flight),
+    ("tributary_flow_control_requests_long_running", "Long-running requests that hold no permit of a schema", |it| {
+        it.long_running
+    }),
+    ("tributary_flow_control_requests_waiting", "Requests in the queue of a schema", |it| it.waiting),
 ];
 
 impl Collector for FlowMetrics {
@@ -361,14 +363,14 @@ impl Collector for FlowMetrics {
         if schemas.is_empty() {
             return Ok(());
         }
-        let (name, help) = ("tributary_flow_control_limit", "What this process has of a limit, for each key");
+        let (name, help) = ("tributary_flow_control_limit", "This process's part of a schema's limit, for each key");
         let limits = schemas.iter().filter_map(|(labels, schema)| Some((labels, u64::from(schema.in_force()?))));
         gauges(&mut encoder, name, help, limits)?;
         let usage: Vec<_> = schemas.into_iter().map(|(labels, schema)| (labels, schema.usage())).collect();
         for (name, help, value) in GAUGES {
             gauges(&mut encoder, name, help, usage.iter().map(|(labels, usage)| (labels, value(usage) as u64)))?;
         }
-        let (name, help) = ("tributary_flow_control_requests", "Requests by what became of them");
+        let (name, help) = ("tributary_flow_control_requests", "Requests with a flow-control schema, by decision");
         let mut counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (SchemaLabels { cluster, schema }, usage) in usage {
             let refused = REFUSAL_REASONS.into_iter().zip(usage.refused);

@@ -89,27 +89,27 @@ impl ServerMetrics {
         }
         registry.register(
             "tributary_connections",
-            "Open client connections, upgraded ones included",
+            "Open client connections, including upgraded ones",
             self.connections.clone(),
         );
         registry.register(
             "tributary_connections_max",
-            "Client connections that may be open at once",
+            "Limit of open client connections",
             self.connections_max.clone(),
         );
         registry.register(
             "tributary_connections_stuck",
-            "Connections closed because their clients read none of their answers",
+            "Connections that were closed because their clients read no answers",
             self.connections_stuck.clone(),
         );
         registry.register(
             "tributary_strangers_sent_away",
-            "Connections that were closed because nobody was known on them when others needed the room",
+            "Connections without an authenticated request that were closed to make room",
             self.strangers_sent_away.clone(),
         );
         registry.register(
             "tributary_answers_stuck",
-            "Answers cut because their clients read nothing of them",
+            "Answers that were cut because their clients did not read them",
             self.answers_stuck.clone(),
         );
         registry.register(
@@ -119,26 +119,26 @@ impl ServerMetrics {
         );
         registry.register(
             "tributary_unread_bytes_max",
-            "Bytes of answers that clients may leave unread at once",
+            "Limit of the bytes of answers that clients have not read",
             self.unread_bytes_max.clone(),
         );
         registry.register(
             "apiserver_tls_handshake_errors",
-            "TLS handshakes that failed",
+            "Failed TLS handshakes with clients",
             self.tls_handshake_errors.clone(),
         );
         registry.register("authentication_attempts", "Authentications by result", self.authentication_attempts.clone());
         registry.register(
             "tributary_hosts_refused",
-            "Requests refused by the host that they name",
+            "Requests that were refused because of their host",
             self.hosts_refused.clone(),
         );
         registry.register(
             "tributary_listener_refused",
-            "Requests that the listener refused, whatever they asked for",
+            "Requests that the listener refused, by reason",
             self.listener_refused.clone(),
         );
-        registry.register("tributary_request_panics", "Requests whose handler panicked", self.panics.clone());
+        registry.register("tributary_request_panics", "Requests that failed because of a panic", self.panics.clone());
         registry.register_collector(Box::new(ProcessMetrics));
     }
 

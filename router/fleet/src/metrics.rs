@@ -112,9 +112,17 @@ fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
     let refused = Family::<AnswerLengthLabels, Counter>::default();
-    registry.register("tributary_answers_active", "Answers of more than a frame being written", active.clone());
-    registry.register("tributary_answers_waiting", "Answers that wait for their turn", waiting.clone());
-    registry.register("tributary_answers_refused", "Answers refused with 429: no turn in time", refused.clone());
+    registry.register("tributary_answers_active", "Answers longer than 64 KiB that are being written", active.clone());
+    registry.register(
+        "tributary_answers_waiting",
+        "Answers longer than 64 KiB that wait for their turn",
+        waiting.clone(),
+    );
+    registry.register(
+        "tributary_answers_refused",
+        "Answers longer than 64 KiB that were refused with 429, without a turn in time",
+        refused.clone(),
+    );
     let of = |length| {
         let labels = AnswerLengthLabels { length };
         TurnMetrics {
@@ -244,20 +252,20 @@ impl Metrics {
         registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.family.clone());
         registry.register(
             "tributary_requests",
-            "Requests by cluster, resource, what became of them and kind of client",
+            "Requests by cluster, resource, decision and kind of client",
             self.cluster_requests.family.clone(),
         );
         registry.register(
             "tributary_expired",
-            "Lists and watches told that their version is too old (410)",
+            "Lists and watches answered with 410 because their version is too old",
             self.expired.family.clone(),
         );
         registry.register(
             "apiserver_request_duration_seconds",
-            "Time to the head of the answer, watches left out",
+            "Time until the answer begins, without watches",
             self.durations.family.clone(),
         );
-        registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.family.clone());
+        registry.register("apiserver_longrunning_requests", "Open watches", self.watches.family.clone());
         registry.register(
             "apiserver_watch_events",
             "Watch events written to clients",
@@ -265,23 +273,23 @@ impl Metrics {
         );
         registry.register(
             "tributary_member_questions",
-            "Questions to members that come before an answer to a client",
+            "Requests to clusters that precede the answer to a client",
             self.questions.clone(),
         );
         registry.register(
             "apiserver_terminated_watchers",
-            "Watches ended because their client read too slowly",
+            "Watches that were ended because their client read too slowly",
             self.terminated_watchers.family.clone(),
         );
     }
 
     /// Registers limits and their use.
     fn register_limits(&self, registry: &mut Registry) {
-        registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
-        registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());
+        registry.register("tributary_limit", "Limits of this process", self.limits.clone());
+        registry.register("tributary_limit_used", "Used part of a shared limit", self.limits_used.clone());
         registry.register(
             "tributary_limit_refused",
-            "Requests refused with 429 because of a limit",
+            "Requests that were refused with 429 because of a limit",
             self.limits_refused.clone(),
         );
     }

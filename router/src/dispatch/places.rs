@@ -455,7 +455,7 @@ impl DispatchGate {
 
     /// Shows what policies did.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let help = "Requests by the dispatch policy that took them, and what it did with them";
+        let help = "Requests by the dispatch policy that took them, and its decision";
         registry.register("tributary_dispatch_policy", help, self.counted.clone());
     }
 }

@@ -67,7 +67,7 @@ const VERBS: [Verb; 8] = [
 ];
 const VERSIONS: [Version; 5] = [Version::Unset, Version::Zero, Version::Both, Version::OfA, Version::Ahead];
 
-/// What docs/consistency.md says under "What a read answers", in the words of [`outcome`].
+/// The rules of docs/consistency.md ("Answers to reads"), in the words of [`outcome`].
 fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'static str {
     let unknown = matches!(state, State::Undiscovered | State::Unsynced);
     let names_b = matches!(version, Version::Both | Version::Ahead);

@@ -56,7 +56,7 @@ impl AccessLog {
     /// Adds what is counted to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("tributary_access_log_lines", "Lines of the access log", self.lines.clone());
-        let help = "Lines of the access log that were lost: the disk failed, or too many waited for it";
+        let help = "Lines of the access log that were lost: the write failed, or the queue was full";
         registry.register("tributary_access_log_lost", help, self.losses.all.clone());
     }
 

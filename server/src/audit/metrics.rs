@@ -49,11 +49,11 @@ impl AuditMetrics {
         }
         let help = "Audit events generated and sent to the audit backends";
         registry.register("apiserver_audit_event", help, self.events.clone());
-        let help = "Audit events that failed to be audited properly, by the part that lost them";
+        let help = "Audit events that failed to be audited properly, by plugin";
         registry.register("apiserver_audit_error", help, self.errors.clone());
-        let help = "Requests by the level of the policy's rule for them";
+        let help = "Requests by audit level";
         registry.register("apiserver_audit_level", help, self.levels.clone());
-        let help = "Requests rejected because their first audit event could not be written";
+        let help = "Requests that were rejected because their first audit event could not be written";
         registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
     }
 

@@ -53,8 +53,8 @@ impl Tracer {
 
     /// Adds what is counted to a registry.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("tributary_spans", "Spans that the collector took", self.counters.sent.clone());
-        let help = "Spans that were lost: the collector did not take them, or too many waited for it";
+        registry.register("tributary_spans", "Spans that the collector accepted", self.counters.sent.clone());
+        let help = "Spans that were lost: the collector did not accept them, or the queue was full";
         registry.register("tributary_spans_lost", help, self.counters.lost.clone());
     }
 

@@ -2,14 +2,14 @@
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
-    /// What holds while it is raised, in PromQL.
+    /// The condition, in PromQL.
     pub(crate) expression: &'static str,
-    /// For how long that has to hold before.
+    /// Time for which the condition must hold.
     lasts: &'static str,
     severity: &'static str,
-    /// What is so, with the labels of what it is raised for.
+    /// The problem, with the labels of the alert.
     pub(crate) summary: &'static str,
-    /// What it means, and what to do.
+    /// The consequence and the remedy.
     pub(crate) description: &'static str,
 }
 
@@ -20,43 +20,43 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "5m",
         severity: "critical",
         summary: "No Tributary is scraped.",
-        description: "No replica has been scraped for five minutes: none runs, or Prometheus may not read /metrics.",
+        description: "No replica was scraped for 5 minutes. Start Tributary, or let Prometheus read /metrics.",
     },
     Alert {
         name: "TributaryClusterStale",
         expression: "max by (job, instance, cluster) (tributary_collection_age_seconds) > 60",
         lasts: "5m",
         severity: "warning",
-        summary: "What is held of cluster {{ $labels.cluster }} is old.",
-        description: "Reads show {{ $labels.cluster }} as it was {{ $value | humanizeDuration }} ago. `tributary status` \
-                      says what is wrong with it.",
+        summary: "The cache of cluster {{ $labels.cluster }} is stale.",
+        description: "Reads show {{ $labels.cluster }} as it was {{ $value | humanizeDuration }} ago. `tributary \
+                      status` shows the cause.",
     },
     Alert {
         name: "TributaryClusterUnknown",
         expression: "max by (job, instance, resource) (tributary_unknown_clusters) > 0",
         lasts: "10m",
         severity: "warning",
-        summary: "{{ $labels.resource }} of {{ $value }} clusters have never been read.",
-        description: "Lists and watches of {{ $labels.resource }} lack these clusters, or are refused (`partial: Deny`). \
-                      `tributary status` names them and why.",
+        summary: "Tributary has never read {{ $labels.resource }} of {{ $value }} clusters.",
+        description: "Lists and watches of {{ $labels.resource }} lack these clusters, or are refused (`partial: \
+                      Deny`). `tributary status` names the clusters and the causes.",
     },
     Alert {
         name: "TributaryRelists",
         expression: "max by (job, instance, cluster) (increase(tributary_relists_total[30m])) > 10",
         lasts: "5m",
         severity: "warning",
-        summary: "A resource of cluster {{ $labels.cluster }} is listed anew again and again.",
-        description: "Changes of {{ $labels.cluster }} are lost before they are read, which costs it complete lists: its \
-                      history is short, or the way there is too slow. The metric's labels say of which resource.",
+        summary: "Tributary lists a resource of cluster {{ $labels.cluster }} again and again.",
+        description: "Changes of {{ $labels.cluster }} are lost, and each loss costs the cluster a complete list. The \
+                      cluster's history is too short, or the network is too slow. The metric names the resource.",
     },
     Alert {
         name: "TributaryVersionsExpired",
         expression: "sum by (job, resource) (rate(tributary_expired_total[10m])) > 1",
         lasts: "10m",
         severity: "warning",
-        summary: "Clients of {{ $labels.resource }} list anew again and again.",
-        description: "Their versions are older than what is remembered (410): they read too slowly, or there is too \
-                      little history (--history-bytes).",
+        summary: "Clients list {{ $labels.resource }} again and again.",
+        description: "Their versions are older than the remembered changes (410). Clients read too slowly, or \
+                      --history-bytes is too small.",
     },
     Alert {
         name: "TributaryErrors",
@@ -65,8 +65,8 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "10m",
         severity: "critical",
         summary: "{{ $value | humanizePercentage }} of the requests fail.",
-        description: "They are answered 5xx, by Tributary or by the clusters behind it. The metric's labels say which \
-                      resources, and who was to answer.",
+        description: "Tributary or its clusters answer with 5xx. The metric names the resources, and whether memory or \
+                      a cluster answers.",
     },
     Alert {
         name: "TributarySlow",
@@ -74,8 +74,8 @@ pub(crate) const ALERTS: &[Alert] = &[
                      sum by (job, le) (rate(apiserver_request_duration_seconds_bucket[10m]))) > 5",
         lasts: "15m",
         severity: "warning",
-        summary: "One request of a hundred waits {{ $value | humanizeDuration }} or more for its answer.",
-        description: "Watches are left out. What is forwarded takes as long as its cluster: compare \
+        summary: "1 % of the requests wait {{ $value | humanizeDuration }} or longer for an answer.",
+        description: "Watches do not count. A forwarded request takes as long as its cluster: compare \
                       tributary_endpoint_latency_seconds.",
     },
     Alert {
@@ -84,21 +84,21 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "0m",
         severity: "critical",
         summary: "A request failed because of a fault in Tributary.",
-        description: "Its log has the place. Please report it.",
+        description: "The log has the position in the code. Please report it.",
     },
     Alert {
         name: "TributaryLimitNear",
         expression: "tributary_limit_used / on (job, instance, limit) tributary_limit >= 0.75",
         lasts: "10m",
         severity: "warning",
-        summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} are used.",
-        // Objects without room are not held; for want of any other bound requests are refused.
-        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}Collections that are not held yet find room \
-                      only if they are small. One that finds none is missing in reads (429 under `partial: Deny`), or \
-                      stale if it was held, and a Warning says so. A restart may leave out some that are held now. Give \
-                      the process more memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for \
-                      those who hold little: whoever wants more of it is refused with 429, or with 502 where it is for \
-                      a cluster's answer to a write.{{ end }} The table of limits in docs/operating.md says more.",
+        summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} is used.",
+        // At this limit objects are not cached; at each other limit requests are refused.
+        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}Only small new collections find room. A new \
+                      collection without room is missing in reads (429 under `partial: Deny`); a cached one becomes \
+                      stale. A Warning names both. After a restart, collections may be missing. Give the process more \
+                      memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for clients with few \
+                      requests. The other clients get 429, or 502 for a cluster's answer to a write.{{ end }} See \
+                      Limits in docs/operating.md.",
     },
     Alert {
         name: "TributaryMemberLimitNear",
@@ -107,44 +107,44 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "10m",
         severity: "warning",
         summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} of cluster {{ $labels.cluster }} \
-                  are used.",
-        description: "The last quarter is for those who hold little: whoever sends more there is refused with 429. Reads \
-                      that memory answers are not among these.",
+                  is used.",
+        description: "The last quarter is for clients with few requests. The other clients get 429. Reads from memory \
+                      do not count.",
     },
     Alert {
         name: "TributaryLimitRefuses",
         expression: "sum by (job, instance, limit) (rate(tributary_limit_refused_total[5m])) > 0.1",
         lasts: "10m",
         severity: "warning",
-        summary: "Requests are refused because of the limit {{ $labels.limit }}.",
-        description: "They are answered 429 and come again. Raise the limit, or find who sends so many: \
-                      tributary_requests_total tells by client.",
+        summary: "Tributary refuses requests because of the limit {{ $labels.limit }}.",
+        description: "Clients get 429 and repeat their requests. Raise the limit, or find the busy clients: \
+                      tributary_requests_total has the label client.",
     },
     Alert {
         name: "TributaryConnectionsNear",
         expression: "tributary_connections / tributary_connections_max > 0.9",
         lasts: "10m",
         severity: "warning",
-        summary: "{{ $value | humanizePercentage }} of the connections that may be open are.",
-        description: "Further clients wait for one (--max-connections).",
+        summary: "{{ $value | humanizePercentage }} of --max-connections is used.",
+        description: "At the limit, new clients wait until a connection closes.",
     },
     Alert {
         name: "TributaryEndpointDown",
-        // One that is drained may well be switched off.
+        // A drained endpoint may be switched off.
         expression: "max by (job, cluster, endpoint) (tributary_endpoint_reachable) == 0 \
                      unless max by (job, cluster, endpoint) (tributary_endpoint_left_out{reason=\"drain\"}) == 1",
         lasts: "10m",
         severity: "warning",
         summary: "No replica reaches {{ $labels.endpoint }} of cluster {{ $labels.cluster }}.",
-        description: "The cluster's other endpoints take its requests, where it has some.",
+        description: "The cluster's other endpoints, if there are any, get its requests.",
     },
     Alert {
         name: "TributaryWatchersTerminated",
         expression: "sum by (job, resource) (rate(apiserver_terminated_watchers_total[10m])) > 0.1",
         lasts: "10m",
         severity: "warning",
-        summary: "Watches of {{ $labels.resource }} are ended because their clients read too slowly.",
-        description: "They come back and go on from where they were. Their clients, or the lines to them, are too slow.",
+        summary: "Tributary ends watches of {{ $labels.resource }} because their clients read too slowly.",
+        description: "The clients resume. They, or their networks, are too slow.",
     },
     Alert {
         name: "TributaryAuditEventsLost",
@@ -152,8 +152,8 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "0m",
         severity: "critical",
         summary: "Audit events are lost.",
-        description: "{{ $labels.plugin }} lost {{ $value }} of them in 15 minutes: a full disk, a webhook that does not \
-                      answer, a buffer that is too small. The log says which.",
+        description: "{{ $labels.plugin }} lost {{ $value }} events in 15 minutes: the disk is full, the webhook does \
+                      not answer, or the buffer is too small. The log has the cause.",
     },
     Alert {
         name: "TributaryAccessLogLost",
@@ -161,13 +161,13 @@ pub(crate) const ALERTS: &[Alert] = &[
         lasts: "0m",
         severity: "warning",
         summary: "Lines of the access log are lost.",
-        description: "The disk is full or too slow: {{ $value }} lines in 15 minutes (--access-log-buffer-size).",
+        description: "{{ $value }} lines in 15 minutes: a full or slow disk, or a small --access-log-buffer-size.",
     },
 ];
 
 /// The rules as YAML. Texts are JSON strings, which YAML has as well.
 pub(crate) fn rules() -> String {
-    let mut text = "# Made by server/tests/observability from its list of alerts; change that, and not this.\n\
+    let mut text = "# Generated by server/tests/observability from its list of alerts. Do not edit.\n\
                     groups:\n- name: tributary\n  rules:\n"
         .to_owned();
     for Alert { name, expression, lasts, severity, summary, description } in ALERTS {

@@ -1,4 +1,4 @@
-//! The Grafana dashboard: a panel for each metric, what objectives are measured by first.
+//! The Grafana dashboard: a panel for each metric, with the objectives first.
 
 use serde_json::{Value, json};
 use tributary_server::metrics::{METRICS, MetricDescription, MetricKind, Section, Unit};
@@ -8,7 +8,7 @@ const PANEL_WIDTH: usize = 8;
 const PANEL_HEIGHT: usize = 8;
 const PANELS_IN_A_ROW: usize = 24 / PANEL_WIDTH;
 
-/// What the dashboard is chosen by.
+/// Matchers for the variables of the dashboard.
 const CHOSEN: &str = r#"job=~"$job", instance=~"$instance""#;
 
 /// The dashboard as JSON.
@@ -16,7 +16,7 @@ pub(crate) fn dashboard() -> String {
     let dashboard = json!({
         "uid": "tributary",
         "title": "Tributary",
-        "description": "Made from the list of metrics of Tributary; a change by hand is lost with its next version.",
+        "description": "Generated from Tributary's list of metrics. Change a copy: the next version replaces this file.",
         "tags": ["tributary", "kubernetes"],
         "schemaVersion": 39,
         "version": 1,
@@ -34,7 +34,7 @@ pub(crate) fn dashboard() -> String {
     serde_json::to_string_pretty(&dashboard).unwrap() + "\n"
 }
 
-/// A choice of several values, all of them at first.
+/// A variable with several values, all selected at first.
 fn variable(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name,
@@ -45,7 +45,7 @@ fn variable(name: &str, label: &str, query: &str) -> Value {
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": true,
-        // Also what has no value.
+        // Includes series with an empty label.
         "allValue": ".*",
         "multi": true,
         "current": {"text": ["All"], "value": ["$__all"]},
@@ -110,7 +110,7 @@ fn panel(id: usize, metric: &MetricDescription, place: &Value) -> Value {
     })
 }
 
-/// The queries of a metric's panel, and how their series are named.
+/// The queries of a metric's panel, and the legends of their series.
 fn queries(metric: &MetricDescription) -> Vec<(String, String)> {
     let name = metric.name;
     let chosen = match metric.labels.contains(&"cluster") {
@@ -124,9 +124,10 @@ fn queries(metric: &MetricDescription) -> Vec<(String, String)> {
             vec![(format!("sum by ({}) (rate({name}{{{chosen}}}[$__rate_interval]))", by.join(", ")), legend(by))]
         }
         MetricKind::Gauge => {
-            // Each replica holds, and is held, by itself.
+            // Each replica has its own cache and connections.
             let by = [metric.shown_by, &["instance"]].concat();
-            let sum = match (metric.unit, metric.help.starts_with("1 where")) {
+            let is_flag = metric.help.contains(", else ");
+            let sum = match (metric.unit, is_flag) {
                 (_, true) => "min",
                 (Some(Unit::Seconds), _) => "max",
                 _ => "sum",

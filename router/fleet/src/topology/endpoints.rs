@@ -75,13 +75,13 @@ impl EndpointMetrics {
                 Some((ClusterLabel { cluster: name.to_string() }, client.retries()))
             })
             .collect();
-        let help = "Requests sent to a cluster once more";
+        let help = "Requests that were sent to a cluster again";
         let mut family = encoder.encode_descriptor("tributary_member_retries", help, None, MetricType::Counter)?;
         for (label, retries) in &retries {
             ConstCounter::new(retries.retries).encode(family.encode_family(label)?)?;
         }
         let name = "tributary_member_retries_refused";
-        let help = "Requests not sent to a cluster once more, for too many were";
+        let help = "Requests that were not sent to a cluster again, because too many were";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (label, retries) in &retries {
             ConstCounter::new(retries.refused).encode(family.encode_family(label)?)?;
@@ -100,30 +100,30 @@ impl Collector for EndpointMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let reports = self.reports();
         let name = "tributary_endpoint_reachable";
-        let help = "1 where an endpoint is not known to be unreachable";
+        let help = "0 if the endpoint is known to be unreachable, else 1";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
             ConstGauge::new(i64::from(endpoint.is_reachable)).encode(family.encode_family(labels)?)?;
         }
         let name = "tributary_endpoint_ready";
-        let help = "1 where an endpoint has not said that it is not ready";
+        let help = "0 if the endpoint's /readyz reports that it is not ready, else 1";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
             ConstGauge::new(i64::from(endpoint.is_ready)).encode(family.encode_family(labels)?)?;
         }
         let name = "tributary_endpoint_ejected";
-        let help = "1 where an endpoint answers our own questions with errors and is left out";
+        let help = "1 while the endpoint answers Tributary's own requests with errors and is left out, else 0";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
             ConstGauge::new(i64::from(endpoint.is_ejected)).encode(family.encode_family(labels)?)?;
         }
-        let help = "Times that an endpoint was left out for its errors";
+        let help = "Ejections of the endpoint because of its errors";
         let mut family = encoder.encode_descriptor("tributary_endpoint_ejections", help, None, MetricType::Counter)?;
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.ejections).encode(family.encode_family(labels)?)?;
         }
         let name = "tributary_endpoint_left_out";
-        let help = "1 for the reason why an endpoint is given no requests, or only those for which no other is left";
+        let help = "1 for the reason why the endpoint gets no requests, or only as the last one, else 0";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (EndpointLabels { cluster, endpoint }, report) in &reports {
             for reason in LeftOutReason::ALL.map(LeftOutReason::as_str) {
@@ -133,13 +133,13 @@ impl Collector for EndpointMetrics {
             }
         }
         let name = "tributary_endpoint_breaker_openings";
-        let help = "Times that an endpoint's circuit breaker has opened";
+        let help = "Openings of the endpoint's circuit breaker";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.breaker_openings).encode(family.encode_family(labels)?)?;
         }
         let name = "tributary_endpoint_latency_seconds";
-        let help = "Time that an endpoint's last answer to our own /readyz took";
+        let help = "Duration of the endpoint's last answer to Tributary's probe";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
             if let Some(latency) = endpoint.latency_microseconds {
@@ -148,7 +148,7 @@ impl Collector for EndpointMetrics {
             }
         }
         let name = "tributary_endpoint_outstanding_requests";
-        let help = "Requests in flight at an endpoint, watches and tunnels included";
+        let help = "Requests in flight at an endpoint, including watches and upgraded connections";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
             let outstanding = i64::try_from(endpoint.outstanding_requests).unwrap_or(i64::MAX);
@@ -159,7 +159,7 @@ impl Collector for EndpointMetrics {
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.requests).encode(family.encode_family(labels)?)?;
         }
-        let help = "Logs, watches and tunnels of clients that broke off at an endpoint";
+        let help = "Followed logs, watches and upgraded connections of clients that broke off at an endpoint";
         let mut family = encoder.encode_descriptor("tributary_endpoint_broken", help, None, MetricType::Counter)?;
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.broken).encode(family.encode_family(labels)?)?;

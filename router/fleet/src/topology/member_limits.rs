@@ -53,8 +53,8 @@ impl fmt::Debug for MemberLimitMetrics {
 type LimitGauge = (&'static str, &'static str, fn(&LimitReport) -> u64);
 
 const GAUGES: [LimitGauge; 2] = [
-    ("tributary_member_limit", "The bounds of clients' requests to a cluster", |it| it.max),
-    ("tributary_member_limit_used", "How much of a cluster's limit is used now", |it| it.used),
+    ("tributary_member_limit", "Limits of clients' requests to a cluster", |it| it.max),
+    ("tributary_member_limit_used", "Used part of a cluster's limit", |it| it.used),
 ];
 
 impl Collector for MemberLimitMetrics {

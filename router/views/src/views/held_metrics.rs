@@ -112,23 +112,17 @@ impl<'a> HeldCollections<'a> {
 type HeldGauge<Held, Value> = (&'static str, &'static str, fn(&Held) -> Value);
 
 const OF_RESOURCES: [HeldGauge<ResourceReport, u64>; 3] = [
-    ("tributary_history_bytes", "Bytes of remembered changes, all clusters together", |it| it.history_bytes),
+    ("tributary_history_bytes", "Bytes of remembered changes, of all clusters together", |it| it.history_bytes),
     ("tributary_encodings_bytes", "Bytes of encoded watch events that watchers share", |it| it.encodings_bytes),
-    ("tributary_repeated_names", "Names (with their namespace) that objects of several clusters have", |it| {
-        it.repeated_names
-    }),
+    ("tributary_repeated_names", "Names (with namespace) of objects in several clusters", |it| it.repeated_names),
 ];
 
 const OF_COLLECTIONS: [HeldGauge<HeldCollection, Option<u64>>; 3] = [
-    ("tributary_cached_objects", "Objects held per cluster and resource", |it| Some(it.objects)),
-    ("tributary_cacher_synced", "1 where the objects of a resource in a cluster are complete and up to date", |it| {
+    ("tributary_cached_objects", "Objects in memory, by cluster and resource", |it| Some(it.objects)),
+    ("tributary_cacher_synced", "1 if the objects of a resource in a cluster are complete and current, else 0", |it| {
         Some(u64::from(!it.is_behind))
     }),
-    (
-        "tributary_collection_age_seconds",
-        "Age of what is held, where something is: since its changes ceased, or its cluster was last heard",
-        |it| it.age,
-    ),
+    ("tributary_collection_age_seconds", "Maximum age of the objects in memory, by cluster and resource", |it| it.age),
 ];
 
 impl Collector for HeldMetrics {
@@ -145,13 +139,13 @@ impl Collector for HeldMetrics {
             let values = held.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
             gauges(&mut encoder, name, help, values)?;
         }
-        let help = "Clusters of which a resource has never been read, and that do not forbid it";
+        let help = "Clusters in which a resource was never read, although they do not forbid it";
         let unknown = held.unread.iter().map(|(labels, it)| (labels, it.unknown.len() as u64));
         gauges(&mut encoder, "tributary_unknown_clusters", help, unknown)?;
-        let help = "Clusters that forbid to list a resource, or a namespace of it that is read by itself";
+        let help = "Clusters that forbid a list of the resource, or of a namespace that is read by itself";
         let forbidden = held.unread.iter().map(|(labels, it)| (labels, it.forbidden.len() as u64));
         gauges(&mut encoder, "tributary_forbidden_clusters", help, forbidden)?;
-        let help = "Complete lists taken anew, because changes were lost";
+        let help = "Complete lists that were repeated because changes were lost";
         let mut family = encoder.encode_descriptor("tributary_relists", help, None, MetricType::Counter)?;
         let mut relists = self.relists.lock();
         for (labels, count) in relists.update(&collections, &own) {
