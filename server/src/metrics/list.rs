@@ -1,30 +1,30 @@
-//! Every metric that is exposed at `/metrics`: the one list from which the table in `docs/observability.md` and the
-//! dashboard are made, which alert rules go by, and with which tests compare what is exposed.
+//! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from it,
+//! and compare it with the exposition and the alert rules.
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricDescription {
-    /// Its name in the exposition's samples. That of a counter ends in `_total`; a histogram has three more.
+    /// Name in the exposition. A counter ends in `_total`; a histogram has three names with suffixes.
     pub name: &'static str,
-    /// What it is about.
+    /// Section of the table and the dashboard.
     pub section: Section,
-    /// How its value behaves.
+    /// Type of the metric.
     pub kind: MetricKind,
-    /// What it is measured in; a plain number otherwise.
+    /// Unit of the value; `None` for a number.
     pub unit: Option<Unit>,
-    /// The names of its labels.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// Its line of help in the exposition.
+    /// Help text in the exposition, and title of the panel. The help of a flag contains `, else `.
     pub help: &'static str,
-    /// What it means, for the documents: Markdown, with links as from `docs`.
+    /// Meaning in the table: Markdown, with links relative to `docs`.
     pub meaning: &'static str,
-    /// The labels by which the dashboard tells its series apart; the others are summed up.
+    /// Labels that the dashboard groups by. It sums over the other labels.
     pub shown_by: &'static [&'static str],
-    /// Whether objectives of a service are measured by it: it is shown first.
+    /// True if the metric measures a service level objective. The dashboard shows these first.
     pub is_objective: bool,
 }
 
-/// What a metric is about.
+/// Subject of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Requests and their answers.
@@ -33,24 +33,24 @@ pub enum Section {
     Watches,
     /// Clusters, and how far they are followed.
     Clusters,
-    /// What is held in memory.
+    /// Caches of objects and events.
     Memory,
     /// Limits, policies and flow control.
     Governance,
     /// Connections of clients.
     Connections,
-    /// The audit log. Without one they are not exposed.
+    /// The audit log. Without it, its metrics are not exposed.
     Audit,
-    /// The access log. Without one they are not exposed.
+    /// The access log. Without it, its metrics are not exposed.
     AccessLog,
-    /// Traces. They are exposed only where some are sent.
+    /// Traces. Without a tracing configuration, these metrics are not exposed.
     Tracing,
     /// The process.
     Process,
 }
 
 impl Section {
-    /// All sections, in the order in which they are shown.
+    /// All sections, in the order of the table.
     pub const ALL: [Self; 10] = [
         Self::Requests,
         Self::Watches,
@@ -64,7 +64,7 @@ impl Section {
         Self::Process,
     ];
 
-    /// Its title.
+    /// Title of the section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Requests => "Requests",
@@ -81,19 +81,19 @@ impl Section {
     }
 }
 
-/// How a metric's value behaves.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows, until the process ends.
+    /// A value that only grows until the process ends.
     Counter,
-    /// It goes up and down.
+    /// A value that rises and falls.
     Gauge,
-    /// It counts observations by their size.
+    /// A count of observations by size.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its name in the exposition.
+    /// Name of the type in the exposition.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -103,7 +103,7 @@ impl MetricKind {
     }
 }
 
-/// What a metric is measured in.
+/// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
@@ -112,7 +112,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// Every metric, each beside others of its section.
+/// All metrics, grouped by section.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription {
         name: "tributary_requests_total",

@@ -1,5 +1,5 @@
-//! The one list of metrics is what is exposed, and the table of the documents, the dashboard and the alert rules are
-//! made from it. This writes them anew:
+//! Checks the exposition against the list of metrics, and generates the table of metrics, the dashboard and the alert
+//! rules from it. To write the generated files:
 //!
 //! ```text
 //! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test observability
