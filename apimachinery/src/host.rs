@@ -27,15 +27,15 @@ pub enum InvalidHost {
     Length,
     /// A part of the name is not a DNS label.
     #[error(
-        "must be a name of DNS: letters, digits, '-' and '.', where each part between two dots begins and ends with a \
+        "must be a DNS name: letters, digits, '-' and '.', where each part between two dots begins and ends with a \
          letter or a digit; there are no wildcards"
     )]
     Characters,
     /// The last label is a number, so some clients read the name as an address.
-    #[error("must not end with a number: some programs take such a name for an address")]
+    #[error("must not end with a number: some programs read such a name as an IP address")]
     Number,
     /// The text is an address, and a name is required.
-    #[error("is an address; give a name of DNS")]
+    #[error("is an IP address; use a DNS name")]
     Address,
     /// The text behind the host is not a port.
     #[error("must be a host, with or without a port")]

@@ -31,7 +31,7 @@ pub enum ListError {
     #[error("the list's metadata cannot be read")]
     Metadata(#[source] serde_json::Error),
     /// The list has no resourceVersion, or one that is not a number.
-    #[error("the list's metadata.resourceVersion cannot be used")]
+    #[error("the list's metadata.resourceVersion is missing or malformed")]
     ResourceVersion(#[source] InvalidResourceVersion),
 }
 

@@ -47,7 +47,7 @@ impl Reflector {
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
-                tracing::debug!(?input, held = %self.version(), "the collection is to be listed anew");
+                tracing::debug!(?input, held = %self.version(), "the collection will be listed again");
             }
         }
     }

@@ -31,7 +31,7 @@ pub enum NotReached {
 
 /// The object was not deleted in time, or the cacher was not synced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("object {key} with uid {uid} is still there")]
+#[error("object {key} with uid {uid} still exists")]
 pub struct StillExists {
     /// The `namespace/name` of the object.
     pub key: String,

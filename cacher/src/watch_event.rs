@@ -36,7 +36,7 @@ pub enum FrameError {
     #[error("the frame is not a complete JSON object")]
     Cut,
     /// `type` is missing or unknown.
-    #[error("the frame has no type that a watch knows")]
+    #[error("the frame has no type of a watch event")]
     Type,
     /// The field `object` is missing.
     #[error("the frame has no object")]

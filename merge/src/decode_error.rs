@@ -20,7 +20,7 @@ pub enum VersionDecodeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
     /// A number: a cluster's native version, or the integer form of an object's version.
-    #[error("a plain number does not say which cluster it belongs to")]
+    #[error("a plain number does not identify its cluster")]
     Number,
     /// The version names more unknown clusters than the reader of the text looks for.
     #[error("the resourceVersion names more than {0} clusters that are not configured here")]
@@ -30,16 +30,16 @@ pub enum Foreign {
     Index(ClusterIndex),
     /// The version of a single object whose API server does not number its changes. It cannot be compared or resumed
     /// from.
-    #[error("the resourceVersion is one object's, whose server does not count its changes")]
+    #[error("the resourceVersion belongs to an object whose server does not number its changes")]
     Opaque,
     /// A compact form of a later release.
-    #[error("the resourceVersion has a form that this release does not know")]
+    #[error("the resourceVersion has a format that this release does not support")]
     Form,
     /// The compact form over a list of clusters that this process does not know.
     #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
     Epoch(u64),
     /// The name of a cluster in the version now belongs to a different cluster (the kube-system uid differs). The
     /// message does not contain the name, because the client may not be allowed to know it.
-    #[error("a cluster of the resourceVersion is no longer the one that it was made for")]
+    #[error("a cluster of the resourceVersion was replaced by a different cluster")]
     Incarnation(ClusterName),
 }

@@ -37,10 +37,10 @@ pub enum JsonPathError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// A step has a value of the wrong type.
-    #[error("the path does not fit the object")]
+    #[error("the path does not match the structure of the object")]
     TypeMismatch,
     /// The path visits more values than the budget allows.
-    #[error("the path leads through too many values")]
+    #[error("the path visits too many values")]
     OverBudget,
 }
 

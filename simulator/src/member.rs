@@ -31,7 +31,7 @@ pub enum StartError {
     #[error("the member's name {0:?} must be a DNS-1123 label")]
     Name(String),
     /// The certificate could not be generated.
-    #[error("the member's certificate could not be made")]
+    #[error("the member's certificate could not be generated")]
     Certificate(#[source] rcgen::Error),
     /// TLS rejected the certificate.
     #[error("the member's TLS could not be set up")]

@@ -36,11 +36,11 @@ static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock:
 /// The reason why a body is not an object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
-    #[error("the body does not begin as Kubernetes' protobuf does")]
+    #[error("the body lacks the prefix of Kubernetes' protobuf")]
     Magic,
     #[error("the message ends within a field")]
     Truncated,
-    #[error("field {0} has another wire type than its definition")]
+    #[error("field {0} has a different wire type than its definition")]
     WireType(u64),
     #[error("a string is not UTF-8")]
     Text,

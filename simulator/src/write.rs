@@ -27,7 +27,7 @@ pub enum WriteError {
         api_version: String,
     },
     /// The object has no name, or its namespace does not fit the scope of its kind.
-    #[error("the object's metadata names no object of its kind")]
+    #[error("the object has no name, or its namespace does not fit its kind")]
     Name,
 }
 

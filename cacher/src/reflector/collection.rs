@@ -29,7 +29,7 @@ impl Reflector {
         counts.relists.add(usize::from(has_lost_changes));
         counts.resets.add(usize::from(went_back));
         if let Some(before) = &before {
-            tracing::debug!(before = %before.version(), after = %version, "the collection was listed anew");
+            tracing::debug!(before = %before.version(), after = %version, "the collection was listed again");
         }
         self.health.heard(Instant::now());
         self.health.synced();

@@ -125,7 +125,7 @@ impl Reflector {
         if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
             self.decode_logged = Some(now);
             // The error's causes may quote the text, so they are left out.
-            tracing::warn!(%error, position, %place, total = count.get(), "skipped what the member sent");
+            tracing::warn!(%error, position, %place, total = count.get(), "skipped an unreadable object or event of the member");
         }
     }
 }

@@ -51,7 +51,7 @@ impl Reflector {
             }
             Call::Arrived | Call::Due => {}
             Call::Answered { latest: Err(error), .. } => {
-                tracing::debug!(error = chain(&error), "the member did not tell its latest version");
+                tracing::debug!(error = chain(&error), "the member's latest version could not be read");
                 if next.is_some() {
                     self.progress.schedule(now, tuning.progress_interval);
                 }

@@ -61,7 +61,7 @@ impl Reflector {
             Ok(request) => request,
             Err(error) => return Ok(self.failed(StaleReason::Other(format!("no request can be made: {error}")))),
         };
-        tracing::debug!(uri = %request.uri(), "asking the member");
+        tracing::debug!(uri = %request.uri(), "sending a request to the member");
         let begun = Instant::now();
         let response = match self.send(&target, request).await? {
             Ok(response) => response,

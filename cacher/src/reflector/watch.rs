@@ -139,7 +139,7 @@ impl Reflector {
         self.progress.note_bookmarks(true);
         let store = self.store.get_or_insert_default();
         if store.version() > version {
-            tracing::debug!(%version, held = %store.version(), "the member's bookmark lies below the version held");
+            tracing::debug!(%version, held = %store.version(), "the member's bookmark is below the current version");
             return Err(Input::Suspect);
         }
         store.advance(version.into());

@@ -142,14 +142,14 @@ fn clusters_by_themselves() {
         ("kubeconfig: {path: a}, serverNames: [eu.example.com, localhost]", ""),
         (
             "kubeconfig: {path: a}, serverNames: ['*.example.com']",
-            "E spec.serverNames[0]: \"*.example.com\" must be a name of DNS",
+            "E spec.serverNames[0]: \"*.example.com\" must be a DNS name",
         ),
-        ("kubeconfig: {path: a}, serverNames: [b, 10.0.0.1]", "E spec.serverNames[1]: \"10.0.0.1\" is an address"),
+        ("kubeconfig: {path: a}, serverNames: [b, 10.0.0.1]", "E spec.serverNames[1]: \"10.0.0.1\" is an IP address"),
         (
             "kubeconfig: {path: a}, serverNames: [b.0x7f]",
             "E spec.serverNames[0]: \"b.0x7f\" must not end with a number",
         ),
-        ("kubeconfig: {path: a}, serverNames: ['b:443']", "E spec.serverNames[0]: \"b:443\" must be a name of DNS"),
+        ("kubeconfig: {path: a}, serverNames: ['b:443']", "E spec.serverNames[0]: \"b:443\" must be a DNS name"),
         ("kubeconfig: {path: a}, serverNames: [b, B]", "E spec.serverNames[1]: \"B\" is listed twice"),
         ("kubeconfig: {path: a}, secureServing: {clientCAFile: b}", "E spec.secureServing: is for the hosts of"),
         ("kubeconfig: {path: a}, serverNames: [b], secureServing: {clientCAFile: b}", ""),
