@@ -584,7 +584,7 @@ impl Control {
     }
 
     /// Returns the number of requests of this kind for this resource (`pods`, `deployments.apps`).
-    pub fn requests_for_resource(&self, kind: RequestKind, resource: &str) -> u64 {
+    pub fn requests_of(&self, kind: RequestKind, resource: &str) -> u64 {
         self.faults.requests.lock().get(&(kind, resource.to_owned())).copied().unwrap_or(0)
     }
 

@@ -250,6 +250,6 @@ async fn list_and_watch_agree_with_the_state_after_churn() {
         .map(|item| (names(&json!([item]))[0].clone(), version(item)))
         .collect();
     assert_eq!(state, expected);
-    assert_eq!(fixture.member.control().requests_for_resource(RequestKind::List, "pods"), 2);
-    assert_eq!(fixture.member.control().requests_for_resource(RequestKind::Watch, "pods"), 1);
+    assert_eq!(fixture.member.control().requests_of(RequestKind::List, "pods"), 2);
+    assert_eq!(fixture.member.control().requests_of(RequestKind::Watch, "pods"), 1);
 }
