@@ -59,8 +59,8 @@ impl<A: Allowance, W> Default for KeyAccount<A, W> {
 
 impl<A: Allowance, W> KeyAccount<A, W> {
     /// Whether nothing is used, and nobody waits.
-    pub(crate) fn is_at_rest(&self, limit: A::Limit, now: Instant) -> bool {
-        self.queues.is_none() && self.allowance.is_at_rest(limit, now)
+    pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
+        self.queues.is_none() && self.allowance.is_at_rest(now)
     }
 }
 
@@ -71,11 +71,11 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// The account that a key is counted in.
-    pub(crate) fn open(&mut self, key: Key, limit: A::Limit, now: Instant) -> AccountId {
+    pub(crate) fn open(&mut self, key: Key, now: Instant) -> AccountId {
         if self.own.contains_key(&key) {
             return AccountId::Own(key);
         }
-        if !self.has_place(limit, now) {
+        if !self.has_place(now) {
             return AccountId::Rest;
         }
         self.own.insert(key, KeyAccount::default());
@@ -83,9 +83,9 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// Forgets an account that has used nothing.
-    pub(crate) fn close(&mut self, id: AccountId, limit: A::Limit, now: Instant) {
+    pub(crate) fn close(&mut self, id: AccountId, now: Instant) {
         if let AccountId::Own(key) = id
-            && self.own.get(&key).is_some_and(|account| account.is_at_rest(limit, now))
+            && self.own.get(&key).is_some_and(|account| account.is_at_rest(now))
         {
             self.own.remove(&key);
         }
@@ -119,9 +119,9 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// Whether there is a place for one more, after those that have used nothing were forgotten if it is time for that.
-    fn has_place(&mut self, limit: A::Limit, now: Instant) -> bool {
+    fn has_place(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
-            self.own.retain(|_, account| !account.is_at_rest(limit, now));
+            self.own.retain(|_, account| !account.is_at_rest(now));
             self.sweep_at = (2 * self.own.len()).max(SWEPT_FROM).min(self.max);
             self.sweep_from = (self.own.len() >= self.max).then(|| now.checked_add(SWEPT_EVERY)).flatten();
         }

@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
+use tributary_limiters::ShareHolder;
+
 /// The key of all hashes here: nobody chooses a name that shares somebody's account.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -95,10 +97,11 @@ impl Flow {
     pub(crate) fn is_shared(self) -> bool {
         self.turn != self.who
     }
+}
 
-    /// All that have this turn, as one.
-    pub(crate) fn all(self) -> Self {
-        Self::numbered(self.turn)
+impl ShareHolder for Flow {
+    fn group(self) -> Option<u64> {
+        self.is_shared().then_some(self.turn)
     }
 }
 
@@ -249,10 +252,10 @@ mod tests {
     #[test]
     fn those_who_share_a_turn_are_told_apart_within_it() {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
-        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.all() == bob.all());
+        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
         let alone = Flow::from_identity(&"ann");
-        assert!(!alone.is_shared() && alone.all() == alone && !alone.takes_turn_of(ann));
+        assert!(!alone.is_shared() && alone.group().is_none() && !alone.takes_turn_of(ann));
     }
 
     #[test]

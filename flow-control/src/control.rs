@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use tributary_limiters::SpentTokens;
+
 use crate::admitted::{AdmittedRequest, Counts};
-use crate::allowance::{Allowance, Slots, Tokens};
+use crate::allowance::{Allowance, Slots};
 use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
@@ -40,7 +42,7 @@ pub struct GovernedSchema {
 enum Governed {
     Exempt,
     Slots(Ruled<Slots>),
-    Tokens(Ruled<Tokens>),
+    Tokens(Ruled<SpentTokens>),
 }
 
 /// What a configuration says, and the state that outlives it.
@@ -76,10 +78,10 @@ impl FlowControl {
         Self::default().changed(schemas)
     }
 
-    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent (at most a whole
-    /// burst of what there is now), places that are taken (more than there are now, if there are fewer), and who waits.
-    /// The limits are in force at once, for those, too, who still have the configuration before. What is used of a
-    /// schema that goes is remembered until it is over, should it come again.
+    /// The schemas of the next configuration. A schema of the same name and kind keeps its requests: those that hold
+    /// slots, even more than the new limit, and those that wait. A token bucket keeps its tokens while its rate and its
+    /// burst stay the same; another rate begins with full buckets. New limits are in force at once, also for holders of
+    /// the configuration before. The use of a schema that goes is remembered until it ends, in case the schema returns.
     ///
     /// # Errors
     /// [`DuplicateSchema`]; then nothing is changed.

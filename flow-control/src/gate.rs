@@ -7,9 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tributary_limiters::SpentTokens;
 
 use crate::accounts::{AccountId, KEYS_MAX};
-use crate::allowance::{Allowance, Tokens};
+use crate::allowance::Allowance;
 use crate::attributes::{Flow, Key};
 use crate::limiter::{Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
 use crate::refusal::RefusalCause;
@@ -77,7 +78,7 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Another limit comes into force; what is used stays used.
+    /// Another limit comes into force. Taken slots stay taken; token buckets begin anew.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();
@@ -153,7 +154,7 @@ impl<A: Allowance> Waiting<'_, A> {
     }
 }
 
-impl Held<Tokens> {
+impl Held<SpentTokens> {
     /// The request begins: what it took is spent, and comes back by time alone.
     pub(crate) fn spend(mut self) {
         self.place = None;

@@ -12,6 +12,7 @@
 //! Only time passes unseen: [`Limiter::due`] says when to come back for an account.
 
 use tokio::time::Instant;
+use tributary_limiters::{FairShare, Shares};
 
 use crate::accounts::{AccountId, Accounts, KeyAccount};
 use crate::allowance::Allowance;
@@ -19,7 +20,6 @@ use crate::attributes::{Flow, Key};
 use crate::fair_queues::FairQueues;
 use crate::queue::Waiter;
 use crate::schema::Queueing;
-use crate::waiting_places::WaitingPlaces;
 
 /// A schema's state.
 #[derive(Debug)]
@@ -27,7 +27,9 @@ pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
     queueing: Option<Queueing>,
     accounts: Accounts<A, W>,
-    waiting: WaitingPlaces,
+    /// The requests that wait, of all keys together: each key has queues of its own, and with enough keys (resources,
+    /// for instance) one user could take all places.
+    waiting: Shares<Flow>,
     /// The number of the last ticket, and of the last queues.
     last: u64,
 }
@@ -86,7 +88,7 @@ pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 impl<A: Allowance, W> Limiter<A, W> {
     /// A schema of which nothing is used, for so many keys at most.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
-        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: WaitingPlaces::default(), last: 0 }
+        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: Shares::default(), last: 0 }
     }
 
     /// What is in force.
@@ -96,7 +98,7 @@ impl<A: Allowance, W> Limiter<A, W> {
 
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.taken()
+        self.waiting.held()
     }
 
     /// How many keys have used something.
@@ -106,8 +108,7 @@ impl<A: Allowance, W> Limiter<A, W> {
 
     /// Whether nothing is used, and nobody waits. Cost: a look at each account.
     pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
-        let limit = self.limit;
-        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(limit, now))
+        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
     }
 
     /// Decides about a request. `waker` is called if it waits. Cost: where nobody waits, two looks into a map.
@@ -127,7 +128,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         let (Some(queueing), Some(account)) = (self.queueing, self.accounts.get_mut(id)) else {
             return LimiterDecision::Exceeded;
         };
-        if !self.waiting.have_room(queueing.waiting_max(), flow) {
+        if self.waiting.check(FairShare::without_reserve(queueing.waiting_max()), flow, 1).is_err() {
             return LimiterDecision::QueueFull;
         }
         self.last += 1;
@@ -139,7 +140,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             return LimiterDecision::QueueFull;
         }
         queues.push(queue, Waiter { ticket: number, flow, seats, waker: waker() }, now);
-        self.waiting.add_waiter(flow);
+        self.waiting.add(flow, 1);
         LimiterDecision::Waits {
             ticket: Ticket { account: id, generation: queues.generation, queue, number },
             is_first,
@@ -157,7 +158,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         now: Instant,
         granted: &mut Granted<W>,
     ) -> Result<LimiterPermit, AccountId> {
-        let id = self.accounts.open(key, self.limit, now);
+        let id = self.accounts.open(key, now);
         // What time has brought is theirs who wait.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
@@ -179,7 +180,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             queues.end(turn.queue, seats, since, now);
         }
         self.advance(id, now, granted);
-        self.accounts.close(id, self.limit, now);
+        self.accounts.close(id, now);
     }
 
     /// Takes one out that waits no longer. Whether it did.
@@ -187,10 +188,10 @@ impl<A: Allowance, W> Limiter<A, W> {
         let Some(account) = self.accounts.get_mut(ticket.account) else { return false };
         let Some(queues) = account.queues.as_mut() else { return false };
         let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
-        self.waiting.give_back(gone.flow);
+        self.waiting.remove(gone.flow, 1);
         // It may have been too wide for what is free.
         self.advance(ticket.account, now, granted);
-        self.accounts.close(ticket.account, self.limit, now);
+        self.accounts.close(ticket.account, now);
         true
     }
 
@@ -209,8 +210,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
     }
 
-    /// Changes what is in force. What is used stays used: where it is more than there may be, only what comes is
-    /// refused.
+    /// Changes the limit. Taken slots stay taken, even if they are more than the new limit; token buckets begin anew.
     pub(crate) fn change(
         &mut self,
         limit: A::Limit,
@@ -223,7 +223,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             return;
         }
         for (id, account) in self.accounts.all_mut() {
-            account.allowance.change(self.limit, limit, now);
+            account.allowance.change_limit();
             account.give_turns(id, limit, now, &mut self.waiting, granted);
         }
         self.limit = limit;
@@ -237,7 +237,7 @@ impl<A: Allowance, W> KeyAccount<A, W> {
         id: AccountId,
         limit: A::Limit,
         now: Instant,
-        waiting: &mut WaitingPlaces,
+        waiting: &mut Shares<Flow>,
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
@@ -253,7 +253,7 @@ impl<A: Allowance, W> KeyAccount<A, W> {
                 false => queues.spend(queue, seats),
             }
             let turn = Turn { generation: queues.generation, queue };
-            waiting.give_back(waiter.flow);
+            waiting.remove(waiter.flow, 1);
             granted.push((waiter.waker, LimiterPermit { account: id, seats, since: now, turn: Some(turn) }));
         }
         if queues.waiting() == 0 {

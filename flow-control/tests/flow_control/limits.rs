@@ -128,9 +128,11 @@ async fn what_is_used_survives_a_change_of_the_configuration() {
             named("other", tokens(1, 1, &[], None)),
         ])
         .unwrap();
-    // Of five tokens three are spent.
+    // A bucket of another size begins full.
     let rate = second.schema("rate").unwrap();
-    assert_eq!((0..10).filter(|_| at_once(rate, &from("ann")).is_ok()).count(), 2);
+    assert_eq!(let_in(rate, 10), 5);
+    let same = second.changed([named("rate", tokens(1, 5, &[Dimension::User], None))]).unwrap();
+    assert_eq!(let_in(same.schema("rate").unwrap(), 10), 5, "each user has a bucket now");
     // The other schema is of another kind now: nothing of it is used.
     assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
     drop(other);
@@ -155,13 +157,15 @@ fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_is_made_smaller_is_empty_and_no_worse() {
+async fn another_rate_begins_with_a_full_bucket_and_the_same_rate_keeps_it() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
-    assert_eq!(let_in(tenants(&small), 10), 0, "all are spent");
-    tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(let_in(tenants(&small), 20), 10);
+    let same = small.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
+    assert_eq!(let_in(tenants(&same), 10), 0, "all are spent");
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert_eq!(let_in(tenants(&same), 20), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,6 @@ use tributary_flow_control::{
     Queueing, Schema, SchemaKind, TokenBucket,
 };
 
-mod against_governor;
 mod allocations;
 mod limits;
 mod offered_twice;

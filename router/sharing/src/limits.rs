@@ -189,7 +189,7 @@ pub const OBJECTS: &str = "total_collection_bytes";
 /// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of
 /// each is 11 % of the 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them,
 /// and up to 128 where others leave these, and a cluster is unknown in the namespaces that find none. Those that are in
-/// use are shared among clients: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
+/// use are shared among clients: one alone may have 96, as a [`FairShare`](tributary_limiters::FairShare) has it.
 const NAMESPACE_VIEWS: usize = 256;
 
 /// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through

@@ -26,7 +26,7 @@ use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
-use tributary_sharing::flow::fair_share;
+use tributary_limiters::FairShare;
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 
@@ -355,8 +355,8 @@ impl Views {
     }
 
     /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes
-    /// the place of the one that was used least lately. Those that are used are shared among clients as
-    /// [`fair_share`] says.
+    /// the place of the one that was used least lately. Clients share
+    /// the views in use as any [`FairShare`].
     ///
     /// # Errors
     /// 429 that names the bound, where this client's share of it is being read or watched.
@@ -503,7 +503,7 @@ impl Used {
 
     /// Whether the client may use one more.
     fn leave_room_in(self, max: usize) -> bool {
-        fair_share::has_room(max, 1, self.all, self.own, 1)
+        self.own < FairShare::with_reserve(max, 1).room(self.all - self.own)
     }
 }
 

@@ -8,12 +8,12 @@
 //! goes on, however many clients have something to be done first. What a client holds of the one is nothing of what it
 //! may hold of the other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tributary_apimachinery::Permit;
+use tributary_limiters::{FairShare, ShareHolder, Shares};
 
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::HolderQueues;
@@ -31,19 +31,31 @@ pub enum Turn {
     Usual,
 }
 
+/// The holder of a place: a client, whose questions of the two turns count apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PlaceHolder {
+    turn: Turn,
+    holder: Holder,
+}
+
+impl ShareHolder for PlaceHolder {
+    fn group(self) -> Option<u64> {
+        None
+    }
+}
+
 /// Places, and who waits for one.
 #[derive(Debug)]
 pub struct FairLine {
-    at_once: usize,
+    share: FairShare,
     state: Mutex<FairLineQueue>,
 }
 
 #[derive(Debug)]
 struct FairLineQueue {
-    taken: usize,
+    taken: Shares<PlaceHolder>,
     /// How many of these are held by those who came first.
     taken_first: usize,
-    by_holder: HashMap<(Turn, Holder), usize>,
     /// Those who come before the others who wait.
     first: HolderQueues<oneshot::Sender<Permit>>,
     waiting: HolderQueues<oneshot::Sender<Permit>>,
@@ -55,14 +67,13 @@ impl FairLine {
     /// So many places, at least 1: of several a client alone has half, and a single one goes round.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state = FairLineQueue {
-            taken: 0,
+            taken: Shares::default(),
             taken_first: 0,
-            by_holder: HashMap::new(),
             first: HolderQueues::default(),
             waiting: HolderQueues::default(),
             sweep_at: SWEPT_FROM,
         };
-        Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
+        Arc::new(Self { share: FairShare::without_reserve(at_once.max(1)), state: Mutex::new(state) })
     }
 
     /// Waits for a place. Cancel: dropping the future gives it up.
@@ -95,20 +106,19 @@ impl FairLine {
         // Places that nobody took any more are dropped after the lock: dropping one takes it.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
-        while let Some((whose, give)) = state.next(self.at_once) {
+        while let Some((whose, give)) = state.next(self.share) {
             if give.is_closed() {
                 continue;
             }
-            state.taken += 1;
-            state.taken_first += usize::from(whose.0 == Turn::First);
-            *state.by_holder.entry(whose).or_default() += 1;
+            state.taken.add(whose, 1);
+            state.taken_first += usize::from(whose.turn == Turn::First);
             let line = Arc::clone(self);
             untaken.extend(give.send(Permit::new(move || line.give_back(whose))).err());
         }
         drop(state);
     }
 
-    fn give_back(self: &Arc<Self>, whose: (Turn, Holder)) {
+    fn give_back(self: &Arc<Self>, whose: PlaceHolder) {
         self.state.lock().give_back(whose);
         self.advance();
     }
@@ -116,14 +126,10 @@ impl FairLine {
 
 impl FairLineQueue {
     /// The next who waits and may have one of the places that are free.
-    fn next(&mut self, at_once: usize) -> Option<((Turn, Holder), oneshot::Sender<Permit>)> {
-        let Self { taken, taken_first, by_holder, first, waiting, .. } = self;
-        let free = at_once - *taken;
-        let may = |turn: Turn, holder: Holder| {
-            let own = by_holder.get(&(turn, holder)).copied().unwrap_or(0);
-            free > 0 && (own == 0 || own + 1 < free)
-        };
-        let is_ahead = *taken_first < (at_once * 3 / 4).max(1);
+    fn next(&mut self, share: FairShare) -> Option<(PlaceHolder, oneshot::Sender<Permit>)> {
+        let Self { taken, taken_first, first, waiting, .. } = self;
+        let may = |turn, holder| taken.check(share, PlaceHolder { turn, holder }, 1).is_ok();
+        let is_ahead = *taken_first < (share.max() * 3 / 4).max(1);
         let turns = if is_ahead { [Turn::First, Turn::Usual] } else { [Turn::Usual, Turn::First] };
         turns.into_iter().find_map(|turn| {
             let queues = match turn {
@@ -131,7 +137,7 @@ impl FairLineQueue {
                 Turn::Usual => &mut *waiting,
             };
             let (holder, give) = queues.next(|holder| may(turn, holder))?;
-            Some(((turn, holder), give))
+            Some((PlaceHolder { turn, holder }, give))
         })
     }
 
@@ -139,15 +145,9 @@ impl FairLineQueue {
         self.first.waiting() + self.waiting.waiting()
     }
 
-    fn give_back(&mut self, whose: (Turn, Holder)) {
-        self.taken -= 1;
-        self.taken_first -= usize::from(whose.0 == Turn::First);
-        if let Some(own) = self.by_holder.get_mut(&whose) {
-            *own -= 1;
-            if *own == 0 {
-                self.by_holder.remove(&whose);
-            }
-        }
+    fn give_back(&mut self, whose: PlaceHolder) {
+        self.taken.remove(whose, 1);
+        self.taken_first -= usize::from(whose.turn == Turn::First);
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
         // Another has what is left but one, which nobody may have who has any.
         let (_others, _) = ask(&line, client(2), 2);
         let (_last, _) = ask(&line, client(3), 1);
-        assert_eq!(line.state.lock().taken, 7);
+        assert_eq!(line.state.lock().taken.held(), 7);
         let mut first: Vec<Asked<'_>> =
             (0..2).map(|_| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(1))) }).collect();
         let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
@@ -276,6 +276,6 @@ mod tests {
         drop((given, second));
         assert_eq!(ask(&line, client(1), 1).0.len(), 1);
         let state = line.state.lock();
-        assert!(state.taken + state.taken_first == 0 && state.by_holder.is_empty() && state.waiting.waiting() == 0);
+        assert!(state.taken.is_empty() && state.taken_first == 0 && state.waiting.waiting() == 0);
     }
 }

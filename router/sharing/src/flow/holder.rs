@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use tributary_authentication::Authority;
+use tributary_limiters::ShareHolder;
 use tributary_proxy::Peer;
 
 /// Whoever holds a part of what clients share: requests in flight, bytes, turns.
@@ -62,6 +63,12 @@ impl Holder {
             Self::OfMember { member, .. } => Some(member),
             Self::Unknown | Self::Connection(_) | Self::User(_) => None,
         }
+    }
+}
+
+impl ShareHolder for Holder {
+    fn group(self) -> Option<u64> {
+        self.member()
     }
 }
 

@@ -9,7 +9,7 @@ use http::{Request, Response, StatusCode};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::TunnelPermit;
 
-use super::fair_share::{Exceeded, FairShare};
+use super::fair_semaphore::{Exceeded, FairSemaphore};
 use super::holder::Holder;
 use crate::body::{self, Body};
 
@@ -22,9 +22,9 @@ const TEXT_BYTES: usize = 8 << 10;
 #[derive(Debug)]
 pub struct LongRunningShares {
     /// All of it.
-    pub requests: Arc<FairShare>,
+    pub requests: Arc<FairSemaphore>,
     /// What switches its connection.
-    pub upgrades: Arc<FairShare>,
+    pub upgrades: Arc<FairSemaphore>,
 }
 
 /// The place of one request, until what keeps it has ended.
@@ -64,11 +64,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::flow::fair_share::ShareMetrics;
+    use crate::flow::fair_semaphore::ShareMetrics;
 
     #[test]
     fn a_place_is_kept_by_what_lasts() {
-        let share = |max| FairShare::new("of a test", max, ShareMetrics::default());
+        let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn what_keeps_long_texts_takes_more_places() {
-        let requests = FairShare::new("of a test", 64, ShareMetrics::default());
-        let upgrades = FairShare::new("of a test", 64, ShareMetrics::default());
+        let requests = FairSemaphore::new("of a test", 64, ShareMetrics::default());
+        let upgrades = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };
         let take = |text| shares.acquire(Holder::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
