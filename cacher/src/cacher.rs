@@ -58,7 +58,7 @@ impl Cacher {
             let mut room = before.shared.room.lock();
             room.is_of(&config.room).then(|| room.hand_over())
         });
-        let room = handed_over.unwrap_or_else(|| config.room.of_collection());
+        let room = handed_over.unwrap_or_else(|| config.room.new_collection());
         // What another decoder made of the same text is another object.
         let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, earlier));

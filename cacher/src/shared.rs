@@ -29,12 +29,12 @@ pub(crate) struct ReflectorShared {
     /// What is known of the member beside what this collection shows.
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
-    /// What the store occupies, or what is being listed where that is more. Both are there while a list comes that is
-    /// to take the place of what is served: what has not changed is in both, and the rest goes soon.
+    /// The room for the objects that are served, or for those of the list that is to replace them if these are more:
+    /// both are in memory until the list ends, but share the objects that have not changed.
     pub(crate) room: Mutex<CollectionRoom>,
     /// What was served of the collection before this one, until the first complete list is published, which shares with
-    /// it what is the same. Whoever takes the place of this one before that begins with it, too: it is served on. As
-    /// much is reserved meanwhile, as it was for that, also where a list found no room.
+    /// it what is the same. Whoever takes the place of this one before that begins with it, too: it is served on, and
+    /// counts in `room`.
     pub(crate) earlier: Mutex<Option<Snapshot>>,
 }
 
@@ -61,6 +61,7 @@ impl ReflectorShared {
     /// Lets go of what was served before. Not with the lock held: this may be the last that has those objects.
     pub(crate) fn forget_earlier(&self) {
         let earlier = self.earlier.lock().take();
+        self.room.lock().drop_inherited();
         drop(earlier);
     }
 }

@@ -21,7 +21,6 @@ impl Reflector {
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
-        self.keep_room();
         let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
         // A list for want of bookmarks takes the place of one: nothing was lost, however often there is one.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
@@ -41,6 +40,7 @@ impl Reflector {
         self.publish(update);
         // Only now: whoever takes the place of this one finds one of the two.
         self.shared.forget_earlier();
+        self.shrink_room();
         self.show_state();
     }
 
@@ -54,18 +54,13 @@ impl Reflector {
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
-        self.give_back_room();
+        self.shrink_room();
         Some(self.failed(reason))
     }
 
-    /// Occupies no more than what is served, of which there may be less than there was.
-    pub(super) fn keep_room(&mut self) {
+    /// Gives back the room of objects that are not served: deleted ones, and those of a list that did not end.
+    pub(super) fn shrink_room(&mut self) {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
-    }
-
-    /// Occupies no more than what is served: what came of a list is let go.
-    pub(super) fn give_back_room(&mut self) {
-        self.shared.room.lock().fall_back_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Tells what one read of the watch brought.

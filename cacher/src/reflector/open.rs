@@ -29,7 +29,7 @@ impl Reflector {
         if target.begins_list() {
             // What came of one that broke off is of no use to it, and it may wait for as long as the member is away.
             self.staging = Staging::default();
-            self.give_back_room();
+            self.shrink_room();
         }
         if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
             self.let_precede().await?;

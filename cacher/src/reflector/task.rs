@@ -193,7 +193,6 @@ impl Drop for Reflector {
     /// A task that ended for whatever cause must not look synced for ever.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
-        // It is held no longer than there is room reserved for it.
         self.shared.forget_earlier();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));

@@ -95,7 +95,7 @@ impl Reflector {
                 Ok(object) => {
                     stream.brought = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
-                    self.keep_room();
+                    self.shrink_room();
                     // Not followed any further: it is listed until there is less of it.
                     if self.too_large(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
@@ -143,8 +143,6 @@ impl Reflector {
             return Err(Input::Suspect);
         }
         store.advance(version.into());
-        // What became smaller long ago has its room no longer, though nothing changes.
-        self.keep_room();
         Ok(())
     }
 }

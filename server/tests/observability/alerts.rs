@@ -93,10 +93,10 @@ pub(crate) const ALERTS: &[Alert] = &[
         severity: "warning",
         summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} are used.",
         // Objects without room are not held; for want of any other bound requests are refused.
-        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}Collections that are not held yet find room \
-                      only if they are small. One that finds none is missing in reads (429 under `partial: Deny`), or \
-                      stale if it was held, and a Warning says so. A restart may leave out some that are held now. Give \
-                      the process more memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for \
+        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}A collection that finds no room is \
+                      missing in reads (429 under `partial: Deny`), or stale if it was held, and a Warning says so. A \
+                      restart may leave out some that are held now. Give the process more memory, or raise \
+                      --max-total-collection-bytes.{{ else }}The last quarter is for \
                       those who hold little: whoever wants more of it is refused with 429, or with 502 where it is for \
                       a cluster's answer to a write.{{ end }} The table of limits in docs/operating.md says more.",
     },
