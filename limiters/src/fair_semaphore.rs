@@ -37,7 +37,7 @@ pub struct Portion<H: ShareHolder> {
     amount: usize,
 }
 
-/// A holder may not take as much as it asks for.
+/// A request for more than the holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "too many {what}: of {}{}, other clients hold {} and this one holds {}; \
@@ -76,7 +76,7 @@ impl<H: ShareHolder> FairSemaphore<H> {
         FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.piece)
     }
 
-    /// The bound.
+    /// The bound on all portions together.
     pub fn max(&self) -> usize {
         self.share().max()
     }
@@ -103,12 +103,12 @@ impl<H: ShareHolder> FairSemaphore<H> {
 }
 
 impl<H: ShareHolder> Portion<H> {
-    /// The holder.
+    /// The holder of this portion.
     pub fn holder(&self) -> H {
         self.holder
     }
 
-    /// The amount.
+    /// The amount, in units of the bound.
     pub fn amount(&self) -> usize {
         self.amount
     }
@@ -161,7 +161,7 @@ impl<H: ShareHolder> Portion<H> {
         self.grow_to(amount)
     }
 
-    /// Gives back what exceeds this amount.
+    /// Shrinks to this amount, and gives back the rest.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {

@@ -37,7 +37,7 @@ pub struct FairShare {
 /// The end of an amount, which only holders of little may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
-    /// None; a holder of nothing may take the last piece.
+    /// No reserve: a holder of nothing may take the last piece.
     None,
     /// A quarter, of which each holder may have a 256th.
     Quarter,
@@ -63,12 +63,12 @@ impl FairShare {
         Self { max, piece: 1, reserve: Reserve::QuarterForEach }
     }
 
-    /// The whole amount.
+    /// The whole amount, in units of the caller.
     pub fn max(self) -> usize {
         self.max
     }
 
-    /// The most that a holder may have while others hold so much: half of the rest, or little.
+    /// The most that a holder may have while other holders have `others`: half of the rest, or little.
     pub fn room(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
         (shared / 2).max(self.little().min(self.max.saturating_sub(others)))
@@ -90,8 +90,8 @@ impl FairShare {
         little.max(self.piece)
     }
 
-    /// The part that one group shares while other groups hold so much: as much as it leaves to them, and little in any
-    /// case.
+    /// The part that the holders of a group share while the other groups hold `other_groups`: half of the rest, and at
+    /// least little.
     fn part_of_group(self, other_groups: usize) -> Self {
         // A single piece is for whoever comes first.
         let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
@@ -100,7 +100,7 @@ impl FairShare {
     }
 }
 
-/// Whoever holds a part of a shared amount.
+/// A holder of a part of a shared amount.
 pub trait ShareHolder: Copy + Eq + Hash {
     /// The group with which this holder shares a part. `None` for holders that nobody can create in numbers.
     fn group(self) -> Option<u64>;
@@ -155,7 +155,7 @@ impl<H: ShareHolder> Shares<H> {
         self.held == 0 && self.by_holder.is_empty() && self.grouped == 0 && self.by_group.is_empty()
     }
 
-    /// Checks that a holder may take so much more.
+    /// Checks that a holder may take `more`.
     ///
     /// # Errors
     /// [`Shortage`].
@@ -174,7 +174,7 @@ impl<H: ShareHolder> Shares<H> {
         Ok(())
     }
 
-    /// Counts so much more of a holder.
+    /// Adds `more` to the amount of a holder.
     pub fn add(&mut self, holder: H, more: usize) {
         if more == 0 {
             return;
@@ -187,7 +187,7 @@ impl<H: ShareHolder> Shares<H> {
         }
     }
 
-    /// Counts so much less of a holder, who holds as much.
+    /// Removes `less` from the amount of a holder, which is not smaller.
     pub fn remove(&mut self, holder: H, less: usize) {
         self.held -= less;
         lower(&mut self.by_holder, holder, less);
@@ -278,7 +278,7 @@ mod tests {
                 let left = (share.max - share.reserved()).saturating_sub(held);
                 prop_assert!(own <= left || own <= share.little(), "{own} where {left} are left");
                 prop_assert!(share.max < 2 * share.piece || shares.grouped <= share.max - share.max.div_ceil(UNGROUPED_PART));
-                // Whoever is new finds a piece, as long as few have taken of the reserve.
+                // A new holder finds a piece while the reserve is free.
                 let newcomer = User { group: 0, name: 1_000 };
                 if own > share.little() {
                     prop_assert!(shares.check(share, newcomer, share.piece).is_ok());

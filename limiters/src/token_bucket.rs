@@ -22,14 +22,14 @@ const FILL_TIME_MAX: Duration = Duration::from_nanos(u64::MAX / 4);
 pub struct TokenRate(Quota);
 
 impl TokenRate {
-    /// A token comes back after each interval (at least 1 ns), until there are `burst` tokens.
+    /// Refills a token after each interval (at least 1 ns), up to `burst` tokens.
     pub fn with_interval(interval: Duration, burst: NonZeroU32) -> Self {
         let interval = interval.clamp(Duration::from_nanos(1), FILL_TIME_MAX / burst.get());
         Self(Quota::with_period(interval).unwrap_or(Quota::per_second(burst)).allow_burst(burst))
     }
 
-    /// So many tokens come back in a second, until there are `burst` tokens. The interval between two tokens is a whole
-    /// number of nanoseconds: up to a million tokens in a second, the rate is exact to a thousandth.
+    /// Refills `tokens` in a second, up to `burst` tokens. The interval between two tokens is a whole number of
+    /// nanoseconds: up to a million tokens in a second, the rate is exact to a thousandth.
     pub fn per_second(tokens: NonZeroU32, burst: NonZeroU32) -> Self {
         Self::with_interval(Quota::per_second(tokens).replenish_interval(), burst)
     }
@@ -47,10 +47,11 @@ pub struct SpentTokens {
 }
 
 impl SpentTokens {
-    /// Spends so many tokens, if they are there.
+    /// Spends `tokens` if the bucket has enough. A request for more tokens than the size of the bucket takes a full
+    /// bucket.
     ///
     /// # Errors
-    /// The time until they are there. A request for more tokens than the size of the bucket waits for a full bucket.
+    /// The time until the bucket has enough tokens.
     pub fn try_spend(&mut self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Result<(), Duration> {
         let tokens = tokens.min(rate.0.burst_size());
         let limiter = RateLimiter::<_, _, _, NoOpMiddleware<Duration>>::new(rate.0, self.time_to_full(now), Now);
@@ -66,19 +67,19 @@ impl SpentTokens {
         }
     }
 
-    /// Waits until a token is there, and spends it. Cancelling is safe: a token is spent when this ends.
+    /// Waits for a token and spends the token. Cancelling is safe: no token is spent before the end.
     pub async fn spend_one(&mut self, rate: TokenRate) {
         while let Err(wait) = self.try_spend(rate, NonZeroU32::MIN, Instant::now()) {
             sleep(wait).await;
         }
     }
 
-    /// The time until so many tokens are there.
+    /// The time until the bucket has enough tokens.
     pub fn wait_for(&self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Duration {
         self.clone().try_spend(rate, tokens, now).err().unwrap_or_default()
     }
 
-    /// Gives back so many tokens, without those that time has brought back in `since_spent`.
+    /// Gives back `tokens`, without the tokens of the time since they were spent: time has refilled these.
     pub fn give_back(&mut self, rate: TokenRate, tokens: NonZeroU32, since_spent: Duration) {
         let missing = rate.fill_time(tokens).saturating_sub(since_spent);
         self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(missing));
