@@ -10,32 +10,32 @@ use crate::schema::{MaxRequestsInflight, TokenBucket};
 
 /// The used part of a limit. Requests give slots back; time brings tokens back.
 pub(crate) trait Allowance: Default + Debug + Send + 'static {
-    /// The whole.
+    /// Size of the limit.
     type Limit: Copy + Debug + PartialEq + Send;
 
-    /// Whether a request gives back what it takes.
+    /// Whether a request gives its seats back when it ends.
     const HELD: bool;
 
-    /// The amount for a request of this width: the whole limit for a wider request. `None` where the limit is 0.
+    /// Seats of a request of this width: the whole limit for a wider request. `None` where the limit is 0.
     fn seats(limit: Self::Limit, width: u32) -> Option<u32>;
 
-    /// Takes so much, if it is there.
+    /// Takes seats if enough are free.
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back so much of what was taken at that time, without what time has brought back of it.
+    /// Gives back seats taken at the time `taken`, without the tokens that time has brought back since.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
 
-    /// The time at which so much is there again; `None` where time brings nothing.
+    /// Time at which enough tokens are back; `None` for slots.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
-    /// Whether nothing is used, so that the account may be forgotten.
+    /// Whether the limit is unused, so that the account may be forgotten.
     fn is_at_rest(&self, now: Instant) -> bool;
 
     /// Another limit comes into force. Taken slots stay taken; a token bucket begins anew.
     fn change_limit(&mut self);
 }
 
-/// Slots in use.
+/// Number of slots in use.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     taken: u32,

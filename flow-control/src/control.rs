@@ -13,24 +13,24 @@ use crate::gate::{Gate, Held};
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
-/// The schemas of one configuration, by name. A configuration is a value; what was used is shared with the ones before.
+/// Schemas of one configuration, by name. A configuration is a value; all configurations share the state of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
-    /// Those of configurations before that are not among them: all of the last one, and of older ones those of which
-    /// something is used. Newer ones come first.
+    /// Schemas of earlier configurations: all schemas that the last change removed, and older schemas in use. Newer
+    /// schemas come first.
     left: Vec<GovernedSchema>,
 }
 
-/// Two schemas have one name.
+/// Error: two schemas have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are two flow control schemas of the name \"{name}\"; rename one of them")]
 pub struct DuplicateSchema {
-    /// The name.
+    /// Name that both schemas have.
     pub name: Arc<str>,
 }
 
-/// A schema, and what is used of it. Cheap to clone.
+/// A schema with its state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GovernedSchema {
     name: Arc<str>,
@@ -45,27 +45,27 @@ enum Governed {
     Tokens(Ruled<SpentTokens>),
 }
 
-/// What a configuration says, and the state that outlives it.
+/// Configuration of a limit, and the state that outlives the configuration.
 #[derive(Debug)]
 struct Ruled<A: Allowance> {
     rule: Limited<A::Limit>,
     gate: Arc<Gate<A>>,
 }
 
-/// How much of a schema is used.
+/// Usage of a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchemaUsage {
-    /// Requests in flight that take a place, or would if the schema had any.
+    /// Requests in flight that take a slot, or would if the schema had slots.
     pub in_flight: usize,
-    /// Requests that last, and are counted apart.
+    /// Long-running requests that take no slot.
     pub long_running: usize,
-    /// Requests that wait.
+    /// Requests in the queues.
     pub waiting: usize,
-    /// Keys that have used something.
+    /// Number of keys with accounts.
     pub keys: usize,
-    /// Requests that were let in since the schema came.
+    /// Requests admitted since the schema was created.
     pub admitted: u64,
-    /// Requests that were refused since then, for each of [`REFUSAL_REASONS`].
+    /// Requests refused since then, for each of [`REFUSAL_REASONS`].
     pub refused: [u64; REFUSAL_REASONS.len()],
 }
 
@@ -105,31 +105,30 @@ impl FlowControl {
         Ok(Self { schemas, left })
     }
 
-    /// All of this name that there are, were in the configuration before, or are still in use.
+    /// Current and earlier schemas with the name.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Schemas that are no longer there: all that the configuration before had, so that whoever still goes by that one
-    /// finds them, and those of older ones of which something is used. In no order but that of two of one name the
-    /// newer comes first.
+    /// Removed schemas: all schemas of the previous configuration, because requests may still refer to that
+    /// configuration, and older schemas in use. Of two schemas of one name the newer comes first.
     pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.left.iter()
     }
 
-    /// The schema of this name.
+    /// Schema of this name.
     pub fn schema(&self, name: &str) -> Option<&GovernedSchema> {
         self.schemas.get(name)
     }
 
-    /// All schemas, in no order.
+    /// All schemas, in no particular order.
     pub fn schemas(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.schemas.values()
     }
 }
 
 impl GovernedSchema {
-    /// The next one after those that are known of its name.
+    /// Creates a schema with the state of earlier schemas of the name.
     fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
         let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
@@ -149,7 +148,7 @@ impl GovernedSchema {
         Self { name, kind: Arc::new(kind), usage }
     }
 
-    /// Whether a request that it let in is under way or waits, or what one has spent is not back.
+    /// Whether an admitted request is in flight, a request waits, or tokens are missing.
     fn is_in_use(&self) -> bool {
         let is_at_rest = match &*self.kind {
             Governed::Exempt => true,
@@ -159,15 +158,15 @@ impl GovernedSchema {
         !is_at_rest || [false, true].into_iter().any(|is_apart| self.usage.under_way(is_apart) > 0)
     }
 
-    /// The name.
+    /// Name of the schema.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it
-    /// waits or its key is new.
+    /// Admits a request: at once, or after the wait that the schema allows. Allocates only if the request waits or its
+    /// key is new.
     ///
-    /// Cancel: dropping the future leaves the queue; a turn that was just given goes to the next.
+    /// Cancellation: dropping the future leaves the queue; the next request gets a turn that was just given.
     ///
     /// # Errors
     /// [`Refused`].
@@ -197,7 +196,7 @@ impl GovernedSchema {
         Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
     }
 
-    /// Whether a request lasts, and is counted apart from the others: of places it takes none.
+    /// Whether a request is long-running and takes no slot.
     fn is_apart(&self, attributes: &Attributes<'_>) -> bool {
         let counts_all = match &*self.kind {
             Governed::Slots(ruled) => ruled.rule.limit.count_long_running,
@@ -206,7 +205,7 @@ impl GovernedSchema {
         attributes.is_long_running && !counts_all
     }
 
-    /// What is in force now for each key: slots, or tokens in a second. `None` where nothing is limited.
+    /// Limit of each key now: slots, or tokens in a second. `None` without a limit.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
             Governed::Exempt => None,
@@ -215,7 +214,7 @@ impl GovernedSchema {
         }
     }
 
-    /// How much of it is used now.
+    /// Usage of the schema now.
     pub fn usage(&self) -> SchemaUsage {
         let (waiting, keys) = match &*self.kind {
             Governed::Exempt => (0, 0),
@@ -232,7 +231,7 @@ impl<A: Allowance> Ruled<A>
 where
     ReachedLimit: From<A::Limit>,
 {
-    /// The state of the one before under another rule; where there was none, nothing is used.
+    /// Continues the state of the earlier schema under another rule, or begins with an unused limit.
     fn with_rule(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
         let Some(before) = before else {
             let gate = Gate::new(rule.limit, rule.queueing);
@@ -250,14 +249,14 @@ where
     }
 
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
-        // What is in force now, not when the request's configuration was made.
+        // The current limit, which may differ from the limit of the request's configuration.
         let limit = self.gate.limit().into();
         Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
     }
 }
 
 impl Ruled<Slots> {
-    /// Lets a request pass that takes no place.
+    /// Admits a request without a slot.
     ///
     /// # Errors
     /// Where there is none, nothing is let in.

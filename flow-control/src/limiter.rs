@@ -1,4 +1,5 @@
-//! One schema: who is let in, who waits, who is refused. Time is an argument; nothing here waits.
+//! Decisions of one schema: a request is admitted, waits, or is refused. Time is an argument; this module does not
+//! wait.
 //!
 //! ```text
 //! admit ──▶ admitted                                     room, and nobody waits
@@ -8,8 +9,8 @@
 //!      └──▶ refused                                      no room, and no queue
 //! ```
 //!
-//! Whoever changes something gives turns to those that it makes room for, so that nobody waits for whom there is room.
-//! Only time passes unseen: [`Limiter::due`] says when to come back for an account.
+//! Each change gives turns to the requests that it makes room for. Only time passes unseen: [`Limiter::due`] is the
+//! time for the next look at an account.
 
 use tokio::time::Instant;
 use tributary_limiters::{FairShare, Shares};
@@ -21,7 +22,7 @@ use crate::fair_queues::FairQueues;
 use crate::queue::Waiter;
 use crate::schema::Queueing;
 
-/// A schema's state.
+/// Limit, accounts and waiting requests of a schema.
 #[derive(Debug)]
 pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
@@ -30,88 +31,88 @@ pub(crate) struct Limiter<A: Allowance, W> {
     /// The requests that wait, of all keys together: each key has queues of its own, and with enough keys (resources,
     /// for instance) one user could take all places.
     waiting: Shares<Flow>,
-    /// The number of the last ticket, and of the last queues.
+    /// Number of the last ticket, and of the last queues.
     last: u64,
 }
 
-/// What a request holds that was let in.
+/// Seats of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
-    /// When it was taken.
+    /// Time of the admission.
     since: Instant,
-    /// What it came from, if it waited.
+    /// Queue of the request, if it waited.
     turn: Option<Turn>,
 }
 
-/// The queue that a request had its turn from.
+/// Queue that gave a request its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     generation: u64,
     queue: usize,
 }
 
-/// By what one that waits is found.
+/// Identifier of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) account: AccountId,
-    /// Of the queues in which it waits.
+    /// Generation of the queues.
     pub(crate) generation: u64,
     queue: usize,
     number: u64,
 }
 
-/// What becomes of a request.
+/// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimiterDecision {
-    /// It is let in.
+    /// The request is admitted.
     Admitted(LimiterPermit),
-    /// It waits. `is_first`: nobody did so in this account, so that nobody comes back for it yet.
+    /// The request waits.
     Waits {
-        /// By what it is found.
+        /// Identifier of the waiting request.
         ticket: Ticket,
-        /// Whether it is the first that waits there.
+        /// Whether the account had no waiting requests, so that no task follows the time yet.
         is_first: bool,
     },
-    /// There is nothing.
+    /// The limit is 0.
     Closed,
-    /// There is no room, and waiting is not provided for.
+    /// The limit is reached, and the schema has no queues.
     Exceeded,
-    /// There is no room, and none to wait in, for whoever asks.
+    /// The limit is reached, and the queue of the flow is full.
     QueueFull,
 }
 
-/// Turns that are given: whom to tell, and what they hold from now on.
+/// New turns: the waker and the seats of each request.
 pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
-    /// A schema of which nothing is used, for so many keys at most.
+    /// Creates an unused limit for at most `keys_max` accounts.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
         Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: Shares::default(), last: 0 }
     }
 
-    /// What is in force.
+    /// Limit that is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limit
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.held()
     }
 
-    /// How many keys have used something.
+    /// Number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.accounts.keys()
     }
 
-    /// Whether nothing is used, and nobody waits. Cost: a look at each account.
+    /// Whether the limit is unused and no request waits. Cost: a look at each account.
     pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
         self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
     }
 
-    /// Decides about a request. `waker` is called if it waits. Cost: where nobody waits, two looks into a map.
+    /// Decides about a request, and calls `waker` for a request that waits. Cost: without queues, two lookups in a map.
     pub(crate) fn admit(
         &mut self,
         (key, flow): (Key, Flow),
@@ -147,10 +148,10 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes so much of a key's account, if it is there and nobody waits for it.
+    /// Takes seats of a key's account, if enough are free and no request waits for them.
     ///
     /// # Errors
-    /// The account that has not so much.
+    /// The account without enough free seats.
     fn try_admit(
         &mut self,
         key: Key,
@@ -159,7 +160,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         granted: &mut Granted<W>,
     ) -> Result<LimiterPermit, AccountId> {
         let id = self.accounts.open(key, now);
-        // What time has brought is theirs who wait.
+        // Waiting requests have a right to the tokens that time has brought.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
@@ -168,7 +169,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes back what a request held that is over, or what was not used of a turn.
+    /// Takes back the seats of a request that has ended, or that left after its turn.
     pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
         let LimiterPermit { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
@@ -183,27 +184,27 @@ impl<A: Allowance, W> Limiter<A, W> {
         self.accounts.close(id, now);
     }
 
-    /// Takes one out that waits no longer. Whether it did.
+    /// Removes a waiting request. Returns whether the request was waiting.
     pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant, granted: &mut Granted<W>) -> bool {
         let Some(account) = self.accounts.get_mut(ticket.account) else { return false };
         let Some(queues) = account.queues.as_mut() else { return false };
         let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
         self.waiting.remove(gone.flow, 1);
-        // It may have been too wide for what is free.
+        // The request may have been too wide for the free seats.
         self.advance(ticket.account, now, granted);
         self.accounts.close(ticket.account, now);
         true
     }
 
-    /// Gives turns to those in an account for whom there is room.
+    /// Gives turns to requests of an account while seats are free.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
             account.give_turns(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
-    /// When time will have brought what the next one in this account waits for, once turns were given; `None` where
-    /// nobody waits in these queues of it, or time alone brings nothing.
+    /// Time at which the next request of an account finds its tokens, after turns were given; `None` if no request
+    /// waits in these queues, or for slots.
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
@@ -231,7 +232,7 @@ impl<A: Allowance, W> Limiter<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Gives turns to those for whom there is room, who are among those that wait no longer.
+    /// Gives turns to waiting requests while seats are free.
     fn give_turns(
         &mut self,
         id: AccountId,
@@ -241,8 +242,7 @@ impl<A: Allowance, W> KeyAccount<A, W> {
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
-        // What the next one takes is awaited: whoever takes much would never find it if those who take little went
-        // first.
+        // The next request goes first: narrow requests that overtake would keep a wide request waiting for ever.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.try_spend(limit, seats, now)

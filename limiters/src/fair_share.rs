@@ -277,7 +277,8 @@ mod tests {
                 prop_assert!(held <= share.max);
                 let left = (share.max - share.reserved()).saturating_sub(held);
                 prop_assert!(own <= left || own <= share.little(), "{own} where {left} are left");
-                prop_assert!(share.max < 2 * share.piece || shares.grouped <= share.max - share.max.div_ceil(UNGROUPED_PART));
+                let groups_max = share.max - share.max.div_ceil(UNGROUPED_PART);
+                prop_assert!(share.max < 2 * share.piece || shares.grouped <= groups_max);
                 // A new holder finds a piece while the reserve is free.
                 let newcomer = User { group: 0, name: 1_000 };
                 if own > share.little() {

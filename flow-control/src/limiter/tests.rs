@@ -12,7 +12,7 @@ use crate::allowance::Slots;
 use crate::hand::Deck;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// As many keys as have accounts of their own; the others share one.
+/// Number of accounts for single keys; all further keys share one account.
 const KEYS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl<A: Allowance> Clients<A> {
         self.note(granted);
     }
 
-    /// Somebody is told: one that waits, and once.
+    /// Each turn goes to a waiting request, once.
     fn note(&mut self, granted: Granted<u64>) {
         for (number, place) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
@@ -100,12 +100,12 @@ impl<A: Allowance> Clients<A> {
         }
     }
 
-    /// What holds after each step, of whatever kind the limit is.
+    /// Invariants after each step, for both kinds of limits.
     fn check(&mut self) {
         assert_eq!(self.limiter.waiting(), self.waiting.len());
         assert!(self.waiting.len() <= queueing().waiting_max());
         assert!(self.limiter.keys() <= KEYS_MAX);
-        // Nobody waits for whom there is room: had a wake-up been lost, it would come now.
+        // No request waits while seats are free: a lost wake-up would show here.
         let accounts: Vec<_> = self.waiting.values().map(|ticket| ticket.account).collect();
         for account in accounts {
             let mut lost = Vec::new();
@@ -132,7 +132,7 @@ proptest! {
             }
             clients.check();
         }
-        // Whoever waits when nothing is closed has a turn once the others are through.
+        // Each waiting request has a turn after the requests before it.
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);
@@ -214,7 +214,7 @@ fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
     let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
     assert_eq!(others, 99 + 1, "each with an account of its own, and one of all others");
     assert_eq!(admitted(0, start), (false, 100));
-    // Once it is as if they had never come, their places are others'.
+    // Full buckets leave their accounts to new keys.
     let later = start + Duration::from_secs(2);
     assert_eq!((10_000..20_000).filter(|key| admitted(*key, later).0).count(), 100 + 1);
 }

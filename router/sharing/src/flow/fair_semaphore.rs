@@ -7,5 +7,5 @@ use crate::flow::holder::Holder;
 /// A bounded amount that clients share.
 pub type FairSemaphore = tributary_limiters::FairSemaphore<Holder>;
 
-/// The amount that one request holds.
+/// Amount of one request.
 pub type Portion = tributary_limiters::Portion<Holder>;
