@@ -10,6 +10,7 @@ use crate::admitted::{AdmittedRequest, Counts};
 use crate::allowance::{Allowance, Slots};
 use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
+use crate::limiter::Candidate;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
@@ -243,8 +244,9 @@ where
 
     async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {
         let Limited { by, queueing, .. } = &self.rule;
-        let who = (Key::from_attributes(by, attributes), attributes.flow);
-        let admitted = self.gate.admit(who, attributes.width, *queueing).await;
+        let key = Key::from_attributes(by, attributes);
+        let candidate = Candidate { key, flow: attributes.flow, width: attributes.width };
+        let admitted = self.gate.admit(candidate, *queueing).await;
         admitted.map_err(|cause| self.refused(name, cause, attributes))
     }
 

@@ -11,8 +11,7 @@ use tributary_limiters::SpentTokens;
 
 use crate::accounts::{AccountId, KEYS_MAX};
 use crate::allowance::Allowance;
-use crate::attributes::{Flow, Key};
-use crate::limiter::{Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
+use crate::limiter::{Candidate, Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
@@ -53,8 +52,7 @@ impl<A: Allowance> Gate<A> {
     /// Why it is refused.
     pub(crate) async fn admit(
         self: &Arc<Self>,
-        who: (Key, Flow),
-        width: u32,
+        candidate: Candidate,
         queueing: Option<Queueing>,
     ) -> Result<Held<A>, RefusalCause> {
         let mut turn = None;
@@ -63,7 +61,7 @@ impl<A: Allowance> Gate<A> {
             turn = Some(taken);
             give
         };
-        let decision = self.with(|limiter, now, granted| limiter.admit(who, width, now, waker, granted));
+        let decision = self.with(|limiter, now, granted| limiter.admit(candidate, now, waker, granted));
         match (decision, turn) {
             (LimiterDecision::Admitted(place), _) => Ok(self.hold_permit(place)),
             (LimiterDecision::Waits { ticket, is_first }, Some(turn)) => {

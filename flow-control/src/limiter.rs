@@ -35,6 +35,14 @@ pub(crate) struct Limiter<A: Allowance, W> {
     last: u64,
 }
 
+/// A request before the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) key: Key,
+    pub(crate) flow: Flow,
+    pub(crate) width: u32,
+}
+
 /// Seats of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterPermit {
@@ -115,12 +123,12 @@ impl<A: Allowance, W> Limiter<A, W> {
     /// Decides about a request, and calls `waker` for a request that waits. Cost: without queues, two lookups in a map.
     pub(crate) fn admit(
         &mut self,
-        (key, flow): (Key, Flow),
-        width: u32,
+        candidate: Candidate,
         now: Instant,
         waker: impl FnOnce() -> W,
         granted: &mut Granted<W>,
     ) -> LimiterDecision {
+        let Candidate { key, flow, width } = candidate;
         let Some(seats) = A::seats(self.limit, width) else { return LimiterDecision::Closed };
         let id = match self.try_admit(key, seats, now, granted) {
             Ok(place) => return LimiterDecision::Admitted(place),

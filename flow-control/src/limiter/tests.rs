@@ -63,8 +63,8 @@ impl<A: Allowance> Clients<A> {
             Step::Admit { key, flow, width } => {
                 self.next += 1;
                 let number = self.next;
-                let who = (Key(key), Flow::numbered(flow));
-                match self.limiter.admit(who, width, self.now, || number, &mut granted) {
+                let candidate = Candidate { key: Key(key), flow: Flow::numbered(flow), width };
+                match self.limiter.admit(candidate, self.now, || number, &mut granted) {
                     LimiterDecision::Admitted(place) => self.turns.push(place),
                     LimiterDecision::Waits { ticket, .. } => {
                         self.waiting.insert(number, ticket);
@@ -88,11 +88,11 @@ impl<A: Allowance> Clients<A> {
                 self.limiter.change(limit(number), Some(queueing()), self.now, &mut granted);
             }
         }
-        self.note(granted);
+        self.receive_turns(granted);
     }
 
     /// Each turn goes to a waiting request, once.
-    fn note(&mut self, granted: Granted<u64>) {
+    fn receive_turns(&mut self, granted: Granted<u64>) {
         for (number, place) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
             assert_eq!(ticket.account, place.account);
@@ -167,7 +167,7 @@ proptest! {
                     let mut granted = Vec::new();
                     clients.limiter.advance(account, due, &mut granted);
                     prop_assert!(!granted.is_empty(), "nobody is woken in vain");
-                    clients.note(granted);
+                    clients.receive_turns(granted);
                 }
                 clients.now = until;
             } else {
@@ -207,7 +207,8 @@ fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
     let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
     let mut admitted = |key, now| {
-        let decision = limiter.admit((Key(key), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
+        let decision =
+            limiter.admit(Candidate { key: Key(key), flow: Flow::numbered(0), width: 1 }, now, || (), &mut Vec::new());
         (matches!(decision, LimiterDecision::Admitted(_)), limiter.keys())
     };
     assert!(admitted(0, start).0);
@@ -225,8 +226,10 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();
     let mut granted = Vec::new();
-    let mut admit =
-        |flow, width, number| limiter.admit((Key(0), Flow::numbered(flow)), width, now, || number, &mut granted);
+    let mut admit = |flow, width, number| {
+        let candidate = Candidate { key: Key(0), flow: Flow::numbered(flow), width };
+        limiter.admit(candidate, now, || number, &mut granted)
+    };
     let LimiterDecision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
     let LimiterDecision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
     let LimiterDecision::Waits { is_first: false, .. } = admit(3, 1, 2) else {
