@@ -253,7 +253,6 @@ impl Limits {
             (OBJECTS, self.total_collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
-            ("member_waiting_requests", to_members.max_waiting_requests as u64),
             (UPGRADES, to_members.tunnel_places.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
