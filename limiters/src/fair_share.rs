@@ -3,7 +3,7 @@
 //! A holder may have as much as it leaves to others (Choudhury and Hahne's dynamic thresholds, with a factor of one): a
 //! holder alone gets half, and each later one half of the rest. Nothing has to be configured per holder, and a holder
 //! may use what no other uses. Nobody is made to give back, so a dozen greedy holders leave nothing: therefore the end
-//! of the amount is for holders of little ([`FairShare`] has three kinds of such a reserve).
+//! of most amounts is for holders of little.
 //!
 //! The rule alone does not bound a person who can create users. So holders may form groups: the users for whom one
 //! member cluster alone vouches, for instance. A holder of a group is bounded twice: among all holders, and by the same
@@ -41,8 +41,6 @@ enum Reserve {
     None,
     /// A quarter, of which each holder may have a 256th.
     Quarter,
-    /// A quarter for each of three holders.
-    QuarterForEach,
 }
 
 impl FairShare {
@@ -58,11 +56,6 @@ impl FairShare {
         Self { max: max.max(piece.saturating_mul(2)), piece, reserve: Reserve::Quarter }
     }
 
-    /// Three holders at most share `max`: each finds a quarter, whatever the others hold.
-    pub fn among_three(max: usize) -> Self {
-        Self { max, piece: 1, reserve: Reserve::QuarterForEach }
-    }
-
     /// The whole amount, in units of the caller.
     pub fn max(self) -> usize {
         self.max
@@ -76,7 +69,7 @@ impl FairShare {
 
     fn reserved(self) -> usize {
         match self.reserve {
-            Reserve::None | Reserve::QuarterForEach => 0,
+            Reserve::None => 0,
             Reserve::Quarter => self.max / RESERVE_PART,
         }
     }
@@ -85,7 +78,6 @@ impl FairShare {
         let little = match self.reserve {
             Reserve::None => 0,
             Reserve::Quarter => self.max / LITTLE_PART,
-            Reserve::QuarterForEach => self.max / 4,
         };
         little.max(self.piece)
     }
@@ -290,30 +282,6 @@ mod tests {
                 shares.remove(user, own);
             }
             prop_assert!(shares.is_empty());
-        }
-
-        #[test]
-        fn each_of_three_finds_a_quarter_whatever_the_others_take(
-            max in 3_usize..1_000,
-            steps in proptest::collection::vec((0_u32..3, any::<bool>(), 1_usize..500), 1..60),
-        ) {
-            let share = FairShare::among_three(max);
-            let mut shares = Shares::default();
-            for (name, takes, amount) in steps {
-                let own = shares.held_by(user(name));
-                match takes {
-                    true => {
-                        let more = (0..amount).take_while(|more| shares.check(share, user(name), *more).is_ok()).last();
-                        shares.add(user(name), more.unwrap_or(0));
-                    }
-                    false => shares.remove(user(name), own.min(amount)),
-                }
-                for name in 0..3 {
-                    let mut after = shares.clone();
-                    take_all(&mut after, share, user(name));
-                    prop_assert!(after.held_by(user(name)) >= (max / 4).max(1), "{after:?}");
-                }
-            }
         }
     }
 

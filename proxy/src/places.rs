@@ -5,7 +5,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tributary_apimachinery::Permit;
-use tributary_limiters::{FairShare, ShareHolder, Shares};
 
 /// A fixed number of places. Clones share them.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ impl Places {
 }
 
 /// For whom a request is sent to a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// For a client, of whom there may be any number.
     #[default]
@@ -48,40 +47,51 @@ pub(crate) enum Asker {
     Ourselves,
 }
 
-impl ShareHolder for Asker {
-    fn group(self) -> Option<u64> {
-        None
-    }
+/// Each asker is kept one in so many places, whatever the others have taken: a quarter. If clients could take all, a
+/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody;
+/// if the cachers of single namespaces could, clients would find no way to the member; and if those of whole
+/// collections could, neither would. The last quarter is for whoever comes first, so each may have half.
+const KEPT_FOR_EACH: usize = 4;
+
+/// How many of `all` places an asker may have in all, where the others have taken so many.
+fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
+    let kept = all / KEPT_FOR_EACH;
+    all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
-/// Places that all askers share. Each finds a quarter, whatever the others have taken. If clients could take all, a
-/// cacher's watch that was cut could not be opened again, and memory would be stale for everybody; if the cachers of
-/// single namespaces could, clients would find no way to the member.
+/// Places that all askers share.
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
-    share: FairShare,
-    taken: Arc<Mutex<Shares<Asker>>>,
+    all: usize,
+    taken: Arc<Mutex<[usize; 3]>>,
 }
 
 impl SharedPlaces {
     /// So many places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
-        Self { share: FairShare::among_three(all), taken: Arc::default() }
+        Self { all, taken: Arc::default() }
     }
 
-    /// The most places that this asker may have while the others hold theirs.
+    /// How many this asker may have, as the others leave them now.
     pub(crate) fn room(&self, asker: Asker) -> usize {
-        let taken = self.taken.lock();
-        self.share.room(taken.held() - taken.held_by(asker))
+        self.room_beside(asker, &self.taken.lock())
     }
 
     /// Takes a place; `None` where this asker finds none. Nobody waits.
     pub(crate) fn acquire(&self, asker: Asker) -> Option<Permit> {
+        let own = asker as usize;
         let mut taken = self.taken.lock();
-        taken.check(self.share, asker, 1).ok()?;
-        taken.add(asker, 1);
+        if taken[own] >= self.room_beside(asker, &taken) {
+            return None;
+        }
+        taken[own] += 1;
         let shared = self.taken.clone();
-        Some(Permit::new(move || shared.lock().remove(asker, 1)))
+        Some(Permit::new(move || shared.lock()[own] -= 1))
+    }
+
+    fn room_beside(&self, asker: Asker, taken: &[usize; 3]) -> usize {
+        let others = taken.iter().enumerate().filter(|(of, _)| *of != asker as usize);
+        room(self.all, others.map(|(_, taken)| *taken))
     }
 }
 
@@ -98,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_asker_leaves_a_quarter_to_each_of_the_others() {
-        for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 1, 1), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
+        for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ASKERS.into_iter().enumerate() {
                 let [second, third] = [ASKERS[(at + 1) % 3], ASKERS[(at + 2) % 3]];
                 let places = SharedPlaces::new(all);
@@ -107,9 +117,12 @@ mod tests {
                 assert_eq!(greedy.len(), most, "of {all}");
                 let others = [second, third].map(|asker| all_for(&places, asker));
                 assert_eq!(others.each_ref().map(Vec::len), [kept, kept], "of {all}");
+                assert_eq!((places.room(first), places.room(second)), (most, kept), "of {all}");
                 assert!(ASKERS.iter().all(|asker| places.acquire(*asker).is_none()), "of {all}");
-                drop((greedy, others));
-                assert_eq!(all_for(&places, third).len(), most, "refusals take nothing, of {all}");
+                drop(greedy);
+                assert_eq!(all_for(&places, second).len(), most - kept, "what is given back is anybody's, of {all}");
+                drop(others);
+                assert_eq!(all_for(&places, third).len(), most, "what was refused takes nothing, of {all}");
             }
         }
     }
