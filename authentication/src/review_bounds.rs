@@ -1,31 +1,38 @@
-//! How many reviews strangers can have sent: a token that is nobody's costs a request to a cluster before anybody is
-//! known.
+//! Bounds for reviews of tokens: a review costs a request to a cluster before the sender is known.
 //!
-//! Counted are tokens that turn out to be nobody's. Those of users give back what they took, so that many users behind
-//! one address are not bounded by it; and those that a cluster's key has signed do not count with everybody's, so that
-//! guesses from everywhere do not keep ServiceAccounts out. A cluster that does not answer holds up its own reviews
-//! alone.
+//! Tokens that no cluster knows are counted by two rates: that of the client's address, and that of all addresses. A
+//! token that a cluster knows is given back to both rates, so that many users behind one address are not bounded. A
+//! token with the signature of a cluster's key counts by its address alone, so that random tokens from everywhere do
+//! not keep ServiceAccounts out. A cluster that does not answer delays only the reviews that it is sent.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
+use tributary_limiters::{SpentTokens, TokenRate};
 
-/// Reviews on their way to one cluster at once. A kube-apiserver answers one in some milliseconds.
+/// The reviews that one cluster is sent at once. A kube-apiserver answers one in some milliseconds.
 const AT_A_CLUSTER: usize = 32;
-/// The same to all clusters, some 10 KB each: more than strangers can have sent while clusters do not answer.
+/// The reviews that all clusters are sent at once, some 10 KB each: more than strangers cause while clusters do not
+/// answer.
 const IN_FLIGHT: usize = 1024;
-/// Tokens that are nobody's, from one address: at once, and per second after that. A person with an expired token has
-/// one every now and then.
-const OF_AN_ADDRESS: Rate = Rate { burst: 50.0, per_second: 5.0 };
-/// The same from all addresses.
-const OF_ALL: Rate = Rate { burst: 500.0, per_second: 100.0 };
-/// Addresses that are told apart; more than these share the bound of one.
+/// The unknown tokens from one address: 50 at once, and 5 a second. A person with an expired token sends one every now
+/// and then.
+const ADDRESS_BURST: NonZeroU32 = NonZeroU32::new(50).unwrap();
+const ADDRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// The unknown tokens from all addresses: 500 at once, and 100 a second.
+const TOTAL_BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
+const TOTAL_INTERVAL: Duration = Duration::from_millis(10);
+/// The addresses with buckets of their own; all further ones share one bucket.
 const MAX_ADDRESSES: usize = 10_000;
+
+const ONE: NonZeroU32 = NonZeroU32::MIN;
 
 /// A review is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,45 +51,20 @@ pub enum TooManyReviews {
     OfAll,
 }
 
-#[derive(Clone, Copy)]
-struct Rate {
-    burst: f64,
-    per_second: f64,
-}
-
-/// What is left of a rate, and since when.
-struct Left {
-    left: f64,
-    at: Instant,
-}
-
-impl Left {
-    fn full(rate: Rate) -> Self {
-        Self { left: rate.burst, at: Instant::now() }
-    }
-
-    fn now(&mut self, rate: Rate) -> f64 {
-        let now = Instant::now();
-        let since = now.duration_since(self.at).as_secs_f64();
-        *self = Self { left: (self.left + since * rate.per_second).min(rate.burst), at: now };
-        self.left
-    }
-
-    fn give_back(&mut self, rate: Rate) {
-        self.left = (self.left + 1.0).min(rate.burst);
-    }
-}
-
 /// The bounds.
 pub(crate) struct ReviewBounds {
     places: Arc<Semaphore>,
-    rates: Mutex<Rates>,
+    of_address: TokenRate,
+    of_all: TokenRate,
+    unknown_tokens: Mutex<UnknownTokens>,
     at_clusters: Mutex<HashMap<ClusterName, usize>>,
 }
 
-struct Rates {
-    of_all: Left,
-    of_addresses: HashMap<Option<IpAddr>, Left>,
+/// The buckets of tokens that no cluster knows.
+#[derive(Default)]
+struct UnknownTokens {
+    of_all: SpentTokens,
+    of_addresses: HashMap<Option<IpAddr>, SpentTokens>,
 }
 
 /// A review that may be sent.
@@ -93,7 +75,7 @@ pub(crate) struct Admitted {
     _place: OwnedSemaphorePermit,
 }
 
-/// One that is sent to a cluster.
+/// A review that a cluster is sent.
 pub(crate) struct SentReview<'a> {
     bounds: &'a ReviewBounds,
     cluster: &'a ClusterName,
@@ -101,42 +83,41 @@ pub(crate) struct SentReview<'a> {
 
 impl ReviewBounds {
     pub(crate) fn new() -> Arc<Self> {
-        let rates = Rates { of_all: Left::full(OF_ALL), of_addresses: HashMap::new() };
-        let (places, at_clusters) = (Arc::new(Semaphore::new(IN_FLIGHT)), Mutex::default());
-        Arc::new(Self { places, rates: Mutex::new(rates), at_clusters })
+        Arc::new(Self {
+            places: Arc::new(Semaphore::new(IN_FLIGHT)),
+            of_address: TokenRate::with_interval(ADDRESS_INTERVAL, ADDRESS_BURST),
+            of_all: TokenRate::with_interval(TOTAL_INTERVAL, TOTAL_BURST),
+            unknown_tokens: Mutex::default(),
+            at_clusters: Mutex::default(),
+        })
     }
 
-    /// Takes a place for a token from this address. `is_signed` says that a cluster's key has signed it.
+    /// Admits the review of a token from this address. `is_signed`: the token has the signature of a cluster's key.
     ///
     /// # Errors
     /// [`TooManyReviews`].
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, is_signed: bool) -> Result<Admitted, TooManyReviews> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| TooManyReviews::InFlight)?;
-        let mut rates = self.rates.lock();
-        let address = rates.counted_address(address);
-        let Rates { of_all, of_addresses } = &mut *rates;
-        let of_address = of_addresses.entry(address).or_insert_with(|| Left::full(OF_AN_ADDRESS));
-        if of_address.now(OF_AN_ADDRESS) < 1.0 {
-            return Err(TooManyReviews::OfAddress);
-        }
-        if !is_signed && of_all.now(OF_ALL) < 1.0 {
+        let (mut unknown_tokens, now) = (self.unknown_tokens.lock(), Instant::now());
+        let address = unknown_tokens.bucket_address(address, now);
+        let UnknownTokens { of_all, of_addresses } = &mut *unknown_tokens;
+        let of_address = of_addresses.entry(address).or_default();
+        of_address.try_spend(self.of_address, ONE, now).map_err(|_| TooManyReviews::OfAddress)?;
+        if !is_signed && of_all.try_spend(self.of_all, ONE, now).is_err() {
+            of_address.give_back(self.of_address, ONE, Duration::ZERO);
             return Err(TooManyReviews::OfAll);
         }
-        of_address.left -= 1.0;
-        if !is_signed {
-            of_all.left -= 1.0;
-        }
-        drop(rates);
+        drop(unknown_tokens);
         Ok(Admitted { bounds: Arc::clone(self), address, is_signed, _place: place })
     }
 }
 
 impl Admitted {
-    /// Takes a place at a cluster.
+    /// Takes one of a cluster's places.
     ///
     /// # Errors
     /// [`TooManyReviews::AtCluster`].
-    pub(crate) fn send<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
+    pub(crate) fn begin_at<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
         let mut at_clusters = self.bounds.at_clusters.lock();
         let taken = at_clusters.entry(cluster.clone()).or_default();
         if *taken >= AT_A_CLUSTER {
@@ -146,14 +127,15 @@ impl Admitted {
         Ok(SentReview { bounds: &self.bounds, cluster })
     }
 
-    /// The token was somebody's: it does not count.
-    pub(crate) fn was_somebodys(self) {
-        let mut rates = self.bounds.rates.lock();
+    /// A cluster knows the token: it does not count.
+    pub(crate) fn give_back(self) {
+        let ReviewBounds { of_address, of_all, unknown_tokens, .. } = &*self.bounds;
+        let mut unknown_tokens = unknown_tokens.lock();
         if !self.is_signed {
-            rates.of_all.give_back(OF_ALL);
+            unknown_tokens.of_all.give_back(*of_all, ONE, Duration::ZERO);
         }
-        if let Some(left) = rates.of_addresses.get_mut(&self.address) {
-            left.give_back(OF_AN_ADDRESS);
+        if let Some(bucket) = unknown_tokens.of_addresses.get_mut(&self.address) {
+            bucket.give_back(*of_address, ONE, Duration::ZERO);
         }
     }
 }
@@ -170,15 +152,16 @@ impl Drop for SentReview<'_> {
     }
 }
 
-impl Rates {
-    /// As what an address is counted. Whoever has an IPv6 address has a whole network of 64 bits.
-    fn counted_address(&mut self, address: IpAddr) -> Option<IpAddr> {
+impl UnknownTokens {
+    /// The address whose bucket counts: of IPv6 the first 64 bits, which are one client's network. `None` for the
+    /// bucket of all further addresses.
+    fn bucket_address(&mut self, address: IpAddr, now: Instant) -> Option<IpAddr> {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
             address => address,
         };
         if self.of_addresses.len() >= MAX_ADDRESSES && !self.of_addresses.contains_key(&Some(address)) {
-            self.of_addresses.retain(|_, left| left.now(OF_AN_ADDRESS) < OF_AN_ADDRESS.burst);
+            self.of_addresses.retain(|_, bucket| !bucket.is_full(now));
             if self.of_addresses.len() >= MAX_ADDRESSES {
                 return None;
             }
@@ -189,13 +172,11 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::advance;
 
     use super::*;
 
-    /// How long all bounds take to be whole again.
+    /// The time until all buckets are full.
     const RECOVERY: Duration = Duration::from_secs(10);
 
     fn address(last: u32) -> IpAddr {
@@ -203,31 +184,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strangers_are_bounded_by_address_and_in_all() {
+    async fn unknown_tokens_are_bounded_by_address_and_in_all() {
         let bounds = ReviewBounds::new();
-        let nobodys = |last| bounds.admit(address(last), false).map(drop);
+        let admit = |last| bounds.admit(address(last), false).map(drop);
         for _ in 0..50 {
-            assert_eq!(nobodys(1), Ok(()));
+            assert_eq!(admit(1), Ok(()));
         }
-        assert_eq!(nobodys(1), Err(TooManyReviews::OfAddress));
-        assert_eq!(nobodys(2), Ok(()), "another address");
+        assert_eq!(admit(1), Err(TooManyReviews::OfAddress));
+        assert_eq!(admit(2), Ok(()), "another address");
         advance(Duration::from_millis(200)).await;
-        assert_eq!((nobodys(1), nobodys(1)), (Ok(()), Err(TooManyReviews::OfAddress)));
+        assert_eq!((admit(1), admit(1)), (Ok(()), Err(TooManyReviews::OfAddress)));
         advance(RECOVERY).await;
-        let taken = (0..600).filter(|last| nobodys(last / 10 + 100).is_ok()).count();
+        let taken = (0..600).filter(|last| admit(last / 10 + 100).is_ok()).count();
         assert_eq!(taken, 500);
-        assert_eq!(nobodys(3), Err(TooManyReviews::OfAll));
+        assert_eq!(admit(3), Err(TooManyReviews::OfAll));
         let signed = || bounds.admit(address(4), true).map(drop);
         let taken = (0..100).filter(|_| signed().is_ok()).count();
         assert_eq!((taken, signed()), (50, Err(TooManyReviews::OfAddress)), "of an address, not with everybody's");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_are_bounded_by_what_is_on_its_way_alone() {
+    async fn known_tokens_are_bounded_by_reviews_in_flight_alone() {
         let bounds = ReviewBounds::new();
         for _ in 0..10_000 {
-            bounds.admit(address(1), false).unwrap().was_somebodys();
-            bounds.admit(address(1), true).unwrap().was_somebodys();
+            bounds.admit(address(1), false).unwrap().give_back();
+            bounds.admit(address(1), true).unwrap().give_back();
         }
         let places: Vec<_> = (0..1024).map(|last| bounds.admit(address(last), true).unwrap()).collect();
         assert_eq!(bounds.admit(address(1), true).map(drop), Err(TooManyReviews::InFlight));
@@ -240,28 +221,27 @@ mod tests {
         let bounds = ReviewBounds::new();
         let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
         let admitted = bounds.admit(address(1), true).unwrap();
-        let sent: Vec<_> = (0..32).map(|_| admitted.send(&hung).unwrap()).collect();
-        assert_eq!(admitted.send(&hung).map(drop), Err(TooManyReviews::AtCluster));
-        assert_eq!(admitted.send(&other).map(drop), Ok(()));
+        let sent: Vec<_> = (0..32).map(|_| admitted.begin_at(&hung).unwrap()).collect();
+        assert_eq!(admitted.begin_at(&hung).map(drop), Err(TooManyReviews::AtCluster));
+        assert_eq!(admitted.begin_at(&other).map(drop), Ok(()));
         drop(sent);
-        assert_eq!(admitted.send(&hung).map(drop), Ok(()));
+        assert_eq!(admitted.begin_at(&hung).map(drop), Ok(()));
         assert!(bounds.at_clusters.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn addresses_of_a_network_are_one_and_their_number_is_bounded() {
+    async fn addresses_of_a_network_share_a_bucket_and_buckets_are_bounded() {
         let bounds = ReviewBounds::new();
-        let known =
-            |text: &str| bounds.rates.lock().counted_address(text.parse().unwrap()).map(|address| address.to_string());
+        let bucket_address = |address| bounds.unknown_tokens.lock().bucket_address(address, Instant::now());
+        let known = |text: &str| bucket_address(text.parse().unwrap()).map(|address| address.to_string());
         assert_eq!(known("2001:db8::1:2:3:4"), Some("2001:db8::".to_owned()));
         assert_eq!(known("::ffff:10.0.0.1"), Some("10.0.0.1".to_owned()));
         for last in 0..u32::try_from(MAX_ADDRESSES).unwrap() {
-            let left = Left { left: 0.0, at: Instant::now() };
-            bounds.rates.lock().of_addresses.insert(Some(address(last)), left);
+            bounds.admit(address(last), true).unwrap();
         }
-        assert_eq!(bounds.rates.lock().counted_address(address(99_999)), None);
-        assert_eq!(bounds.rates.lock().counted_address(address(1)), Some(address(1)));
+        assert_eq!(bucket_address(address(99_999)), None);
+        assert_eq!(bucket_address(address(1)), Some(address(1)));
         advance(RECOVERY).await;
-        assert_eq!(bounds.rates.lock().counted_address(address(99_999)), Some(address(99_999)));
+        assert_eq!(bucket_address(address(99_999)), Some(address(99_999)));
     }
 }

@@ -427,7 +427,7 @@ impl Review {
             match self.review_token(cluster, &admitted).await {
                 Ok(None) => {}
                 Ok(Some(user)) => {
-                    admitted.was_somebodys();
+                    admitted.give_back();
                     let verifier =
                         if *is_hub { Verifier::TokenReviewCluster(cluster) } else { Verifier::Member(cluster) };
                     let authority = verifier.authority(&user);
@@ -446,7 +446,7 @@ impl Review {
     }
 
     async fn review_token(&self, cluster: &ClusterName, admitted: &Admitted) -> Result<Option<UserInfo>, Arc<str>> {
-        let _place = admitted.send(cluster).map_err(|error| error.to_string())?;
+        let _place = admitted.begin_at(cluster).map_err(|error| error.to_string())?;
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, self.body.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;
         Ok(review_answer(&answer, &self.reviews.audiences).map_err(|error| error.to_string())?)

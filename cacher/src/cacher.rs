@@ -59,7 +59,7 @@ impl Cacher {
             let mut room = before.shared.room.lock();
             room.is_of(&config.room).then(|| room.hand_over())
         });
-        let room = handed_over.unwrap_or_else(|| config.room.of_collection());
+        let room = handed_over.unwrap_or_else(|| config.room.new_collection());
         // An object from a different decoder is a different object, even if the text is equal.
         let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, earlier));

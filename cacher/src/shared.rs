@@ -33,8 +33,8 @@ pub(crate) struct ReflectorShared {
     /// replace the store, both are in memory: they share unchanged objects, and the rest is released soon.
     pub(crate) room: Mutex<CollectionRoom>,
     /// The snapshot of this cacher's predecessor, until the first complete list is published, which shares the
-    /// unchanged objects. A successor of this cacher before that time takes it over, so that it stays served. Its
-    /// reservation is kept in the meantime, even if a list found no memory.
+    /// unchanged objects. A successor of this cacher before that time takes it over, so that it stays served. It counts
+    /// in `room`.
     pub(crate) earlier: Mutex<Option<Snapshot>>,
 }
 
@@ -61,6 +61,7 @@ impl ReflectorShared {
     /// Drops the predecessor's snapshot. After unlocking, because this may drop its objects.
     pub(crate) fn drop_earlier(&self) {
         let earlier = self.earlier.lock().take();
+        self.room.lock().drop_inherited();
         drop(earlier);
     }
 }

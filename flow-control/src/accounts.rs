@@ -1,8 +1,8 @@
-//! What each key of a schema has used, for a bounded number of keys.
+//! Accounts: the used part of the limit of each key, for a bounded number of keys.
 //!
-//! A key that has used nothing is forgotten; one that has is not, whoever else comes. Where all places are taken by
-//! such keys, whatever key comes then is counted in one account with all others that find no place: hostile keys
-//! (addresses, say) take neither memory nor anybody's limit, and they share one among themselves.
+//! A key without use is forgotten; a key in use never is. If keys in use take all accounts, all further keys share one
+//! account. So hostile keys (addresses, for instance) take neither memory nor the limit of a key in use, and share one
+//! limit among themselves.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use crate::allowance::Allowance;
 use crate::attributes::Key;
 use crate::fair_queues::FairQueues;
 
-/// How many keys of a schema have an account: some 2 MB.
+/// Accounts of one schema: some 2 MB.
 pub(crate) const KEYS_MAX: usize = 16_384;
 
-/// From how many keys on those are looked for that have used nothing.
+/// Accounts from which accounts at rest are looked for.
 const SWEPT_FROM: usize = 64;
 
-/// How often that is done where it was in vain. It takes some 100 µs of 16,384 keys.
+/// Pause between two such walks when all accounts are in use. A walk takes some 100 µs for 16,384 keys.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
-/// One key's account.
+/// Account of one key, or of all keys beyond the maximum.
 #[derive(Debug)]
 pub(crate) struct KeyAccount<A, W> {
     pub(crate) allowance: A,
-    /// Who waits; `None` where nobody does. A box: most accounts have none.
+    /// Queues while requests wait. A box, because most accounts have no queues.
     pub(crate) queues: Option<Box<FairQueues<W>>>,
 }
 
-/// Which account.
+/// Identifier of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AccountId {
-    /// A key's own.
+    /// The account of a single key.
     Own(Key),
-    /// That of all keys for which there was no place.
+    /// The account of all keys beyond the maximum.
     Rest,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Accounts<A, W> {
     max: usize,
     own: HashMap<Key, KeyAccount<A, W>>,
     rest: KeyAccount<A, W>,
-    /// How many there are when those are looked for next that have used nothing.
+    /// Number of accounts at which the next walk starts.
     sweep_at: usize,
-    /// And when.
+    /// Earliest time of the next walk.
     sweep_from: Option<Instant>,
 }
 
@@ -58,34 +58,34 @@ impl<A: Allowance, W> Default for KeyAccount<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Whether nothing is used, and nobody waits.
-    pub(crate) fn is_at_rest(&self, limit: A::Limit, now: Instant) -> bool {
-        self.queues.is_none() && self.allowance.is_at_rest(limit, now)
+    /// Whether the limit is unused and the queues are empty.
+    pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
+        self.queues.is_none() && self.allowance.is_at_rest(now)
     }
 }
 
 impl<A: Allowance, W> Accounts<A, W> {
-    /// Accounts of so many keys at most.
+    /// Accounts for at most `max` keys.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, own: HashMap::new(), rest: KeyAccount::default(), sweep_at: SWEPT_FROM.min(max), sweep_from: None }
     }
 
     /// The account that a key is counted in.
-    pub(crate) fn open(&mut self, key: Key, limit: A::Limit, now: Instant) -> AccountId {
+    pub(crate) fn open(&mut self, key: Key, now: Instant) -> AccountId {
         if self.own.contains_key(&key) {
             return AccountId::Own(key);
         }
-        if !self.has_place(limit, now) {
+        if !self.has_place(now) {
             return AccountId::Rest;
         }
         self.own.insert(key, KeyAccount::default());
         AccountId::Own(key)
     }
 
-    /// Forgets an account that has used nothing.
-    pub(crate) fn close(&mut self, id: AccountId, limit: A::Limit, now: Instant) {
+    /// Forgets an account at rest.
+    pub(crate) fn close(&mut self, id: AccountId, now: Instant) {
         if let AccountId::Own(key) = id
-            && self.own.get(&key).is_some_and(|account| account.is_at_rest(limit, now))
+            && self.own.get(&key).is_some_and(|account| account.is_at_rest(now))
         {
             self.own.remove(&key);
         }
@@ -107,21 +107,21 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// All accounts.
+    /// All accounts, also the shared account.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (AccountId, &mut KeyAccount<A, W>)> {
         let own = self.own.iter_mut().map(|(key, account)| (AccountId::Own(*key), account));
         own.chain([(AccountId::Rest, &mut self.rest)])
     }
 
-    /// How many keys have an account.
+    /// Number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.own.len()
     }
 
-    /// Whether there is a place for one more, after those that have used nothing were forgotten if it is time for that.
-    fn has_place(&mut self, limit: A::Limit, now: Instant) -> bool {
+    /// Whether a new key finds an account. Forgets accounts at rest first, if a walk is due.
+    fn has_place(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
-            self.own.retain(|_, account| !account.is_at_rest(limit, now));
+            self.own.retain(|_, account| !account.is_at_rest(now));
             self.sweep_at = (2 * self.own.len()).max(SWEPT_FROM).min(self.max);
             self.sweep_from = (self.own.len() >= self.max).then(|| now.checked_add(SWEPT_EVERY)).flatten();
         }

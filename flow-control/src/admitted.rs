@@ -1,4 +1,4 @@
-//! What a request holds that a schema has let in, and what is counted of it.
+//! Slots of admitted requests, and counts of requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::allowance::Slots;
 use crate::gate::Held;
 use crate::refusal::{REFUSAL_REASONS, RefusalCause};
 
-/// What is counted of a schema's requests.
+/// Counts of the requests of a schema.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     short: AtomicUsize,
@@ -22,43 +22,43 @@ impl Counts {
         if is_apart { &self.long_running } else { &self.short }
     }
 
-    /// How many requests are under way, of those that are counted apart or of the others.
+    /// Number of requests in flight: long-running requests that take no slot, or all other requests.
     pub(crate) fn under_way(&self, is_apart: bool) -> usize {
         self.counter_for(is_apart).load(Ordering::Relaxed)
     }
 
-    /// One more was let in.
+    /// Counts an admitted request.
     pub(crate) fn admit(&self) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more was refused.
+    /// Counts a refused request.
     pub(crate) fn refuse(&self, cause: RefusalCause) {
         self.refused[cause.number()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were let in.
+    /// Number of admitted requests.
     pub(crate) fn admitted(&self) -> u64 {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// How many were refused, for each of [`REFUSAL_REASONS`].
+    /// Number of refused requests, for each of [`REFUSAL_REASONS`].
     pub(crate) fn refused(&self) -> [u64; REFUSAL_REASONS.len()] {
         self.refused.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// What a request holds that was let in: its place is free again once this is dropped, whatever schemas there are then.
+/// An admitted request. Dropping this frees the slot, even if the schemas have changed since.
 #[must_use = "its place is free again once it is dropped"]
 pub struct AdmittedRequest {
     usage: Arc<Counts>,
     is_apart: bool,
-    /// Dropped last: whoever takes the place next finds the count without this one.
+    /// Dropped last, after the count: the next request in the slot must not find the old count.
     _slot: Option<Held<Slots>>,
 }
 
 impl AdmittedRequest {
-    /// One more is under way, with what it holds, and is counted apart or not.
+    /// Counts a request from now on, apart from the others or not.
     pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
         usage.counter_for(is_apart).fetch_add(1, Ordering::Relaxed);
         Self { usage: Arc::clone(usage), is_apart, _slot: slot }

@@ -1,41 +1,41 @@
-//! What one key has used of its limit: slots, or tokens.
+//! The part of a limit that one key has used: slots, or tokens.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::num::NonZeroU32;
 
 use tokio::time::Instant;
+use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// What is used of a limit. The two kinds differ in what brings back what is taken: that it is given back, or time.
+/// The used part of a limit. Requests give slots back; time brings tokens back.
 pub(crate) trait Allowance: Default + Debug + Send + 'static {
-    /// How much there is.
+    /// Size of the limit.
     type Limit: Copy + Debug + PartialEq + Send;
 
-    /// Whether what a request takes is its own until it ends.
+    /// Whether a request gives its seats back when it ends.
     const HELD: bool;
 
-    /// How much a request of this width takes: all there is, if it is wider. `None` where there is nothing.
+    /// Seats of a request of this width: the whole limit for a wider request. `None` where the limit is 0.
     fn seats(limit: Self::Limit, width: u32) -> Option<u32>;
 
-    /// Takes so much, if it is there.
+    /// Takes seats if enough are free.
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back so much of what was taken at that time, without what time has brought back of it meanwhile.
+    /// Gives back seats taken at the time `taken`, without the tokens that time has brought back since.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
 
-    /// When time alone will have brought so much; `None` where it never does.
+    /// Time at which enough tokens are back; `None` for slots.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
-    /// Whether nothing is used, so that forgetting it changes nothing.
-    fn is_at_rest(&self, limit: Self::Limit, now: Instant) -> bool;
+    /// Whether the limit is unused, so that the account may be forgotten.
+    fn is_at_rest(&self, now: Instant) -> bool;
 
-    /// The limit was the one until now, and is the other from now on: what was used stays used, but where time alone
-    /// brings it back no more than the other limit allows.
-    fn change(&mut self, from: Self::Limit, to: Self::Limit, now: Instant);
+    /// Another limit comes into force. Taken slots stay taken; a token bucket begins anew.
+    fn change_limit(&mut self);
 }
 
-/// Slots in use.
+/// Number of slots in use.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     taken: u32,
@@ -67,46 +67,24 @@ impl Allowance for Slots {
         None
     }
 
-    fn is_at_rest(&self, _: Self::Limit, _: Instant) -> bool {
+    fn is_at_rest(&self, _: Instant) -> bool {
         self.taken == 0
     }
 
-    /// Whoever has a slot gives it back.
-    fn change(&mut self, _: Self::Limit, _: Self::Limit, _: Instant) {}
+    fn change_limit(&mut self) {}
 }
 
-/// How many parts a token has, so that a nanosecond brings a whole number of them at any rate.
-const TOKEN: u64 = 1_000_000_000;
-
-/// Tokens spent: the leaky bucket as a meter (ITU-T I.371; decides as the generic cell rate algorithm does, which
-/// `governor` implements: `tests/flow_control/against_governor.rs`). It keeps what is spent and not when the next is
-/// due, which would mean something else under another rate.
-#[derive(Debug, Default)]
-pub(crate) struct Tokens {
-    /// In parts, at `at`. With a burst of 2^32 tokens they are less than 2^62.
-    spent: u64,
-    /// `None` before the first.
-    at: Option<Instant>,
-}
-
-impl Tokens {
-    /// What is still spent at this time.
-    fn spent(&self, limit: TokenBucket, now: Instant) -> u64 {
-        self.spent.saturating_sub(self.at.map_or(0, |at| brought(limit, at, now)))
+impl From<TokenBucket> for TokenRate {
+    fn from(limit: TokenBucket) -> Self {
+        Self::per_second(limit.qps, limit.burst)
     }
 }
 
-/// What time has brought since then, in parts.
-fn brought(limit: TokenBucket, since: Instant, now: Instant) -> u64 {
-    let elapsed = now.saturating_duration_since(since).as_nanos();
-    u64::try_from(elapsed.saturating_mul(u128::from(limit.qps.get()))).unwrap_or(u64::MAX)
+fn tokens(seats: u32) -> NonZeroU32 {
+    NonZeroU32::new(seats).unwrap_or(NonZeroU32::MIN)
 }
 
-fn parts(tokens: u32) -> u64 {
-    u64::from(tokens) * TOKEN
-}
-
-impl Allowance for Tokens {
+impl Allowance for SpentTokens {
     type Limit = TokenBucket;
 
     const HELD: bool = false;
@@ -116,34 +94,22 @@ impl Allowance for Tokens {
     }
 
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool {
-        let spent = self.spent(limit, now) + parts(seats);
-        let fits = spent <= parts(limit.burst.get());
-        if fits {
-            (self.spent, self.at) = (spent, self.at.max(Some(now)));
-        }
-        fits
+        self.try_spend(limit.into(), tokens(seats), now).is_ok()
     }
 
-    /// What time brings is taken to be this one's first: others may have spent it, and it is not there twice.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant) {
-        let missing = parts(seats).saturating_sub(brought(limit, taken, now));
-        self.spent = self.spent.saturating_sub(missing);
+        self.give_back(limit.into(), tokens(seats), now.saturating_duration_since(taken));
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {
-        let missing = (self.spent(limit, now) + parts(seats)).saturating_sub(parts(limit.burst.get()));
-        let nanoseconds = missing.div_ceil(u64::from(limit.qps.get()));
-        now.checked_add(Duration::from_nanos(nanoseconds))
+        now.checked_add(self.wait_for(limit.into(), tokens(seats), now))
     }
 
-    fn is_at_rest(&self, limit: Self::Limit, now: Instant) -> bool {
-        self.spent(limit, now) == 0
+    fn is_at_rest(&self, now: Instant) -> bool {
+        self.is_full(now)
     }
 
-    /// What a larger bucket gave would take a small one minutes to bring back: Go's buckets, too, are empty at most
-    /// (`SetBurst` and `SetLimit` of `golang.org/x/time/rate`).
-    fn change(&mut self, from: Self::Limit, to: Self::Limit, now: Instant) {
-        self.spent = self.spent(from, now).min(parts(to.burst.get()));
-        self.at = self.at.max(Some(now));
+    fn change_limit(&mut self) {
+        *self = Self::default();
     }
 }

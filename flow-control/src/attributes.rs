@@ -1,126 +1,128 @@
-//! What flow control looks at of a request, and which account it is counted in.
+//! Attributes of a request, and the account that counts the request.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-/// The key of all hashes here: nobody chooses a name that shares somebody's account.
+use tributary_limiters::ShareHolder;
+
+/// Key of all hashes here, so that a client cannot choose a name with the hash of another user.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The groups that Kubernetes gives by itself, and that say nothing of whose team somebody is.
+/// Prefix of the groups that Kubernetes assigns by itself. These groups do not identify a team.
 const SYSTEM_GROUPS: &str = "system:";
 
-/// What flow control looks at of a request. Cheap to make: everything is borrowed.
+/// Attributes of a request. Cheap to make: all fields are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// User who sends the request.
     pub user: FlowUser<'a>,
-    /// The member that alone vouches for the user, so that the groups are its word; `None` for whom the configuration
-    /// knows. What a member calls a group is no team of another's.
+    /// Member that alone vouches for the user and the groups; `None` for a user whom the configuration knows. A group
+    /// of one member is a different group than a group of the same name elsewhere.
     pub member: Option<&'a str>,
     /// The user's groups, in any order.
     pub groups: &'a [String],
-    /// Where the request comes from; behind a load balancer what that one says.
+    /// Address of the client; behind a load balancer the address that the load balancer reports.
     pub client_address: Option<IpAddr>,
-    /// The verb, in the words of RBAC.
+    /// Verb of the request, in the terms of RBAC.
     pub verb: &'a str,
-    /// What is asked for; `None` for a path that is no resource.
+    /// Resource; `None` for other paths.
     pub resource: Option<FlowResource<'a>>,
-    /// Whether it lasts: a watch, exec, attach, port-forward, a followed log, what is proxied to a workload.
+    /// Whether the request is long-running: a watch, exec, attach, port-forward, a followed log, or a proxied request.
     pub is_long_running: bool,
-    /// How many slots, or tokens, it takes: 1, or more for what is known to be expensive.
-    /// A request that is wider than the limit takes all of it.
+    /// Slots or tokens for the request: 1, or more for an expensive request. A request that is wider than the limit
+    /// takes the whole limit.
     pub width: u32,
-    /// Whose requests take turns with each other's, where several wait.
+    /// Flow of the request among waiting requests.
     pub flow: Flow,
 }
 
-/// Who asks. Users of one name whom different verifiers know are different.
+/// User of a request. Users of the same name with different verifiers are different users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowUser<'a> {
-    /// What knows the user.
+    /// Verifier that authenticates the user.
     pub verifier: &'a str,
-    /// The name there.
+    /// Name that the verifier reports.
     pub name: &'a str,
 }
 
-/// What is asked for. A subresource is another resource than its own.
+/// Resource of a request. A subresource counts as a resource of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowResource<'a> {
     /// The API group, empty for the core group. The version makes no difference.
     pub group: &'a str,
     /// The resource, in the plural.
     pub resource: &'a str,
-    /// The subresource.
+    /// Subresource, for instance `status`.
     pub subresource: Option<&'a str>,
 }
 
-/// Whose requests take turns: kube-apiserver's flow distinguisher (KEP-1040), as a keyed hash. Several who have one
-/// turn among the others take turns within it.
+/// Flow: the requests that take one turn among waiting requests. It is kube-apiserver's flow distinguisher (KEP-1040),
+/// as a keyed hash. Users who share a turn take turns within the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Whose turn it is among the others.
+    /// Hash of the flow's turn.
     turn: u64,
-    /// Who of those it is that share it; the same where nobody does.
+    /// Hash of the user within the turn; equal to `turn` for a turn of one user.
     who: u64,
 }
 
 impl Flow {
-    /// The flow of whoever is told apart by this.
+    /// Flow of a user with a turn of their own.
     pub fn from_identity(who: &impl Hash) -> Self {
         Self::numbered(HASHES.hash_one(who))
     }
 
-    /// The flow of one of several who have one turn together: of these all, this one.
+    /// Flow of the user `who` who shares the turn of `all`.
     pub fn of_one_among(all: &impl Hash, who: &impl Hash) -> Self {
         Self { turn: HASHES.hash_one(all), who: HASHES.hash_one((all, who)) }
     }
 
-    /// The flow of this hash.
+    /// Flow with this hash.
     pub(crate) fn numbered(hash: u64) -> Self {
         Self { turn: hash, who: hash }
     }
 
-    /// The hash of whose turn it is among the others.
+    /// Hash of the turn.
     pub(crate) fn turn(self) -> u64 {
         self.turn
     }
 
-    /// Whether two have one turn.
+    /// Whether two flows share a turn.
     pub(crate) fn takes_turn_of(self, other: Self) -> bool {
         self.turn == other.turn
     }
 
-    /// Whether others have the same turn.
+    /// Whether other users share the turn.
     pub(crate) fn is_shared(self) -> bool {
         self.turn != self.who
     }
+}
 
-    /// All that have this turn, as one.
-    pub(crate) fn all(self) -> Self {
-        Self::numbered(self.turn)
+impl ShareHolder for Flow {
+    fn group(self) -> Option<u64> {
+        self.is_shared().then_some(self.turn)
     }
 }
 
-/// By what requests of one schema are told apart: each value has a limit of its own.
+/// Dimension of a key: each value has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// The user, as its verifier knows it.
+    /// User, identified by verifier and name.
     User,
-    /// A group of the user: of those that do not begin with `system:` the first in byte order, whatever order they came
-    /// in. Those who have none are one group. Those for whom one member alone vouches are in groups of its own.
+    /// First group in byte order, without groups that begin with `system:`. Users without such a group form one group.
+    /// Groups that one member alone vouches for differ from groups of other members.
     Group,
-    /// The address that the request comes from; of IPv6 the first 64 bits, since whoever has one address there has all
-    /// that begin so.
+    /// Client address. Of IPv6 the first 64 bits, since a network has all addresses with these bits.
     ClientAddress,
-    /// The verb.
+    /// Verb of the request.
     Verb,
-    /// The group and resource, with the subresource.
+    /// Group, resource and subresource.
     Resource,
 }
 
 impl Dimension {
-    /// As a client reads it: at most so many requests `for each user`.
+    /// Noun in the message of a refusal: a limit `for each user`.
     pub fn noun(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -132,13 +134,13 @@ impl Dimension {
     }
 }
 
-/// An account: what a schema counts together. A keyed hash of 64 bits, so that long names cost nothing and of a million
-/// keys two share an account once in 37 million times.
+/// Key of an account. A keyed hash of 64 bits, so that long names take no memory; two of a million keys share an
+/// account once in 37 million times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
-    /// The account of a request, by the dimensions of its schema. Cost: a hash of what is looked at; no allocation.
+    /// Key of a request by the dimensions of its schema. Cost: one hash, no allocation.
     pub(crate) fn from_attributes(by: &[Dimension], attributes: &Attributes<'_>) -> Self {
         let mut hasher = HASHES.build_hasher();
         for dimension in by {
@@ -155,12 +157,12 @@ impl Key {
     }
 }
 
-/// The group that somebody is counted in.
+/// Group of a user in the dimension [`Dimension::Group`].
 fn own_group(groups: &[String]) -> Option<&str> {
     groups.iter().map(String::as_str).filter(|group| !group.starts_with(SYSTEM_GROUPS)).min()
 }
 
-/// What of an address is one client.
+/// The network of an address, which identifies a client.
 fn network(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = u128::MAX << 64;
     match address.to_canonical() {
@@ -230,7 +232,7 @@ mod tests {
         assert!(together(Dimension::Group, &of(&none), &of(&[])));
     }
 
-    /// It may answer a TokenReview with any name and any group.
+    /// A member may answer a TokenReview with any name and any group.
     #[test]
     fn what_a_member_calls_a_group_is_no_group_of_others() {
         let groups = ["web".to_owned()];
@@ -238,7 +240,7 @@ mod tests {
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
         assert!(together(Dimension::Group, &eu, &by(Some("eu"))));
         assert!(!together(Dimension::Group, &eu, &configured) && !together(Dimension::Group, &eu, &us));
-        // Those who have none, as ServiceAccounts, are one of their member's.
+        // Users of a member without a group, as ServiceAccounts, form one group of the member.
         let accounts = [Some("eu"), Some("us"), None].map(|member| Attributes { groups: &[], ..by(member) });
         let [of_eu, of_us, none] = accounts;
         assert!(together(Dimension::Group, &of_eu, &Attributes { groups: &[], ..by(Some("eu")) }));
@@ -249,10 +251,10 @@ mod tests {
     #[test]
     fn those_who_share_a_turn_are_told_apart_within_it() {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
-        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.all() == bob.all());
+        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
         let alone = Flow::from_identity(&"ann");
-        assert!(!alone.is_shared() && alone.all() == alone && !alone.takes_turn_of(ann));
+        assert!(!alone.is_shared() && alone.group().is_none() && !alone.takes_turn_of(ann));
     }
 
     #[test]

@@ -4,31 +4,34 @@ use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use tributary_limiters::SpentTokens;
+
 use crate::admitted::{AdmittedRequest, Counts};
-use crate::allowance::{Allowance, Slots, Tokens};
+use crate::allowance::{Allowance, Slots};
 use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
+use crate::limiter::Candidate;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
-/// The schemas of one configuration, by name. A configuration is a value; what was used is shared with the ones before.
+/// Schemas of one configuration, by name. A configuration is a value; all configurations share the state of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
-    /// Those of configurations before that are not among them: all of the last one, and of older ones those of which
-    /// something is used. Newer ones come first.
+    /// Schemas of earlier configurations: all schemas that the last change removed, and older schemas in use. Newer
+    /// schemas come first.
     left: Vec<GovernedSchema>,
 }
 
-/// Two schemas have one name.
+/// Error: two schemas have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are two flow control schemas of the name \"{name}\"; rename one of them")]
 pub struct DuplicateSchema {
-    /// The name.
+    /// Name that both schemas have.
     pub name: Arc<str>,
 }
 
-/// A schema, and what is used of it. Cheap to clone.
+/// A schema with its state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GovernedSchema {
     name: Arc<str>,
@@ -40,30 +43,30 @@ pub struct GovernedSchema {
 enum Governed {
     Exempt,
     Slots(Ruled<Slots>),
-    Tokens(Ruled<Tokens>),
+    Tokens(Ruled<SpentTokens>),
 }
 
-/// What a configuration says, and the state that outlives it.
+/// Configuration of a limit, and the state that outlives the configuration.
 #[derive(Debug)]
 struct Ruled<A: Allowance> {
     rule: Limited<A::Limit>,
     gate: Arc<Gate<A>>,
 }
 
-/// How much of a schema is used.
+/// Usage of a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchemaUsage {
-    /// Requests in flight that take a place, or would if the schema had any.
+    /// Requests in flight that take a slot, or would if the schema had slots.
     pub in_flight: usize,
-    /// Requests that last, and are counted apart.
+    /// Long-running requests that take no slot.
     pub long_running: usize,
-    /// Requests that wait.
+    /// Requests in the queues.
     pub waiting: usize,
-    /// Keys that have used something.
+    /// Number of keys with accounts.
     pub keys: usize,
-    /// Requests that were let in since the schema came.
+    /// Requests admitted since the schema was created.
     pub admitted: u64,
-    /// Requests that were refused since then, for each of [`REFUSAL_REASONS`].
+    /// Requests refused since then, for each of [`REFUSAL_REASONS`].
     pub refused: [u64; REFUSAL_REASONS.len()],
 }
 
@@ -76,10 +79,10 @@ impl FlowControl {
         Self::default().changed(schemas)
     }
 
-    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent (at most a whole
-    /// burst of what there is now), places that are taken (more than there are now, if there are fewer), and who waits.
-    /// The limits are in force at once, for those, too, who still have the configuration before. What is used of a
-    /// schema that goes is remembered until it is over, should it come again.
+    /// The schemas of the next configuration. A schema of the same name and kind keeps its requests: those that hold
+    /// slots, even more than the new limit, and those that wait. A token bucket keeps its tokens while its rate and its
+    /// burst stay the same; another rate begins with full buckets. New limits are in force at once, also for holders of
+    /// the configuration before. The use of a schema that goes is remembered until it ends, in case the schema returns.
     ///
     /// # Errors
     /// [`DuplicateSchema`]; then nothing is changed.
@@ -103,31 +106,30 @@ impl FlowControl {
         Ok(Self { schemas, left })
     }
 
-    /// All of this name that there are, were in the configuration before, or are still in use.
+    /// Current and earlier schemas with the name.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Schemas that are no longer there: all that the configuration before had, so that whoever still goes by that one
-    /// finds them, and those of older ones of which something is used. In no order but that of two of one name the
-    /// newer comes first.
+    /// Removed schemas: all schemas of the previous configuration, because requests may still refer to that
+    /// configuration, and older schemas in use. Of two schemas of one name the newer comes first.
     pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.left.iter()
     }
 
-    /// The schema of this name.
+    /// Schema of this name.
     pub fn schema(&self, name: &str) -> Option<&GovernedSchema> {
         self.schemas.get(name)
     }
 
-    /// All schemas, in no order.
+    /// All schemas, in no particular order.
     pub fn schemas(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.schemas.values()
     }
 }
 
 impl GovernedSchema {
-    /// The next one after those that are known of its name.
+    /// Creates a schema with the state of earlier schemas of the name.
     fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
         let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
@@ -147,7 +149,7 @@ impl GovernedSchema {
         Self { name, kind: Arc::new(kind), usage }
     }
 
-    /// Whether a request that it let in is under way or waits, or what one has spent is not back.
+    /// Whether an admitted request is in flight, a request waits, or tokens are missing.
     fn is_in_use(&self) -> bool {
         let is_at_rest = match &*self.kind {
             Governed::Exempt => true,
@@ -157,15 +159,15 @@ impl GovernedSchema {
         !is_at_rest || [false, true].into_iter().any(|is_apart| self.usage.under_way(is_apart) > 0)
     }
 
-    /// The name.
+    /// Name of the schema.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it
-    /// waits or its key is new.
+    /// Admits a request: at once, or after the wait that the schema allows. Allocates only if the request waits or its
+    /// key is new.
     ///
-    /// Cancel: dropping the future leaves the queue; a turn that was just given goes to the next.
+    /// Cancellation: dropping the future leaves the queue; the next request gets a turn that was just given.
     ///
     /// # Errors
     /// [`Refused`].
@@ -195,7 +197,7 @@ impl GovernedSchema {
         Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
     }
 
-    /// Whether a request lasts, and is counted apart from the others: of places it takes none.
+    /// Whether a request is long-running and takes no slot.
     fn is_apart(&self, attributes: &Attributes<'_>) -> bool {
         let counts_all = match &*self.kind {
             Governed::Slots(ruled) => ruled.rule.limit.count_long_running,
@@ -204,7 +206,7 @@ impl GovernedSchema {
         attributes.is_long_running && !counts_all
     }
 
-    /// What is in force now for each key: slots, or tokens in a second. `None` where nothing is limited.
+    /// Limit of each key now: slots, or tokens in a second. `None` without a limit.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
             Governed::Exempt => None,
@@ -213,7 +215,7 @@ impl GovernedSchema {
         }
     }
 
-    /// How much of it is used now.
+    /// Usage of the schema now.
     pub fn usage(&self) -> SchemaUsage {
         let (waiting, keys) = match &*self.kind {
             Governed::Exempt => (0, 0),
@@ -230,7 +232,7 @@ impl<A: Allowance> Ruled<A>
 where
     ReachedLimit: From<A::Limit>,
 {
-    /// The state of the one before under another rule; where there was none, nothing is used.
+    /// Continues the state of the earlier schema under another rule, or begins with an unused limit.
     fn with_rule(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
         let Some(before) = before else {
             let gate = Gate::new(rule.limit, rule.queueing);
@@ -242,20 +244,21 @@ where
 
     async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {
         let Limited { by, queueing, .. } = &self.rule;
-        let who = (Key::from_attributes(by, attributes), attributes.flow);
-        let admitted = self.gate.admit(who, attributes.width, *queueing).await;
+        let key = Key::from_attributes(by, attributes);
+        let candidate = Candidate { key, flow: attributes.flow, width: attributes.width };
+        let admitted = self.gate.admit(candidate, *queueing).await;
         admitted.map_err(|cause| self.refused(name, cause, attributes))
     }
 
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
-        // What is in force now, not when the request's configuration was made.
+        // The current limit, which may differ from the limit of the request's configuration.
         let limit = self.gate.limit().into();
         Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
     }
 }
 
 impl Ruled<Slots> {
-    /// Lets a request pass that takes no place.
+    /// Admits a request without a slot.
     ///
     /// # Errors
     /// Where there is none, nothing is let in.

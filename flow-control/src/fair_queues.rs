@@ -1,16 +1,15 @@
-//! Who waits for a key's limit, and whose turn is next.
+//! Requests that wait for the limit of one key, and their order.
 //!
-//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or else where the fewest others do. So
-//! however many requests a flow has, it is one queue's turn among the others; kube-apiserver's flows spread over their
-//! whole hand.
+//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or where the fewest other requests wait.
+//! So all requests of a flow take one queue's turn; kube-apiserver's flows spread over their whole hand.
 //!
-//! Of the queues in which somebody waits, the one is next that has used least: start-time fair queueing (Goyal, Vin and
-//! Cheng, SIGCOMM 1996) over several servers at once (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), on which
-//! KEP-1040 rests, too. A queue in which nobody waited begins where the others are: nobody saves up turns, and nobody
-//! pays for what was free. What is used is tokens, or slots for as long as they are held; a request that holds a slot
-//! is reckoned as a second beforehand, so that of requests of unknown length each flow has as many in flight.
+//! The next queue with requests is the queue that has used least: start-time fair queueing (Goyal, Vin and Cheng,
+//! SIGCOMM 1996) over several servers at once (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), on which KEP-1040 rests,
+//! too. An empty queue begins where the others are: a flow cannot save up turns, and does not pay for free capacity.
+//! Use is counted in tokens, or in slots by the time for which requests hold them; a request with a slot counts as a
+//! second in advance, so that flows with requests of unknown length have equally many in flight.
 //!
-//! Within a queue the next one is [`Queue`]'s to say.
+//! [`Queue`] decides about the order within a queue.
 
 use std::collections::HashMap;
 
@@ -20,23 +19,23 @@ use crate::attributes::Flow;
 use crate::hand::Deck;
 use crate::queue::{Queue, Waiter};
 
-/// What a held slot is reckoned with beforehand, in nanoseconds; a token, too. 1 s: longer than nearly all requests
-/// take.
+/// Use of a slot in advance, and of a token, in nanoseconds. 1 s: longer than nearly all requests take.
 const AHEAD: u128 = 1_000_000_000;
 
-/// The queues of one key. They are made when somebody has to wait, and gone when nobody does.
+/// Queues of one key. They exist while requests wait.
 #[derive(Debug)]
 pub(crate) struct FairQueues<W> {
-    /// Tells apart these queues from those that the key had before, and will have.
+    /// Identifies these queues among earlier and later queues of the key.
     pub(crate) generation: u64,
     deck: Deck,
     origin: Instant,
-    /// Those in which somebody waits, and those that hold slots or have used more than these. What is not here begins
-    /// where these are. A key has few, however many a deck may have: most have one flow.
+    /// Queues with requests, queues whose requests hold slots, and queues that have used more than the queues with
+    /// requests. All other queues begin where these are. A key has few queues, however many a deck has: most keys have
+    /// one flow.
     queues: HashMap<usize, UsingQueue<W>>,
     waiting: usize,
-    /// Whose turn it is, until its first one has it or is gone: what it takes is awaited. By use alone the order would
-    /// change as time goes by, and another queue's turn might come when nothing happens that somebody sees.
+    /// Queue whose turn it is, until its first request has its seats or leaves. By use alone the order would change
+    /// with time, and a turn could come without an event.
     turn: Option<usize>,
 }
 
@@ -52,24 +51,24 @@ impl<W> Default for UsingQueue<W> {
     }
 }
 
-/// What a queue has used: slots by time, in nanoseconds.
+/// Use of a queue: slots by time, in nanoseconds.
 #[derive(Debug, Default)]
 struct Used {
-    /// Of what is over.
+    /// Use of ended requests.
     settled: u128,
-    /// The slots that are held now.
+    /// Slots in use now.
     seats: u128,
-    /// When they were taken, from the origin on, added up.
+    /// Sum of the times at which these slots were taken, from the origin on.
     since: u128,
 }
 
 impl Used {
-    /// Up to this time.
+    /// Use up to the time `now`.
     fn until(&self, now: u128) -> u128 {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
 
-    /// By this order queues have their turns.
+    /// Use with the advance for slots: the smallest has the next turn.
     fn ahead(&self, now: u128) -> u128 {
         self.until(now) + self.seats * AHEAD
     }
@@ -80,15 +79,15 @@ impl<W> FairQueues<W> {
         Self { generation, deck, origin: now, queues: HashMap::new(), waiting: 0, turn: None }
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The queue in which a flow waits next.
+    /// Queue for the next request of a flow.
     pub(crate) fn choose(&self, flow: Flow) -> usize {
         let others = |at: &usize| match self.queues.get(at) {
-            // Where it waits itself comes before what is empty.
+            // The queue of the flow itself comes before empty queues.
             Some(queue) if queue.waiters.has(flow) => 0,
             Some(queue) => queue.waiters.len() + 1,
             None => 1,
@@ -96,12 +95,12 @@ impl<W> FairQueues<W> {
         self.deck.deal(flow.turn()).min_by_key(others).unwrap_or(0)
     }
 
-    /// How many wait in this queue of those that keep a request of this flow from waiting there.
+    /// Number of requests in a queue that count against its length for this flow.
     pub(crate) fn length_for(&self, at: usize, flow: Flow) -> usize {
         self.queues.get(&at).map_or(0, |queue| queue.waiters.length_for(flow))
     }
 
-    /// Has one wait in this queue.
+    /// Adds a request to a queue.
     pub(crate) fn push(&mut self, at: usize, waiter: Waiter<W>, now: Instant) {
         if self.queues.get(&at).is_none_or(|queue| queue.waiters.is_empty()) {
             self.begin_anew(at, now);
@@ -110,8 +109,8 @@ impl<W> FairQueues<W> {
         self.waiting += 1;
     }
 
-    /// Has a queue in which nobody waits begin where those are in which somebody does. Others that would begin there,
-    /// too, are forgotten.
+    /// Starts an empty queue with the least use of the queues with requests. Forgets other empty queues with no more
+    /// use.
     fn begin_anew(&mut self, at: usize, now: Instant) {
         let now = self.elapsed(now);
         let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
@@ -122,19 +121,18 @@ impl<W> FairQueues<W> {
         used.settled += least.saturating_sub(used.until(now));
     }
 
-    /// The queue whose turn it is, and how much its first one takes.
+    /// Queue whose turn it is, and the seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
         self.turn = self.turn.or_else(|| self.least_used(now));
         Some((self.turn?, self.awaited()?))
     }
 
-    /// How much the one takes whose turn it was found to be.
+    /// Seats of the request whose turn it is.
     pub(crate) fn awaited(&self) -> Option<u32> {
         Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }
 
-    /// Of the queues in which somebody waits, the one that has used least; of those that have used as much, the one
-    /// whose first one came first.
+    /// Queue with requests that has used least; among equals the queue whose first request is oldest.
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
         let waiting = self.queues.iter().filter_map(|(at, queue)| Some((*at, queue, queue.waiters.first()?)));
@@ -142,21 +140,21 @@ impl<W> FairQueues<W> {
         least.map(|(at, ..)| at)
     }
 
-    /// Takes the first one of a queue, to have its turn.
+    /// Takes the first request of a queue.
     pub(crate) fn pop(&mut self, at: usize) -> Option<Waiter<W>> {
         let waiter = self.queues.get_mut(&at)?.waiters.pop()?;
         self.left(at, true);
         Some(waiter)
     }
 
-    /// Takes one out that waits no longer. Cost: the length of its queue.
+    /// Removes a request that does not wait any longer. Cost: the length of its queue.
     pub(crate) fn remove(&mut self, at: usize, ticket: u64) -> Option<Waiter<W>> {
         let (waiter, was_first) = self.queues.get_mut(&at)?.waiters.remove(ticket)?;
         self.left(at, was_first);
         Some(waiter)
     }
 
-    /// One of a queue waits no longer.
+    /// Updates the turn after a request has left a queue.
     fn left(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
         if self.turn == Some(at) && was_first {
@@ -164,7 +162,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// One of this queue has taken slots, and holds them.
+    /// Counts slots that a request of this queue has taken.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
@@ -173,10 +171,10 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// It has given back those that it took then.
+    /// Counts slots that a request has given back.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
-        // It is there as long as it holds slots.
+        // The queue exists while its requests hold slots.
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
             used.seats -= u128::from(seats);
             used.since -= u128::from(seats) * since;
@@ -184,7 +182,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// One of this queue has spent tokens.
+    /// Counts tokens that a request of this queue has spent.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
             used.settled += u128::from(seats) * AHEAD;
@@ -220,7 +218,7 @@ mod tests {
         let flood = Flow::numbered(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
-        // Another of the same first card, and all others of the hand different: the last digit is the first card.
+        // A flow with the same first card and an otherwise different hand: the last digit is the first card.
         let other = Flow::numbered(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
         assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);
@@ -244,7 +242,7 @@ mod tests {
         assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
     }
 
-    /// Of a flow of long requests and one of short ones, each holds as many slots by time.
+    /// A flow of long requests and a flow of short requests hold equally many slots by time.
     #[test]
     fn slots_are_shared_by_the_time_that_they_are_held() {
         let start = Instant::now();
@@ -305,8 +303,7 @@ mod tests {
         assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");
     }
 
-    /// Each key has queues of its own, and there may be thousands of those: the ones in which nobody waits take
-    /// nothing.
+    /// Keys, of which there may be thousands, have queues of their own: empty queues must take no memory.
     #[test]
     fn queues_in_which_nobody_waits_are_not_there() {
         let now = Instant::now();
@@ -316,7 +313,7 @@ mod tests {
             queues.pop(at);
             assert_eq!(queues.queues.len(), 1);
         }
-        // One that holds a slot is there until it has given it back.
+        // A queue with a slot exists until the slot is given back.
         let at = push(&mut queues, Flow::numbered(1), 1_000, now);
         queues.pop(at);
         queues.begin(at, 1, now);
@@ -330,7 +327,7 @@ mod tests {
         assert_eq!(queues.queues.len(), 1);
     }
 
-    /// What one has used beyond the others is not forgiven for the moment in which it waits for nothing.
+    /// A queue keeps its excess use while it is empty for a moment.
     #[test]
     fn whoever_waits_with_one_at_a_time_has_no_more_turns() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The waiting around a [`Limiter`]: the one file that reads the clock.
+//! Waits for decisions of a [`Limiter`]: the one file that reads the clock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,30 +7,31 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tributary_limiters::SpentTokens;
 
 use crate::accounts::{AccountId, KEYS_MAX};
-use crate::allowance::{Allowance, Tokens};
-use crate::attributes::{Flow, Key};
-use crate::limiter::{Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
+use crate::allowance::Allowance;
+use crate::limiter::{Candidate, Granted, Limiter, LimiterDecision, LimiterPermit, Ticket};
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
-/// A schema's state, shared by all configurations in which it has this name and kind, and by what holds places.
+/// State of a schema, shared by all configurations in which the schema has this name and kind, and by requests with
+/// slots.
 #[derive(Debug)]
 pub(crate) struct Gate<A: Allowance> {
     limiter: Mutex<Limiter<A, oneshot::Sender<Held<A>>>>,
-    /// Another limit came into force.
+    /// Notifies tasks that another limit is in force.
     changed: Notify,
 }
 
-/// A place that is given back when this is dropped.
+/// Seats that are given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<A: Allowance> {
     gate: Arc<Gate<A>>,
     place: Option<LimiterPermit>,
 }
 
-/// One that waits. Dropped, it waits no longer.
+/// A waiting request. Dropping this leaves the queue.
 struct Waiting<'a, A: Allowance> {
     gate: &'a Arc<Gate<A>>,
     ticket: Ticket,
@@ -43,16 +44,15 @@ impl<A: Allowance> Gate<A> {
         Arc::new(Self { limiter, changed: Notify::new() })
     }
 
-    /// Lets a request in, at once or within the time that one may wait.
+    /// Admits a request, at once or within the maximal wait.
     ///
-    /// Cancel: dropping the future gives up the place in the queue, or the turn that it was just given.
+    /// Cancellation: dropping the future leaves the queue, or gives a new turn to the next request.
     ///
     /// # Errors
     /// Why it is refused.
     pub(crate) async fn admit(
         self: &Arc<Self>,
-        who: (Key, Flow),
-        width: u32,
+        candidate: Candidate,
         queueing: Option<Queueing>,
     ) -> Result<Held<A>, RefusalCause> {
         let mut turn = None;
@@ -61,7 +61,7 @@ impl<A: Allowance> Gate<A> {
             turn = Some(taken);
             give
         };
-        let decision = self.with(|limiter, now, granted| limiter.admit(who, width, now, waker, granted));
+        let decision = self.with(|limiter, now, granted| limiter.admit(candidate, now, waker, granted));
         match (decision, turn) {
             (LimiterDecision::Admitted(place), _) => Ok(self.hold_permit(place)),
             (LimiterDecision::Waits { ticket, is_first }, Some(turn)) => {
@@ -77,30 +77,30 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Another limit comes into force; what is used stays used.
+    /// Another limit comes into force. Taken slots stay taken; token buckets begin anew.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();
     }
 
-    /// How many wait, and how many keys have used something.
+    /// Numbers of waiting requests and of keys with accounts.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let limiter = self.limiter.lock();
         (limiter.waiting(), limiter.keys())
     }
 
-    /// Whether nothing is used, and nobody waits.
+    /// Whether the limit is unused and no request waits.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.limiter.lock().is_at_rest(Instant::now())
     }
 
-    /// What is in force.
+    /// Limit that is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limiter.lock().limit()
     }
 
-    /// Does something with the state, and tells those to whom it gave turns once the lock is free: a turn that nobody
-    /// takes any more is given back at once.
+    /// Changes the state, and gives turns to waiting requests after the lock is free. A turn of a request that has gone
+    /// is given back at once.
     fn with<T>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Limiter<A, oneshot::Sender<Held<A>>>, Instant, &mut Granted<oneshot::Sender<Held<A>>>) -> T,
@@ -117,8 +117,8 @@ impl<A: Allowance> Gate<A> {
         Held { gate: Arc::clone(self), place: Some(place) }
     }
 
-    /// Comes back for an account when time has brought what somebody there waits for, until nobody waits in these
-    /// queues. One task per account in which somebody waits, and none where only what is given back makes room.
+    /// Gives turns in an account whenever time has brought enough tokens, until these queues are empty. One task per
+    /// account with queues; none for slots.
     fn follow_time(self: &Arc<Self>, account: AccountId, generation: u64) {
         if A::HELD {
             return;
@@ -126,7 +126,7 @@ impl<A: Allowance> Gate<A> {
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             loop {
-                // Listening before looking: a change in between is not missed.
+                // Listens before the look, so that no change is missed.
                 let mut changed = pin!(gate.changed.notified());
                 changed.as_mut().enable();
                 let due = gate.with(|limiter, now, granted| {
@@ -147,14 +147,14 @@ impl<A: Allowance> Waiting<'_, A> {
     async fn within(mut self, wait_max: Duration) -> Result<Held<A>, RefusalCause> {
         match tokio::time::timeout(wait_max, &mut self.turn).await {
             Ok(Ok(held)) => Ok(held),
-            // Given in the moment in which the time was over.
+            // A turn may come in the moment in which the wait ends.
             _ => self.turn.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
         }
     }
 }
 
-impl Held<Tokens> {
-    /// The request begins: what it took is spent, and comes back by time alone.
+impl Held<SpentTokens> {
+    /// The request begins: its tokens are spent, and time alone brings them back.
     pub(crate) fn spend(mut self) {
         self.place = None;
     }

@@ -1,45 +1,46 @@
-//! Shuffle sharding: which few of many queues a flow may use.
+//! Shuffle sharding: each flow may use a few of many queues.
 //!
-//! Each flow is dealt a hand of queues by its hash, and uses the best of it. So a flow that floods its queue shares it
-//! only with those all of whose hand is as bad: with 64 queues and hands of 8, and 8 floods, one newcomer in 4 billion.
+//! The hash of a flow deals its hand of queues, and the flow uses the best queue of the hand. So a flow that floods its
+//! queue shares the queue only with flows whose whole hand is as full: with 64 queues, hands of 8 and 8 floods, one new
+//! flow in 4 billion.
 //!
 //! Source: KEP-1040 (API Priority and Fairness), and C. MacCárthaigh, "Workload isolation using shuffle-sharding" (The
 //! Amazon Builders' Library). As in `k8s.io/apiserver/pkg/util/shufflesharding` the digits of the hash to falling bases
 //! are the cards, so that hands are as uniform as hashes are.
 
-/// How many queues a hand has at most: there are 2^59 hands of 10 out of 64.
+/// Maximal size of a hand: there are 2^59 hands of 10 out of 64.
 pub const HAND_MAX: usize = 10;
 
-/// How many bits of a hash are spent on a hand: with 4 left of 64, no hand is more likely than another by more than a
+/// Maximal number of bits of a hash for a hand: with 4 left of 64, no hand is more likely than another by more than a
 /// 16th.
 const ENTROPY_BITS_MAX: f64 = 60.0;
 
-/// So many queues, of which each flow is dealt so many.
+/// Queues, and the number of queues in the hand of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deck {
     queues: u16,
     hand: u8,
 }
 
-/// Why there is no such deck.
+/// Invalid size of a deck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeckError {
-    /// There is nothing to deal.
+    /// A hand is empty, or larger than the deck or [`HAND_MAX`].
     #[error(
         "a hand of {hand} out of {queues} queues: a hand has from one queue to all of them, and at most {HAND_MAX}"
     )]
     Size {
-        /// How many queues.
+        /// Number of queues in the deck.
         queues: u16,
-        /// How many of them in a hand.
+        /// Number of queues in a hand.
         hand: u8,
     },
     /// More hands than a hash can tell apart evenly.
     #[error("a hand of {hand} out of {queues} queues: there are more than 2^60 of them; make the hand smaller")]
     Entropy {
-        /// How many queues.
+        /// Number of queues in the deck.
         queues: u16,
-        /// How many of them in a hand.
+        /// Number of queues in a hand.
         hand: u8,
     },
 }
@@ -52,7 +53,7 @@ impl Default for Deck {
 }
 
 impl Deck {
-    /// A deck of so many queues and hands of so many.
+    /// Creates a deck.
     ///
     /// # Errors
     /// [`DeckError`].
@@ -67,20 +68,20 @@ impl Deck {
         Ok(Self { queues, hand })
     }
 
-    /// How many queues there are.
+    /// Number of queues in the deck.
     pub fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// The hand of a hash, in the order of dealing: different queues. No allocation.
+    /// Hand of a hash, in the order of dealing: distinct queues. No allocation.
     pub(crate) fn deal(self, hash: u64) -> impl Iterator<Item = usize> {
-        // What was dealt, ascending.
+        // Dealt cards, ascending.
         let mut dealt = [0_u16; HAND_MAX];
         let mut rest = hash;
         (0..self.hand).map(move |count| {
             let count = usize::from(count);
             let base = u64::from(self.queues) - count as u64;
-            // The card is the so-manyth of those that are left.
+            // The card is an index into the remaining cards.
             let mut card = u16::try_from(rest % base).unwrap_or(u16::MAX);
             rest /= base;
             let mut at = 0;
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Of so many hashes as there are hands each deals another: no hand is dealt twice and none is left out.
+    /// Consecutive hashes deal all hands, each once.
     #[test]
     fn every_hand_is_dealt_once_for_each_round_of_hashes() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
@@ -121,9 +122,9 @@ mod tests {
     #[test]
     fn digits_of_the_hash_are_the_cards() {
         let deck = Deck::new(10, 3).unwrap();
-        // 7 of ten; then 7 of the nine that are left, which is 8; then 0 of eight.
+        // Card 7 of ten; then card 7 of the remaining nine, which is 8; then card 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
-        // 0; then 0 of what is left, 1; then 0 of that, 2.
+        // Card 0; then card 0 of the rest, which is 1; then 2.
         assert_eq!(deck.deal(0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(deck.deal(719).collect::<Vec<_>>(), [9, 8, 7], "the last of 720 hands");
     }

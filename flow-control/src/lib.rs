@@ -4,11 +4,11 @@
 //! address, verb or resource. [`FlowControl`] has the schemas of one configuration; its
 //! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
 //! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
-//! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. Where several
+//! `queue.rs`); `gate.rs` waits for what it decides. Where several
 //! replicas serve together, each has its [part](Schema::divided_among) of every limit.
 //!
 //! ```text
-//! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or Tokens
+//! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or SpentTokens
 //!  by name        kind, key         waits   decides    by key              └▶ FairQueues, while somebody waits
 //! ```
 
@@ -24,7 +24,6 @@ mod limiter;
 mod queue;
 mod refusal;
 mod schema;
-mod waiting_places;
 
 pub use admitted::AdmittedRequest;
 pub use attributes::{Attributes, Dimension, Flow, FlowResource, FlowUser};

@@ -1,4 +1,5 @@
-//! One schema: who is let in, who waits, who is refused. Time is an argument; nothing here waits.
+//! Decisions of one schema: a request is admitted, waits, or is refused. Time is an argument; this module does not
+//! wait.
 //!
 //! ```text
 //! admit ──▶ admitted                                     room, and nobody waits
@@ -8,10 +9,11 @@
 //!      └──▶ refused                                      no room, and no queue
 //! ```
 //!
-//! Whoever changes something gives turns to those that it makes room for, so that nobody waits for whom there is room.
-//! Only time passes unseen: [`Limiter::due`] says when to come back for an account.
+//! Each change gives turns to the requests that it makes room for. Only time passes unseen: [`Limiter::due`] is the
+//! time for the next look at an account.
 
 use tokio::time::Instant;
+use tributary_limiters::{FairShare, Shares};
 
 use crate::accounts::{AccountId, Accounts, KeyAccount};
 use crate::allowance::Allowance;
@@ -19,106 +21,114 @@ use crate::attributes::{Flow, Key};
 use crate::fair_queues::FairQueues;
 use crate::queue::Waiter;
 use crate::schema::Queueing;
-use crate::waiting_places::WaitingPlaces;
 
-/// A schema's state.
+/// Limit, accounts and waiting requests of a schema.
 #[derive(Debug)]
 pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
     queueing: Option<Queueing>,
     accounts: Accounts<A, W>,
-    waiting: WaitingPlaces,
-    /// The number of the last ticket, and of the last queues.
+    /// The requests that wait, of all keys together: each key has queues of its own, and with enough keys (resources,
+    /// for instance) one user could take all places.
+    waiting: Shares<Flow>,
+    /// Number of the last ticket, and of the last queues.
     last: u64,
 }
 
-/// What a request holds that was let in.
+/// A request before the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) key: Key,
+    pub(crate) flow: Flow,
+    pub(crate) width: u32,
+}
+
+/// Seats of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
-    /// When it was taken.
+    /// Time of the admission.
     since: Instant,
-    /// What it came from, if it waited.
+    /// Queue of the request, if it waited.
     turn: Option<Turn>,
 }
 
-/// The queue that a request had its turn from.
+/// Queue that gave a request its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     generation: u64,
     queue: usize,
 }
 
-/// By what one that waits is found.
+/// Identifier of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) account: AccountId,
-    /// Of the queues in which it waits.
+    /// Generation of the queues.
     pub(crate) generation: u64,
     queue: usize,
     number: u64,
 }
 
-/// What becomes of a request.
+/// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimiterDecision {
-    /// It is let in.
+    /// The request is admitted.
     Admitted(LimiterPermit),
-    /// It waits. `is_first`: nobody did so in this account, so that nobody comes back for it yet.
+    /// The request waits.
     Waits {
-        /// By what it is found.
+        /// Identifier of the waiting request.
         ticket: Ticket,
-        /// Whether it is the first that waits there.
+        /// Whether the account had no waiting requests, so that no task follows the time yet.
         is_first: bool,
     },
-    /// There is nothing.
+    /// The limit is 0.
     Closed,
-    /// There is no room, and waiting is not provided for.
+    /// The limit is reached, and the schema has no queues.
     Exceeded,
-    /// There is no room, and none to wait in, for whoever asks.
+    /// The limit is reached, and the queue of the flow is full.
     QueueFull,
 }
 
-/// Turns that are given: whom to tell, and what they hold from now on.
+/// New turns: the waker and the seats of each request.
 pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
-    /// A schema of which nothing is used, for so many keys at most.
+    /// Creates an unused limit for at most `keys_max` accounts.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
-        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: WaitingPlaces::default(), last: 0 }
+        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: Shares::default(), last: 0 }
     }
 
-    /// What is in force.
+    /// Limit that is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limit
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.taken()
+        self.waiting.held()
     }
 
-    /// How many keys have used something.
+    /// Number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.accounts.keys()
     }
 
-    /// Whether nothing is used, and nobody waits. Cost: a look at each account.
+    /// Whether the limit is unused and no request waits. Cost: a look at each account.
     pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
-        let limit = self.limit;
-        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(limit, now))
+        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
     }
 
-    /// Decides about a request. `waker` is called if it waits. Cost: where nobody waits, two looks into a map.
+    /// Decides about a request, and calls `waker` for a request that waits. Cost: without queues, two lookups in a map.
     pub(crate) fn admit(
         &mut self,
-        (key, flow): (Key, Flow),
-        width: u32,
+        candidate: Candidate,
         now: Instant,
         waker: impl FnOnce() -> W,
         granted: &mut Granted<W>,
     ) -> LimiterDecision {
+        let Candidate { key, flow, width } = candidate;
         let Some(seats) = A::seats(self.limit, width) else { return LimiterDecision::Closed };
         let id = match self.try_admit(key, seats, now, granted) {
             Ok(place) => return LimiterDecision::Admitted(place),
@@ -127,7 +137,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         let (Some(queueing), Some(account)) = (self.queueing, self.accounts.get_mut(id)) else {
             return LimiterDecision::Exceeded;
         };
-        if !self.waiting.have_room(queueing.waiting_max(), flow) {
+        if self.waiting.check(FairShare::without_reserve(queueing.waiting_max()), flow, 1).is_err() {
             return LimiterDecision::QueueFull;
         }
         self.last += 1;
@@ -139,17 +149,17 @@ impl<A: Allowance, W> Limiter<A, W> {
             return LimiterDecision::QueueFull;
         }
         queues.push(queue, Waiter { ticket: number, flow, seats, waker: waker() }, now);
-        self.waiting.add_waiter(flow);
+        self.waiting.add(flow, 1);
         LimiterDecision::Waits {
             ticket: Ticket { account: id, generation: queues.generation, queue, number },
             is_first,
         }
     }
 
-    /// Takes so much of a key's account, if it is there and nobody waits for it.
+    /// Takes seats of a key's account, if enough are free and no request waits for them.
     ///
     /// # Errors
-    /// The account that has not so much.
+    /// The account without enough free seats.
     fn try_admit(
         &mut self,
         key: Key,
@@ -157,8 +167,8 @@ impl<A: Allowance, W> Limiter<A, W> {
         now: Instant,
         granted: &mut Granted<W>,
     ) -> Result<LimiterPermit, AccountId> {
-        let id = self.accounts.open(key, self.limit, now);
-        // What time has brought is theirs who wait.
+        let id = self.accounts.open(key, now);
+        // Waiting requests have a right to the tokens that time has brought.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
@@ -167,7 +177,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes back what a request held that is over, or what was not used of a turn.
+    /// Takes back the seats of a request that has ended, or that left after its turn.
     pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
         let LimiterPermit { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
@@ -179,38 +189,37 @@ impl<A: Allowance, W> Limiter<A, W> {
             queues.end(turn.queue, seats, since, now);
         }
         self.advance(id, now, granted);
-        self.accounts.close(id, self.limit, now);
+        self.accounts.close(id, now);
     }
 
-    /// Takes one out that waits no longer. Whether it did.
+    /// Removes a waiting request. Returns whether the request was waiting.
     pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant, granted: &mut Granted<W>) -> bool {
         let Some(account) = self.accounts.get_mut(ticket.account) else { return false };
         let Some(queues) = account.queues.as_mut() else { return false };
         let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
-        self.waiting.give_back(gone.flow);
-        // It may have been too wide for what is free.
+        self.waiting.remove(gone.flow, 1);
+        // The request may have been too wide for the free seats.
         self.advance(ticket.account, now, granted);
-        self.accounts.close(ticket.account, self.limit, now);
+        self.accounts.close(ticket.account, now);
         true
     }
 
-    /// Gives turns to those in an account for whom there is room.
+    /// Gives turns to requests of an account while seats are free.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
             account.give_turns(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
-    /// When time will have brought what the next one in this account waits for, once turns were given; `None` where
-    /// nobody waits in these queues of it, or time alone brings nothing.
+    /// Time at which the next request of an account finds its tokens, after turns were given; `None` if no request
+    /// waits in these queues, or for slots.
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
         account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
     }
 
-    /// Changes what is in force. What is used stays used: where it is more than there may be, only what comes is
-    /// refused.
+    /// Changes the limit. Taken slots stay taken, even if they are more than the new limit; token buckets begin anew.
     pub(crate) fn change(
         &mut self,
         limit: A::Limit,
@@ -223,7 +232,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             return;
         }
         for (id, account) in self.accounts.all_mut() {
-            account.allowance.change(self.limit, limit, now);
+            account.allowance.change_limit();
             account.give_turns(id, limit, now, &mut self.waiting, granted);
         }
         self.limit = limit;
@@ -231,18 +240,17 @@ impl<A: Allowance, W> Limiter<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Gives turns to those for whom there is room, who are among those that wait no longer.
+    /// Gives turns to waiting requests while seats are free.
     fn give_turns(
         &mut self,
         id: AccountId,
         limit: A::Limit,
         now: Instant,
-        waiting: &mut WaitingPlaces,
+        waiting: &mut Shares<Flow>,
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
-        // What the next one takes is awaited: whoever takes much would never find it if those who take little went
-        // first.
+        // The next request goes first: narrow requests that overtake would keep a wide request waiting for ever.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.try_spend(limit, seats, now)
@@ -253,7 +261,7 @@ impl<A: Allowance, W> KeyAccount<A, W> {
                 false => queues.spend(queue, seats),
             }
             let turn = Turn { generation: queues.generation, queue };
-            waiting.give_back(waiter.flow);
+            waiting.remove(waiter.flow, 1);
             granted.push((waiter.waker, LimiterPermit { account: id, seats, since: now, turn: Some(turn) }));
         }
         if queues.waiting() == 0 {

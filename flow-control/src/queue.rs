@@ -1,45 +1,45 @@
-//! One queue: whose turn is next among those that wait in it.
+//! One queue, and the order of its requests.
 //!
-//! Flows whose hands meet share a queue, and take turns in it; and those who have one turn together take turns within
-//! their flow. So one of thousands of ServiceAccounts that one member vouches for waits for a turn of its flow, and
-//! then for those of the others that ask for as much as it does, and not for all that one of them has sent before.
+//! Flows with the same queue take turns in it, and users who share a flow take turns within the flow. So one of
+//! thousands of ServiceAccounts of a member waits for a turn of the flow, and then for the accounts with as many
+//! requests, and not for all earlier requests of a single account.
 //!
-//! In each round a flow has one turn. Whoever comes is in none that has been served, so that nobody who comes again and
-//! again keeps out those who are there.
+//! A flow has one turn in each round. A new request joins a round that has not been served, so that clients who return
+//! at once cannot keep out the others.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::attributes::Flow;
 
-/// One that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
-    /// Its number, ascending.
+    /// Number of the request, ascending.
     pub(crate) ticket: u64,
-    /// Whose it is.
+    /// Flow of the request.
     pub(crate) flow: Flow,
-    /// How much it takes.
+    /// Seats of the request.
     pub(crate) seats: u32,
-    /// How it is told.
+    /// Wakes the request with its turn.
     pub(crate) waker: W,
 }
 
-/// Those that wait, the next one first.
+/// Waiting requests, the next one first.
 #[derive(Debug)]
 pub(crate) struct Queue<W> {
     queued: VecDeque<Queued<W>>,
-    /// The round after the one that was served last.
+    /// Round after the round that was served last.
     next_round: u64,
-    /// The same of those who share a flow, by its turn: of flows that wait.
+    /// The same within each shared flow that waits, by the hash of its turn.
     next_within: HashMap<u64, u64>,
 }
 
-/// One that waits, and when it is its turn.
+/// A waiting request with its rounds.
 #[derive(Debug)]
 struct Queued<W> {
-    /// The round of flows in which it is its turn.
+    /// Round of the flow's turn.
     round: u64,
-    /// The same of those who share its flow.
+    /// Round of the user's turn within the flow.
     within: u64,
     waiter: Waiter<W>,
 }
@@ -51,35 +51,35 @@ impl<W> Default for Queue<W> {
 }
 
 impl<W> Queue<W> {
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn len(&self) -> usize {
         self.queued.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.queued.is_empty()
     }
 
-    /// Whether one waits that has the turn of this flow.
+    /// Whether a request of this flow's turn waits.
     pub(crate) fn has(&self, flow: Flow) -> bool {
         self.queued.iter().any(|one| one.waiter.flow.takes_turn_of(flow))
     }
 
-    /// How many wait that count for the queue's length where one of this flow comes: its own, and those of flows that
-    /// nobody shares. Of a flow that many share the queue may be long: what all of them hold is bounded with all that
-    /// waits.
+    /// Number of requests that count against the length of the queue for a request of this flow: requests of the same
+    /// user, and requests of unshared flows. A shared flow may have a long queue: the places to wait in bound all its
+    /// requests together.
     pub(crate) fn length_for(&self, flow: Flow) -> usize {
         let counts = |one: &&Queued<W>| one.waiter.flow == flow || !one.waiter.flow.is_shared();
         self.queued.iter().filter(counts).count()
     }
 
-    /// The next one.
+    /// First request of the queue.
     pub(crate) fn first(&self) -> Option<&Waiter<W>> {
         self.queued.front().map(|one| &one.waiter)
     }
 
-    /// Has one wait. Nobody comes before the first. Cost: the length of the queue.
+    /// Adds a request, never before the first. Cost: the length of the queue.
     pub(crate) fn push(&mut self, waiter: Waiter<W>) {
         let flow = waiter.flow;
         let of_flow = |one: &&Queued<W>| one.waiter.flow.takes_turn_of(flow);
@@ -97,8 +97,8 @@ impl<W> Queue<W> {
         self.advance_within_flow(at);
     }
 
-    /// Has the last one of a flow change places with those of its flow whose turn is later than its own: the places are
-    /// the flow's.
+    /// Moves the last request of a flow ahead of requests of the flow with later rounds. The requests of a flow swap
+    /// places among themselves only.
     fn advance_within_flow(&mut self, last: usize) {
         let (flow, within) = (self.queued[last].waiter.flow, self.queued[last].within);
         let mut at = last;
@@ -117,7 +117,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Takes the next one. Cost: the length of the queue, where its flow is shared.
+    /// Takes the first request. Cost: the length of the queue for a shared flow.
     pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
         let Queued { round, within, waiter } = self.queued.pop_front()?;
         self.next_round = round + 1;
@@ -128,7 +128,7 @@ impl<W> Queue<W> {
         Some(waiter)
     }
 
-    /// Takes one out, and says whether it was the first. Cost: the length of the queue.
+    /// Removes a request. Returns the request, and whether it was the first. Cost: the length of the queue.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiter<W>, bool)> {
         let at = self.queued.iter().position(|one| one.waiter.ticket == ticket)?;
         let waiter = self.queued.remove(at)?.waiter;
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(order(&mut queue), [0, 5, 1, 6, 2, 3, 4]);
     }
 
-    /// One ServiceAccount's storm, two others of its member, and somebody whom nobody shares a turn with.
+    /// A storm of one ServiceAccount, two other accounts of the member, and a user with an unshared flow.
     #[test]
     fn those_who_have_one_turn_take_turns_within_it() {
         let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
@@ -191,7 +191,7 @@ mod tests {
         push(&mut queue, Flow::from_identity(&"ann"), 9..11);
         assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
         assert!(queue.next_within.is_empty());
-        // However many there are of a member, they are one turn of two.
+        // All accounts of a member together have one turn of two.
         for who in 0..100_u64 {
             push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
         }
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
     }
 
-    /// Whoever comes again as soon as they were served has no more turns than who waits with many.
+    /// A client that returns at once has no more turns than a client with many waiting requests.
     #[test]
     fn whoever_comes_again_and_again_keeps_nobody_out() {
         for (eve, ann) in [

@@ -1,4 +1,4 @@
-//! Why a request is refused, with what a client is told of it.
+//! Refusals, with the facts for the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,58 +7,57 @@ use std::time::Duration;
 use crate::attributes::{Attributes, Dimension};
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// When a client that is refused is to come again, as kube-apiserver and KubeGateway say it.
+/// Delay before the next try of a refused client, as kube-apiserver and KubeGateway say it.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A request is refused by a schema: 429. It displays what a person reads of it: what the limit is, and whose.
+/// Refusal by a schema: 429. Its text for a person names the limit and the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The schema.
+    /// Name of the schema.
     pub schema: Arc<str>,
-    /// What it limits.
+    /// Limit of the schema.
     pub limit: ReachedLimit,
-    /// For each of what.
+    /// Dimensions of the key.
     pub by: Vec<Dimension>,
-    /// Why it does not wait, or no longer.
+    /// Cause of the refusal.
     pub cause: RefusalCause,
-    /// When to come again. `None` for events, as in KubeGateway: who writes them goes on without, and is not to try
-    /// again.
+    /// Delay before the next try. `None` for events, as in KubeGateway: writers of events go on without a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// The limit that is reached.
+/// Limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachedLimit {
-    /// Of requests in flight.
+    /// Limit of requests in flight.
     MaxRequestsInflight(MaxRequestsInflight),
-    /// Of requests that begin.
+    /// Limit of requests that begin in a second.
     TokenBucket(TokenBucket),
 }
 
-/// Why a request does not wait, or no longer.
+/// Cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// The schema lets nothing in.
+    /// The limit is 0.
     Closed,
-    /// The schema has nobody wait.
+    /// The schema has no queues.
     Exceeded,
-    /// Too many wait.
+    /// The queue of the flow is full.
     QueueFull,
-    /// It has waited for as long as one may.
+    /// The request has waited for the maximal time.
     TimedOut(Duration),
 }
 
-/// The words for causes in metrics. Where kube-apiserver has one (`apiserver_flowcontrol_rejected_requests_total`) it
-/// is the same.
+/// Names of causes in metrics. They equal kube-apiserver's (`apiserver_flowcontrol_rejected_requests_total`) where it
+/// has one.
 pub const REFUSAL_REASONS: [&str; 4] = ["closed", "limit-exceeded", "queue-full", "time-out"];
 
 impl RefusalCause {
-    /// Its word for metrics.
+    /// Name of the cause in metrics.
     pub fn reason(self) -> &'static str {
         REFUSAL_REASONS[self.number()]
     }
 
-    /// Its place among [`REFUSAL_REASONS`].
+    /// Index in [`REFUSAL_REASONS`].
     pub(crate) fn number(self) -> usize {
         match self {
             Self::Closed => 0,

@@ -1,4 +1,4 @@
-//! What a schema says: how much there is, for each of what, and who may wait.
+//! Schemas: a limit, the dimensions of its keys, and its queues.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::attributes::Dimension;
 use crate::hand::Deck;
 
-/// A schema: rules of dispatch refer to it by name. The words are those of KubeGateway's `flowControlSchemas`.
+/// A schema. Dispatch policies refer to its name. The words are those of KubeGateway's `flowControlSchemas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// The name, unique among the schemas.
+    /// Name, unique among the schemas.
     pub name: Arc<str>,
-    /// What it limits.
+    /// Kind of limit.
     pub kind: SchemaKind,
 }
 
@@ -37,63 +37,62 @@ impl Schema {
     }
 }
 
-/// What a schema limits. State survives a change of everything but the variant.
+/// Kind of limit. The state of a schema survives changes within one variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
-    /// Nothing.
+    /// No limit.
     Exempt,
-    /// How many requests are in flight at once.
+    /// Limit of requests in flight.
     MaxRequestsInflight(Limited<MaxRequestsInflight>),
-    /// How many requests begin in a second.
+    /// Limit of requests that begin in a second.
     TokenBucket(Limited<TokenBucket>),
 }
 
-/// A limit, and whose it is.
+/// A limit with its keys and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited<L> {
-    /// How much each key has.
+    /// Limit of each key.
     pub limit: L,
-    /// What makes a key: each combination of their values has a limit of its own; where there are none, all requests of
-    /// the schema share one.
+    /// Dimensions of a key: each combination of their values has a limit of its own. Without dimensions all requests of
+    /// the schema share one limit.
     pub by: Vec<Dimension>,
-    /// Who may wait for how long; `None` where what finds no room is refused at once.
+    /// Queues; `None` refuses requests beyond the limit at once.
     pub queueing: Option<Queueing>,
 }
 
-/// How many requests may be in flight at once.
+/// Limit of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRequestsInflight {
-    /// How many; 0 refuses all, those that last, too.
+    /// Number of requests; 0 refuses all requests, also long-running ones.
     pub max: u32,
-    /// Whether what lasts takes a place like any other request. Otherwise it is let in, and counted apart.
+    /// Whether long-running requests take slots. Otherwise they are admitted and counted apart.
     pub count_long_running: bool,
 }
 
-/// How many requests may begin. What lasts spends a token when it begins, like any other.
+/// Limit of requests that begin. A long-running request spends tokens when it begins, as all requests do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// How many tokens come back in a second.
+    /// Number of tokens that come back in a second.
     pub qps: NonZeroU32,
-    /// How many there are at most, and at first.
+    /// Number of tokens in a full bucket.
     pub burst: NonZeroU32,
 }
 
-/// Who may wait, as kube-apiserver's `LimitResponse` of type `Queue` has it (KEP-1040, API Priority and Fairness).
+/// Queues, as in kube-apiserver's `LimitResponse` of type `Queue` (KEP-1040, API Priority and Fairness).
 ///
-/// Each key has such queues. Those of a schema hold together no more than `queues` × `length`, however many keys it
-/// has.
+/// Each key has such queues. All keys of a schema hold at most `queues` × `length` waiting requests together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
-    /// Among how many queues flows are spread, and among how many of them each chooses.
+    /// Number of queues, and of queues in a hand.
     pub deck: Deck,
-    /// How many requests wait in a queue at most.
+    /// Maximal number of requests in a queue.
     pub length: NonZeroU16,
-    /// How long one waits at most.
+    /// Maximal wait of a request.
     pub wait_max: Duration,
 }
 
 impl Queueing {
-    /// How many requests of a schema wait at most.
+    /// Maximal number of waiting requests of a schema.
     pub(crate) fn waiting_max(&self) -> usize {
         usize::from(self.deck.queues()) * usize::from(self.length.get())
     }

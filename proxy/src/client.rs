@@ -27,7 +27,7 @@ use crate::forward;
 use crate::health::observer::Observer;
 use crate::health::reachability::Reachability;
 use crate::member::ClientInner;
-use crate::places::{Asker, Places};
+use crate::places::Asker;
 use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;
 use crate::pool::{LaneKind, PoolStatistics};
@@ -180,7 +180,6 @@ impl ClusterClient {
         let observer = Arc::new(Observer::new(name.clone(), tuning.breaker.clone()));
         let targets = targets(&name, &config, further)?;
         let proofs = Arc::new(ServerProofs::new(&targets));
-        let waiting = Places::new(tuning.max_waiting_requests);
         let maker = EndpointMaker {
             cluster: &name,
             config: &config,
@@ -209,7 +208,6 @@ impl ClusterClient {
             retries,
             proofs,
             passes_tokens,
-            waiting,
             upgrades: UpgradeLimiter::new(),
             connector,
             known,

@@ -354,12 +354,6 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
-    /// Too many requests wait for a connection to a cluster.
-    pub(crate) fn too_many_wait(cluster: &ClusterName, limit: usize) -> Self {
-        let what = "places for requests that wait for a connection to it";
-        Self::Full { cluster: cluster.clone(), what, limit }
-    }
-
     /// The cluster that the request was for.
     pub fn cluster(&self) -> &ClusterName {
         match self {

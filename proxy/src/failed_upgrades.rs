@@ -10,17 +10,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use governor::clock::Clock;
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
-use governor::state::StateStore;
-use governor::{Quota, RateLimiter};
 use http::{HeaderValue, Method, Uri};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{RequestInfo, ServiceAccount};
+use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::credentials::identity::RequestIdentity;
 
@@ -51,50 +46,18 @@ enum BucketOwner {
     Others,
 }
 
-/// Time since the limiter was made, by the clock that tests can pause.
-#[derive(Clone, Debug)]
-struct Elapsed(Instant);
-
-impl Clock for Elapsed {
-    type Instant = Duration;
-
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// Buckets that are not full, by the time at which they are.
-#[derive(Clone, Debug, Default)]
-struct Buckets(Arc<Mutex<HashMap<BucketOwner, Nanos>>>);
-
-impl StateStore for Buckets {
-    type Key = BucketOwner;
-
-    fn measure_and_replace<T, F, E>(&self, account: &BucketOwner, decide: F) -> Result<T, E>
-    where
-        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
-    {
-        let mut buckets = self.0.lock();
-        let (decided, full_at) = decide(buckets.get(account).copied())?;
-        buckets.insert(*account, full_at);
-        Ok(decided)
-    }
-}
-
 /// The upgrades of one member that are not taken up.
 pub(crate) struct UpgradeLimiter {
     hasher: RandomState,
-    buckets: Buckets,
-    clock: Elapsed,
-    limiter: RateLimiter<BucketOwner, Buckets, Elapsed, NoOpMiddleware<Duration>>,
+    rate: TokenRate,
+    /// The buckets that may not be full.
+    buckets: Mutex<HashMap<BucketOwner, SpentTokens>>,
 }
 
 impl UpgradeLimiter {
     pub(crate) fn new() -> Self {
-        let (buckets, clock) = (Buckets::default(), Elapsed(Instant::now()));
-        let quota = Quota::with_period(REFILL_INTERVAL).unwrap_or(Quota::per_second(BURST)).allow_burst(BURST);
-        let limiter = RateLimiter::new(quota, buckets.clone(), clock.clone());
-        Self { hasher: RandomState::new(), buckets, clock, limiter }
+        let rate = TokenRate::with_interval(REFILL_INTERVAL, BURST);
+        Self { hasher: RandomState::new(), rate, buckets: Mutex::default() }
     }
 
     /// Takes a token for an upgrade with this identity; `None` if it needs none. In personal mode all requests have one
@@ -116,28 +79,32 @@ impl UpgradeLimiter {
     }
 
     fn acquire(&self, user: u64, is_members: bool) -> Result<UpgradeToken<'_>, Duration> {
-        let account = self.account(user, is_members);
-        let taken = self.limiter.check_key(&account);
-        taken.map_err(|until| until.wait_time_from(self.clock.now()))?;
-        Ok(UpgradeToken { limiter: self, account, is_spent: false })
+        let (mut buckets, now) = (self.buckets.lock(), Instant::now());
+        let owner = bucket_owner(&mut buckets, user, is_members, now);
+        buckets.entry(owner).or_default().try_spend(self.rate, NonZeroU32::MIN, now)?;
+        Ok(UpgradeToken { limiter: self, owner, is_spent: false })
     }
+}
 
-    /// Finds the account of a user: the user's own, or a shared one once the bound of users is reached.
-    fn account(&self, user: u64, is_members: bool) -> BucketOwner {
-        let (max, shared) = match is_members {
-            true => (MEMBERS_USERS_MAX, BucketOwner::MembersUsers),
-            false => (USERS_MAX, BucketOwner::Others),
-        };
-        let (own, mut buckets) = (BucketOwner::User(user), self.buckets.0.lock());
-        if buckets.len() >= max && !buckets.contains_key(&own) {
-            let now = Nanos::from(self.clock.now());
-            buckets.retain(|_, full_at| *full_at > now);
-            if buckets.len() >= max {
-                return shared;
-            }
+/// Finds the bucket of a user: the user's own, or a shared one once the bound of users is reached.
+fn bucket_owner(
+    buckets: &mut HashMap<BucketOwner, SpentTokens>,
+    user: u64,
+    is_members: bool,
+    now: Instant,
+) -> BucketOwner {
+    let (max, shared) = match is_members {
+        true => (MEMBERS_USERS_MAX, BucketOwner::MembersUsers),
+        false => (USERS_MAX, BucketOwner::Others),
+    };
+    let own = BucketOwner::User(user);
+    if buckets.len() >= max && !buckets.contains_key(&own) {
+        buckets.retain(|_, bucket| !bucket.is_full(now));
+        if buckets.len() >= max {
+            return shared;
         }
-        own
     }
+    own
 }
 
 /// The name of a user or their token, and whether the member itself makes such users.
@@ -170,7 +137,7 @@ fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
 #[must_use]
 pub(crate) struct UpgradeToken<'a> {
     limiter: &'a UpgradeLimiter,
-    account: BucketOwner,
+    owner: BucketOwner,
     is_spent: bool,
 }
 
@@ -188,8 +155,8 @@ impl UpgradeToken<'_> {
 
 impl Drop for UpgradeToken<'_> {
     fn drop(&mut self) {
-        if let (false, Some(full_at)) = (self.is_spent, self.limiter.buckets.0.lock().get_mut(&self.account)) {
-            *full_at = full_at.saturating_sub(REFILL_INTERVAL.into());
+        if let (false, Some(bucket)) = (self.is_spent, self.limiter.buckets.lock().get_mut(&self.owner)) {
+            bucket.give_back(self.limiter.rate, NonZeroU32::MIN, Duration::ZERO);
         }
     }
 }
@@ -238,11 +205,11 @@ mod tests {
             assert_eq!(spend_all(&limiter, user, false), BURST);
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
-        assert_eq!((others, limiter.buckets.0.lock().len()), (BURST, USERS_MAX + 1));
-        // Full buckets are dropped when room is needed.
+        assert_eq!((others, limiter.buckets.lock().len()), (BURST, USERS_MAX + 1));
+        // Full buckets are forgotten when there is room to be made.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
-        assert_eq!(limiter.buckets.0.lock().len(), 1);
+        assert_eq!(limiter.buckets.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,7 +218,7 @@ mod tests {
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
         assert_eq!(spend_all(&limiter, users, false), BURST);
-        assert!(limiter.buckets.0.lock().len() <= MEMBERS_USERS_MAX + 2);
+        assert!(limiter.buckets.lock().len() <= MEMBERS_USERS_MAX + 2);
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::error::{ConnectError, ForwardError};
 use crate::exhaustion::Exhaustion;
 use crate::failed_upgrades::UpgradeLimiter;
 use crate::health::observer::Observer;
-use crate::places::Places;
 use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;
 use crate::retry_budget::RetryBudget;
@@ -37,8 +36,6 @@ pub(crate) struct ClientInner {
     pub(crate) proofs: Arc<ServerProofs>,
     /// Whether the client is for users' own tokens, so that it asks its own questions without credentials.
     pub(crate) passes_tokens: bool,
-    /// For requests of clients that wait for a connection, to whichever endpoint.
-    pub(crate) waiting: Places,
     /// Limits upgrades that the member does not take up.
     pub(crate) upgrades: UpgradeLimiter,
     /// Byte streams to the addresses in place of TCP.

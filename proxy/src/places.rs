@@ -35,56 +35,6 @@ impl Places {
     }
 }
 
-/// One request's place among those of clients that wait for a connection to a member: one, whichever of the member's
-/// endpoints it waits for, and however many of them. Given back when dropped.
-#[derive(Debug)]
-pub(crate) struct WaitingPlace<'a> {
-    /// `None` for what waits beside them.
-    among: Option<&'a Places>,
-    taken: Mutex<Taken>,
-}
-
-/// What became of a request's place.
-#[derive(Debug)]
-enum Taken {
-    NotYet,
-    Held(#[expect(dead_code, reason = "it is given back when dropped")] Permit),
-    Refused,
-}
-
-impl<'a> WaitingPlace<'a> {
-    /// Of a request that has not had to wait yet. What is no client's has a place beside those of clients.
-    pub(crate) fn for_asker(asker: Asker, places: &'a Places) -> Self {
-        Self { among: (asker == Asker::Client).then_some(places), taken: Mutex::new(Taken::NotYet) }
-    }
-
-    /// Of what is no client's.
-    pub(crate) fn beside() -> Self {
-        Self { among: None, taken: Mutex::new(Taken::NotYet) }
-    }
-
-    /// The request has to wait from now on.
-    ///
-    /// # Errors
-    /// How many places there are, where all are taken.
-    pub(crate) fn begin_waiting(&self) -> Result<(), usize> {
-        let Some(places) = self.among else { return Ok(()) };
-        let mut taken = self.taken.lock();
-        if matches!(*taken, Taken::Held(_)) {
-            return Ok(());
-        }
-        let place = places.acquire();
-        *taken = place.map_or(Taken::Refused, Taken::Held);
-        if matches!(*taken, Taken::Refused) { Err(places.all()) } else { Ok(()) }
-    }
-
-    /// How many places there are, where the request has found none.
-    pub(crate) fn refused(&self) -> Option<usize> {
-        let is_refused = matches!(*self.taken.lock(), Taken::Refused);
-        self.among.filter(|_| is_refused).map(Places::all)
-    }
-}
-
 /// For whom a request is sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
@@ -150,20 +100,6 @@ mod tests {
     use super::*;
 
     const ASKERS: [Asker; 3] = [Asker::Client, Asker::Namespaces, Asker::Ourselves];
-
-    #[test]
-    fn a_request_takes_one_place_however_often_it_has_to_wait() {
-        let places = Places::new(1);
-        let (first, second) =
-            (WaitingPlace::for_asker(Asker::Client, &places), WaitingPlace::for_asker(Asker::Client, &places));
-        assert_eq!((first.refused(), first.begin_waiting(), first.begin_waiting()), (None, Ok(()), Ok(())));
-        assert_eq!((second.begin_waiting(), second.refused(), places.taken()), (Err(1), Some(1), 1));
-        for beside in [WaitingPlace::for_asker(Asker::Namespaces, &places), WaitingPlace::beside()] {
-            assert_eq!((beside.begin_waiting(), beside.refused()), (Ok(()), None));
-        }
-        drop(first);
-        assert_eq!((second.begin_waiting(), second.refused()), (Ok(()), None), "it has found one after all");
-    }
 
     /// All that an asker gets.
     fn all_for(places: &SharedPlaces, asker: Asker) -> Vec<Permit> {

@@ -48,7 +48,7 @@ use crate::error::{ConnectError, ForwardError};
 use crate::health::observer::Observer;
 use crate::health::state::Input;
 use crate::peer::Peer;
-use crate::places::{Asker, SharedPlaces, WaitingPlace};
+use crate::places::{Asker, SharedPlaces};
 use crate::pool::connection_task::ConnectionTask;
 use crate::pool::connections::{Connections, Dial, Pick, RequestSender, SharedDial, Slot, StreamPermit};
 use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
@@ -253,16 +253,14 @@ impl Pool {
 
     /// Reserves a stream for a request, on a connection made with these credentials, renewed or not.
     ///
-    /// Waits for a dial only if no connection has room, and counts in `waiting`. Cancellation leaves the dial running
-    /// for other requests.
+    /// Waits for a dial only if no connection has room. Cancellation leaves the dial running for other requests.
     ///
     /// # Errors
-    /// Of the dial; `Full` if every allowed connection is full, or too many requests wait.
+    /// Of the dial; `Full` if every allowed connection is full.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: Claim,
         credentials: &Arc<Current>,
-        waiting: &WaitingPlace<'_>,
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
         let here = Handle::current().id();
@@ -279,13 +277,11 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            let wait = || waiting.begin_waiting().map_err(|limit| ForwardError::too_many_wait(&self.cluster, limit));
             if self.speaks_http1() {
                 let place = self.lane(kind).http1_places.acquire(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.reuse_connection(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
-                wait()?;
                 if let Some(checkout) = Box::pin(self.open(claim, credentials)).await? {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
@@ -297,7 +293,6 @@ impl Pool {
                 WithoutRoom::Again => continue,
                 WithoutRoom::Full => break,
             };
-            wait()?;
             if let Some(borrowed) = Box::pin(self.wait_or_borrow(claim, credentials.version, dial)).await? {
                 return Ok(Connection::Http2(borrowed));
             }

@@ -74,10 +74,6 @@ pub struct ClientTuning {
     /// Connections over which clients' short requests spread before the first one is full. Default 1: a connection uses
     /// one core for encryption, so a process with several cores sets more.
     pub connections_to_spread_over: usize,
-    /// Requests of clients that may wait for a connection to the cluster at once, over all lanes and endpoints; further
-    /// ones are refused. Default 1,024, as in Envoy: after an outage all requests may come at once, and most find room;
-    /// with a server that accepts connections and stays silent, each would wait for a dial to its limit.
-    pub max_waiting_requests: usize,
     /// Requests in each of the two lanes to an endpoint with HTTP/1.1 only, where each takes a connection. A quarter is
     /// reserved for clients, one for the cachers of single namespaces and one for Tributary's other questions; the last
     /// is for any of them. Default 256: a load balancer in front of a kube-apiserver has some thousand connections, and
@@ -135,7 +131,6 @@ impl Default for ClientTuning {
             max_header_list_size: 1 << 20,
             max_connections: 32,
             connections_to_spread_over: 1,
-            max_waiting_requests: 1024,
             max_http1_requests: 256,
             idle_timeout: Duration::from_secs(90),
             token_file_interval: Duration::from_secs(10),

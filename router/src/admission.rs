@@ -13,7 +13,7 @@ use http::{Request, Response};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
 use tributary_sharing::body::Body;
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::long_running::LongRunningPlace;
 use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 

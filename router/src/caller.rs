@@ -342,14 +342,14 @@ mod tests {
 
     use super::*;
     use crate::{Router, RouterConfig, SharedMode};
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     /// What a client is told of what was sent is never that nothing was.
     #[tokio::test]
     async fn what_is_begun_in_a_cluster_is_answered_though_another_could_not_be_asked() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let user = User::named("test", "ann");
-        let share = FairShare::new("questions", 2, ShareMetrics::default());
+        let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();
         for (verb, is_written, is_answered) in [
             (Verb::List, false, false),

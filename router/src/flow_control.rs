@@ -310,7 +310,7 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
 }
 
 /// Whose turns a request takes where several wait. All users for whom one member alone vouches have one turn among the
-/// others, as they have one part of what is shared (`fair_share.rs`): whoever can make one there can make thousands.
+/// others, as they share one part of each bound (`ShareHolder::group`): whoever can make one there can make thousands.
 /// Within it they take turns.
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {

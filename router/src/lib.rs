@@ -94,7 +94,7 @@ use tributary_merge::Epochs;
 use tributary_policy::DispatchAttributes;
 use tributary_proxy::ClientTuning;
 use tributary_rights::{ReadableCache, RightsMirror};
-use tributary_sharing::flow::fair_share::FairShare;
+use tributary_sharing::flow::fair_semaphore::FairSemaphore;
 use tributary_sharing::flow::large_bodies::LargeBodies;
 use tributary_sharing::flow::long_answers::AnswerTurns;
 use tributary_sharing::flow::long_running::LongRunningShares;
@@ -147,10 +147,10 @@ pub struct Router {
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
     answer_turns: Arc<AnswerTurns>,
-    requests: Arc<FairShare>,
+    requests: Arc<FairSemaphore>,
     /// What lasts, shared among users; `None` in personal mode.
     long_running: Option<LongRunningShares>,
-    held_bytes: Arc<FairShare>,
+    held_bytes: Arc<FairSemaphore>,
     large_bodies: LargeBodies,
     request_timeout: Duration,
     draining: CancellationToken,
@@ -189,12 +189,12 @@ impl Router {
         let held = HeldMetrics::for_views(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
         let long_running = config.shared.as_ref().map(|_| LongRunningShares {
-            requests: FairShare::new(
+            requests: FairSemaphore::new(
                 "watches and other long-running requests (--max-long-running-requests)",
                 config.limits.long_running_requests,
                 metrics.share(limits::LONG_RUNNING),
             ),
-            upgrades: FairShare::new(
+            upgrades: FairSemaphore::new(
                 "connections for exec, attach and port-forward",
                 ClientTuning::default().tunnel_places.all(),
                 metrics.share(limits::UPGRADES),
@@ -219,13 +219,13 @@ impl Router {
             dispatch,
             epochs: ArcSwap::from_pointee(config.epochs),
             answer_turns: AnswerTurns::new(config.limits.long_answers, &metrics.answer_turns),
-            requests: FairShare::new(
+            requests: FairSemaphore::new(
                 "requests in flight (--max-requests-inflight)",
                 config.limits.requests_in_flight,
                 metrics.share(limits::REQUESTS),
             ),
             long_running,
-            held_bytes: FairShare::new(
+            held_bytes: FairSemaphore::new(
                 "bytes of bodies (--max-held-bytes)",
                 config.limits.held_bytes,
                 metrics.share(limits::BYTES),
@@ -496,7 +496,7 @@ impl Router {
     }
 
     /// The requests that are in flight.
-    pub(crate) fn requests(&self) -> &Arc<FairShare> {
+    pub(crate) fn requests(&self) -> &Arc<FairSemaphore> {
         &self.requests
     }
 
@@ -506,7 +506,7 @@ impl Router {
     }
 
     /// What is held of bodies.
-    pub(crate) fn held_bytes(&self) -> &Arc<FairShare> {
+    pub(crate) fn held_bytes(&self) -> &Arc<FairSemaphore> {
         &self.held_bytes
     }
 

@@ -17,7 +17,6 @@ mod log;
 mod metrics;
 mod received;
 mod sinks;
-mod throttle;
 mod together;
 mod trail;
 mod truncation;

@@ -21,7 +21,6 @@ impl Reflector {
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
-        self.shrink_reservation();
         let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
         // A list that replaces a missing bookmark loses no events.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
@@ -41,6 +40,7 @@ impl Reflector {
         self.publish(update);
         // Now, after the update is published: a successor of this cacher finds either snapshot.
         self.shared.drop_earlier();
+        self.shrink_room();
         self.show_state();
     }
 
@@ -54,18 +54,13 @@ impl Reflector {
             StaleReason::NoRoom { bytes, max }
         };
         self.staging = Staging::default();
-        self.release_list_reservation();
+        self.shrink_room();
         Some(self.failed(reason))
     }
 
-    /// Reduces the reservation to the size of the served collection.
-    pub(super) fn shrink_reservation(&mut self) {
+    /// Reduces the reservation to the size of the served collection, without the objects of an unfinished list.
+    pub(super) fn shrink_room(&mut self) {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
-    }
-
-    /// Drops the reservation of an unfinished list; the reservation of the served collection stays.
-    pub(super) fn release_list_reservation(&mut self) {
-        self.shared.room.lock().fall_back_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Publishes the changes of one read of the watch.

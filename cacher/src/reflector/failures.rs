@@ -96,7 +96,7 @@ impl Reflector {
     /// the longest time that a member may ask for.
     pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
-        self.release_list_reservation();
+        self.shrink_room();
         self.failed(StaleReason::opaque(version));
         Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
     }

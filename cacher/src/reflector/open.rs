@@ -30,7 +30,7 @@ impl Reflector {
             // The objects of an interrupted list are useless for the new list, which may wait for as long as the member
             // is away.
             self.staging = Staging::default();
-            self.release_list_reservation();
+            self.shrink_room();
         }
         if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
             self.await_precedence().await?;

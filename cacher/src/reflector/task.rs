@@ -192,7 +192,6 @@ impl Drop for Reflector {
     /// A task that ended, for any reason, must not look synced forever.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
-        // The earlier snapshot stays no longer than its reservation.
         self.shared.drop_earlier();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));

@@ -95,7 +95,7 @@ impl Reflector {
                 Ok(object) => {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
-                    self.shrink_reservation();
+                    self.shrink_room();
                     // The collection is not followed any further: it is listed until it fits.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
@@ -143,8 +143,6 @@ impl Reflector {
             return Err(Input::Suspect);
         }
         store.advance(version.into());
-        // Objects that shrank earlier release their memory here, even without a new change.
-        self.shrink_reservation();
         Ok(())
     }
 }

@@ -5,13 +5,14 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tributary_limiters::SpentTokens;
 
 use super::*;
-use crate::allowance::{Slots, Tokens};
+use crate::allowance::Slots;
 use crate::hand::Deck;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// As many keys as have accounts of their own; the others share one.
+/// Number of accounts for single keys; all further keys share one account.
 const KEYS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +63,8 @@ impl<A: Allowance> Clients<A> {
             Step::Admit { key, flow, width } => {
                 self.next += 1;
                 let number = self.next;
-                let who = (Key(key), Flow::numbered(flow));
-                match self.limiter.admit(who, width, self.now, || number, &mut granted) {
+                let candidate = Candidate { key: Key(key), flow: Flow::numbered(flow), width };
+                match self.limiter.admit(candidate, self.now, || number, &mut granted) {
                     LimiterDecision::Admitted(place) => self.turns.push(place),
                     LimiterDecision::Waits { ticket, .. } => {
                         self.waiting.insert(number, ticket);
@@ -87,11 +88,11 @@ impl<A: Allowance> Clients<A> {
                 self.limiter.change(limit(number), Some(queueing()), self.now, &mut granted);
             }
         }
-        self.note(granted);
+        self.receive_turns(granted);
     }
 
-    /// Somebody is told: one that waits, and once.
-    fn note(&mut self, granted: Granted<u64>) {
+    /// Each turn goes to a waiting request, once.
+    fn receive_turns(&mut self, granted: Granted<u64>) {
         for (number, place) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
             assert_eq!(ticket.account, place.account);
@@ -99,12 +100,12 @@ impl<A: Allowance> Clients<A> {
         }
     }
 
-    /// What holds after each step, of whatever kind the limit is.
+    /// Invariants after each step, for both kinds of limits.
     fn check(&mut self) {
         assert_eq!(self.limiter.waiting(), self.waiting.len());
         assert!(self.waiting.len() <= queueing().waiting_max());
         assert!(self.limiter.keys() <= KEYS_MAX);
-        // Nobody waits for whom there is room: had a wake-up been lost, it would come now.
+        // No request waits while seats are free: a lost wake-up would show here.
         let accounts: Vec<_> = self.waiting.values().map(|ticket| ticket.account).collect();
         for account in accounts {
             let mut lost = Vec::new();
@@ -131,7 +132,7 @@ proptest! {
             }
             clients.check();
         }
-        // Whoever waits when nothing is closed has a turn once the others are through.
+        // Each waiting request has a turn after the requests before it.
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);
@@ -149,8 +150,8 @@ proptest! {
     fn tokens_are_never_more_than_time_brought(burst in 1_u32..6, schedule in steps()) {
         let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
         let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
-        let mut clients: Clients<Tokens> = Clients::new(limit(burst));
-        // What each account may have had: its burst, what time brought, and by how much bursts grew.
+        let mut clients: Clients<SpentTokens> = Clients::new(limit(burst));
+        // The tokens that each account may have had since the last change: its burst, and what time brought.
         let (mut brought, mut had) = (f64::from(burst), BTreeMap::<AccountId, u32>::new());
         for step in schedule {
             let before = (clients.now, clients.limiter.limit());
@@ -166,7 +167,7 @@ proptest! {
                     let mut granted = Vec::new();
                     clients.limiter.advance(account, due, &mut granted);
                     prop_assert!(!granted.is_empty(), "nobody is woken in vain");
-                    clients.note(granted);
+                    clients.receive_turns(granted);
                 }
                 clients.now = until;
             } else {
@@ -174,7 +175,10 @@ proptest! {
             }
             let limit = clients.limiter.limit();
             brought += (clients.now - before.0).as_secs_f64() * f64::from(before.1.qps.get());
-            brought += f64::from(limit.burst.get().saturating_sub(before.1.burst.get()));
+            if limit != before.1 {
+                brought = f64::from(limit.burst.get());
+                had.clear();
+            }
             for place in std::mem::take(&mut clients.turns) {
                 *had.entry(place.account).or_default() += place.seats;
             }
@@ -187,7 +191,7 @@ proptest! {
 }
 
 /// When the first of those that wait has its turn by time alone.
-fn next_due(clients: &Clients<Tokens>) -> Option<(Instant, AccountId)> {
+fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
     let due = |ticket: &Ticket| {
         let due = clients.limiter.due(ticket.account, ticket.generation, clients.now)?;
         Some((due, ticket.account))
@@ -200,17 +204,18 @@ fn next_due(clients: &Clients<Tokens>) -> Option<(Instant, AccountId)> {
 #[test]
 fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
     let one = NonZeroU32::MIN;
-    let mut limiter: Limiter<Tokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
+    let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
     let mut admitted = |key, now| {
-        let decision = limiter.admit((Key(key), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
+        let decision =
+            limiter.admit(Candidate { key: Key(key), flow: Flow::numbered(0), width: 1 }, now, || (), &mut Vec::new());
         (matches!(decision, LimiterDecision::Admitted(_)), limiter.keys())
     };
     assert!(admitted(0, start).0);
     let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
     assert_eq!(others, 99 + 1, "each with an account of its own, and one of all others");
     assert_eq!(admitted(0, start), (false, 100));
-    // Once it is as if they had never come, their places are others'.
+    // Full buckets leave their accounts to new keys.
     let later = start + Duration::from_secs(2);
     assert_eq!((10_000..20_000).filter(|key| admitted(*key, later).0).count(), 100 + 1);
 }
@@ -221,8 +226,10 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();
     let mut granted = Vec::new();
-    let mut admit =
-        |flow, width, number| limiter.admit((Key(0), Flow::numbered(flow)), width, now, || number, &mut granted);
+    let mut admit = |flow, width, number| {
+        let candidate = Candidate { key: Key(0), flow: Flow::numbered(flow), width };
+        limiter.admit(candidate, now, || number, &mut granted)
+    };
     let LimiterDecision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
     let LimiterDecision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
     let LimiterDecision::Waits { is_first: false, .. } = admit(3, 1, 2) else {
@@ -233,27 +240,4 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     assert_eq!(wide.seats, 4);
     limiter.give_back(wide, now, &mut granted);
     assert_eq!(granted.last().map(|(number, place)| (*number, place.seats)), Some((2, 1)));
-}
-
-#[test]
-fn what_time_has_brought_back_is_not_given_back_once_more() {
-    let one = NonZeroU32::MIN;
-    let mut limiter: Limiter<Tokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, KEYS_MAX);
-    let start = Instant::now();
-    let at = |milliseconds| start + Duration::from_millis(milliseconds);
-    let admit = |limiter: &mut Limiter<Tokens, ()>, now| {
-        let decision = limiter.admit((Key(0), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
-        match decision {
-            LimiterDecision::Admitted(place) => Some(place),
-            _ => None,
-        }
-    };
-    let first = admit(&mut limiter, at(0)).unwrap();
-    let second = admit(&mut limiter, at(1_000)).unwrap();
-    limiter.give_back(first, at(1_100), &mut Vec::new());
-    assert_eq!(admit(&mut limiter, at(1_100)), None, "the second has what time brought");
-    // Of this one time has brought a tenth.
-    limiter.give_back(second, at(1_100), &mut Vec::new());
-    assert!(admit(&mut limiter, at(1_100)).is_some());
-    assert_eq!(admit(&mut limiter, at(1_100)), None);
 }

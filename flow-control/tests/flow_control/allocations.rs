@@ -1,4 +1,4 @@
-//! A request that is let in at once allocates nothing, and one that waits little.
+//! Allocations: none for an admitted request, few for a waiting request.
 
 use futures::FutureExt;
 use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
@@ -21,7 +21,7 @@ fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
     }
 }
 
-/// Each key in which somebody waits has queues, and one user may have thousands of keys.
+/// Keys with waiting requests have queues, and one user may have thousands of keys.
 #[tokio::test(start_paused = true)]
 async fn who_waits_takes_no_memory_for_queues_in_which_nobody_does() {
     const BYTES_MAX: u64 = 8 << 10;

@@ -1,4 +1,4 @@
-//! Limits, whose they are, and what is told of them.
+//! Limits, their keys, and the texts of refusals.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_place_is_free_once_what_holds_it_is_dropped() {
     assert_eq!(at_once(schema, &from("eve")).unwrap_err().cause, RefusalCause::Exceeded);
     drop(first);
     let third = at_once(schema, &from("eve")).unwrap();
-    // With a task that is ended, as when its connection dies.
+    // The end of a task drops the request, as when its connection closes.
     let task = tokio::spawn(async move {
         let _third = third;
         std::future::pending::<()>().await;
@@ -128,10 +128,12 @@ async fn what_is_used_survives_a_change_of_the_configuration() {
             named("other", tokens(1, 1, &[], None)),
         ])
         .unwrap();
-    // Of five tokens three are spent.
+    // A bucket of another size begins full.
     let rate = second.schema("rate").unwrap();
-    assert_eq!((0..10).filter(|_| at_once(rate, &from("ann")).is_ok()).count(), 2);
-    // The other schema is of another kind now: nothing of it is used.
+    assert_eq!(let_in(rate, 10), 5);
+    let same = second.changed([named("rate", tokens(1, 5, &[Dimension::User], None))]).unwrap();
+    assert_eq!(let_in(same.schema("rate").unwrap(), 10), 5, "each user has a bucket now");
+    // A schema of another kind begins unused.
     assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
     drop(other);
     // By user now: what all held together holds nobody's place, and is still in flight.
@@ -143,7 +145,7 @@ async fn what_is_used_survives_a_change_of_the_configuration() {
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
     drop(held.next());
     assert!(at_once(tenants(&third), &from("ann")).is_ok());
-    // Who still has the first configuration has the limit of the last.
+    // Holders of the first configuration have the limit of the last one.
     let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
     assert!(at_once(tenants(&first), &from("bob")).is_err());
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
@@ -155,13 +157,15 @@ fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_is_made_smaller_is_empty_and_no_worse() {
+async fn another_rate_begins_with_a_full_bucket_and_the_same_rate_keeps_it() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
-    assert_eq!(let_in(tenants(&small), 10), 0, "all are spent");
-    tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(let_in(tenants(&small), 20), 10);
+    let same = small.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
+    assert_eq!(let_in(tenants(&same), 10), 0, "all are spent");
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert_eq!(let_in(tenants(&same), 20), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +177,7 @@ async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
         (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count()
     };
     assert_eq!(rate(&first), 4);
-    // It goes, or is of another kind, for as many configurations as may be.
+    // The schema is removed, or changes its kind, for several configurations.
     for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {
         let gone = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
         let again = gone.changed(both()).unwrap();

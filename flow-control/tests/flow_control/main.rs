@@ -1,4 +1,4 @@
-//! What requests meet: schemas through the public interface, in paused time.
+//! Tests of schemas through the public interface, in paused time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,13 +8,12 @@ use tributary_flow_control::{
     Queueing, Schema, SchemaKind, TokenBucket,
 };
 
-mod against_governor;
 mod allocations;
 mod limits;
 mod offered_twice;
 mod waits;
 
-/// What a user of this name sends: `list pods`.
+/// Request of a user: `list pods`.
 fn from(name: &str) -> Attributes<'_> {
     Attributes {
         user: FlowUser { verifier: "test", name },
@@ -44,7 +43,7 @@ fn tokens(qps: u32, burst: u32, by: &[Dimension], queueing: Option<Queueing>) ->
     SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, by: by.to_vec(), queueing })
 }
 
-/// Queues in which one waits so long.
+/// Queues with this maximal wait.
 fn waiting(wait_max: Duration) -> Queueing {
     Queueing { wait_max, ..Queueing::default() }
 }

@@ -1,4 +1,4 @@
-//! A schema that is offered twice what it lets in.
+//! A load of twice the limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -63,8 +63,8 @@ async fn a_token_bucket_of_10_000_offered_20_000_is_exact_to_5_percent() {
     assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
 }
 
-/// One user offers ten times what another does, and each of those who want more than a third has a third of what is
-/// left by the one who wants little.
+/// One user sends ten times as many requests as another user. The users who ask for more than a third each have a third
+/// of the rest.
 #[tokio::test(start_paused = true)]
 async fn users_of_one_token_bucket_have_the_same_to_10_percent() {
     let ten_thousand = tokens(10_000, 1_000, &[], Some(waiting(Duration::from_millis(200))));

@@ -41,7 +41,7 @@ async fn whoever_goes_away_gives_the_turn_on() {
         assert!(waiting.now_or_never().is_none());
     }
     drop(gone);
-    // It is given to the second, who goes away before looking.
+    // The second request gets the turn, and is dropped before it looks.
     drop(held);
     assert_eq!(schema.usage().waiting, 1);
     drop(late);
@@ -60,7 +60,7 @@ async fn a_token_is_waited_for_and_one_that_nobody_took_is_not_lost() {
     }
     let took = started.elapsed().as_millis();
     assert!((300..=303).contains(&took), "{took} ms");
-    // Given to one that is gone before it looks: the next has it at once.
+    // A request that is dropped before it looks leaves the token to the next request.
     let ann = from("ann");
     let mut gone = Box::pin(schema.admit(&ann));
     assert!((&mut gone).now_or_never().is_none());
@@ -120,7 +120,7 @@ async fn queues_are_bounded_each_and_all_together() {
     assert_eq!(refused.cause, RefusalCause::QueueFull);
 }
 
-/// Flow control comes before it is known whether somebody serves a resource: anybody has as many keys as they like.
+/// Flow control comes before the lookup of the resource, so a user may invent any number of keys.
 #[tokio::test(start_paused = true)]
 async fn one_user_of_many_keys_leaves_others_a_place_to_wait_in() {
     let queueing = Queueing {
@@ -150,7 +150,7 @@ async fn one_user_of_many_keys_leaves_others_a_place_to_wait_in() {
     assert!(sixth.await.is_ok());
 }
 
-/// Whoever may make ServiceAccounts in one namespace of a member makes as many users as they like.
+/// With the right to create ServiceAccounts in one namespace, a person makes any number of users.
 #[tokio::test(start_paused = true)]
 async fn users_of_one_member_have_one_turn_and_share_it() {
     let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
@@ -164,7 +164,7 @@ async fn users_of_one_member_have_one_turn_and_share_it() {
     let all = std::iter::repeat_n(("storm", &storm), 20).chain(accounts.iter().map(|own| ("account", own)));
     for (who, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
         waits.push(async move { schema.admit(attributes).await.map(|_spent| who) });
-        // It comes before the next one does.
+        // The request arrives before the next request.
         assert!(waits.next().now_or_never().is_none());
     }
     while let Some(who) = waits.next().await {

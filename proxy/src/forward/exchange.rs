@@ -25,7 +25,7 @@ use crate::forward::unauthorized::{is_of_api_server, note_endpoint};
 use crate::headers;
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::places::{Asker, WaitingPlace};
+use crate::places::Asker;
 use crate::pool::connections::RequestSender;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
@@ -163,15 +163,11 @@ impl ClientInner {
         (claim, destination): (Claim, &Destination),
         tried: &Tried,
     ) -> Result<(EndpointRequest, Connection), ForwardError> {
-        let waiting = WaitingPlace::for_asker(claim.asker, &self.waiting);
         let open = |endpoint: Arc<Endpoint>| {
-            let (credentials, waiting) = (credentials.clone(), &waiting);
-            async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
+            let credentials = credentials.clone();
+            async move { endpoint.pool.acquire(claim, &credentials).await }
         };
-        let opened = self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await;
-        // Without room to wait, the faults of some endpoints do not matter.
-        let too_many_wait = |limit| ForwardError::too_many_wait(&self.name, limit);
-        opened.map_err(|error| waiting.refused().map_or(error, too_many_wait))
+        self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await
     }
 
     /// Records an answer, or its absence, for the load of its endpoint, with its duration if that counts.

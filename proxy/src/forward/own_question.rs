@@ -13,7 +13,7 @@ use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::ForwardError;
 use crate::member::ClientInner;
-use crate::places::{Asker, WaitingPlace};
+use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
 /// Tries of a question after a broken connection: one more, on a new connection.
@@ -50,7 +50,7 @@ pub(crate) async fn ask_endpoint(
         member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
         credentials.authorize(request.headers_mut());
         let held = endpoint.begin_request(LaneKind::Short);
-        let connection = endpoint.pool.acquire(claim, credentials, &WaitingPlace::beside()).await?;
+        let connection = endpoint.pool.acquire(claim, credentials).await?;
         let asked = Instant::now();
         match member.send((held, None), connection, request, path, limit, claim).await {
             Ok(response) => {

@@ -30,12 +30,9 @@ pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 pub(crate) enum Takes {
     /// HTTP/2 without TLS, at once.
     Plain,
-    /// The same, after so long.
-    Late(Duration),
     /// HTTP/1.1 alone, one request on each connection, after a handshake of so long.
     Http1(TlsAcceptor, Duration),
     Refuses,
-    Hangs,
 }
 
 /// Watches stay open, and all else is answered with the path.
@@ -51,7 +48,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> 
 
 async fn serve(takes: Takes, stream: DuplexStream) {
     match takes {
-        Takes::Plain | Takes::Late(_) => {
+        Takes::Plain => {
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ended = server.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
         }
@@ -62,7 +59,7 @@ async fn serve(takes: Takes, stream: DuplexStream) {
             let server = server.keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
             let _ended = server.await;
         }
-        Takes::Refuses | Takes::Hangs => std::future::pending().await,
+        Takes::Refuses => std::future::pending().await,
     }
 }
 
@@ -95,8 +92,6 @@ async fn client_at(
         async move {
             match takes {
                 Takes::Refuses => return Err(BoxError::from("connection refused")),
-                Takes::Hangs => std::future::pending::<()>().await,
-                Takes::Late(after) => sleep(after).await,
                 Takes::Plain | Takes::Http1(..) => {}
             }
             let (near, far) = tokio::io::duplex(1 << 20);
@@ -217,41 +212,8 @@ async fn what_is_under_way_at_one_that_has_left_breaks_off_after_an_hour_too() {
     assert_eq!(under_way(&mut watches), 1);
 }
 
-/// A client of which one request may wait.
-async fn client_that_lets_one_wait(takes: &Arc<Mutex<[Takes; 2]>>) -> ClusterClient {
-    let tuning = ClientTuning { max_waiting_requests: 1, connect_timeout: HOUR, ..ClientTuning::default() };
-    client_of("http", &Authority::new(), takes, tuning).await
-}
-
 async fn ask(client: &ClusterClient) -> Result<StatusCode, ForwardError> {
     client.forward(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_waits_in_one_place_however_many_endpoints_it_waits_for() {
-    let late = || Takes::Late(Duration::from_millis(500));
-    for then in [[Takes::Hangs, late()], [late(), Takes::Hangs]] {
-        let takes = Arc::new(Mutex::new([Takes::Refuses, Takes::Refuses]));
-        let client = client_that_lets_one_wait(&takes).await;
-        ask(&client).await.unwrap_err();
-        // Both are known to be lost, so that both are tried at once.
-        *takes.lock() = then;
-        assert_eq!(ask(&client).await.unwrap(), StatusCode::OK, "the other kept its place");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn where_no_place_to_wait_is_left_that_is_the_answer_whatever_is_wrong_with_other_endpoints() {
-    let takes = Arc::new(Mutex::new([Takes::Refuses, Takes::Hangs]));
-    let client = client_that_lets_one_wait(&takes).await;
-    client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
-    let mut waiting = Box::pin(ask(&client));
-    assert!(waiting.as_mut().now_or_never().is_none());
-    let refused = ask(&client).await.unwrap_err();
-    assert_eq!((refused.status_code(), refused.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{refused}");
-    let told = "cluster c1: all 1 places for requests that wait for a connection to it are in use";
-    assert!(refused.to_string().starts_with(told), "{refused}");
-    assert!(waiting.as_mut().now_or_never().is_none());
 }
 
 /// Asks for an upgrade of what takes none, in this user's name.

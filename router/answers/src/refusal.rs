@@ -32,7 +32,7 @@ use std::fmt;
 use http::StatusCode;
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterName, Status};
-use tributary_sharing::flow::fair_share::Exceeded;
+use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::flow::long_answers::NoTurn;
 
 pub use account::{Beyond, NotLet};

@@ -22,7 +22,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tributary_apimachinery::Verb;
-use tributary_sharing::flow::fair_share::ShareMetrics;
+use tributary_sharing::flow::fair_semaphore::ShareMetrics;
 use tributary_sharing::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
 use tributary_sharing::limits::Limits;
 

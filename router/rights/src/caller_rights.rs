@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tributary_answers::stream_over::StreamOver;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, RbacUser};
-use tributary_sharing::flow::fair_share::Exceeded;
+use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::limits::IMPERSONATED_VALUES;
 
 use super::actor::{Actor, Whom};

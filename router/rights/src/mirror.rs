@@ -466,7 +466,7 @@ impl RightsMirror {
                 namespace: None,
                 list_permits: cluster.list_permits().clone(),
                 // A reserve for RBAC objects: a user who fills memory with other objects must not make rights unknown.
-                room: self.fleet.room().for_what_comes_first(),
+                room: self.fleet.room().with_reserve(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::UntilPublished,
                 tuning: ReflectorTuning { collection_size_max: self.kind_bytes, ..ReflectorTuning::default() },

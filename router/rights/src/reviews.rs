@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_fleet::topology::Fleet;
 use tributary_sharing::flow::fair_line::{FairLine, Turn};
-use tributary_sharing::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, ShareMetrics};
 use tributary_sharing::flow::holder::Holder;
 
 use self::answers::ClusterAnswers;
@@ -67,12 +67,12 @@ struct Line {
     /// Permits of questions that have been sent.
     places: Arc<FairLine>,
     /// Shares of waiting questions.
-    waiting: Arc<FairShare>,
+    waiting: Arc<FairSemaphore>,
 }
 
 impl Line {
     fn new() -> Self {
-        let waiting = FairShare::new(WAITING, WAITING_MAX, ShareMetrics::default());
+        let waiting = FairSemaphore::new(WAITING, WAITING_MAX, ShareMetrics::default());
         Self { places: FairLine::new(AT_ONCE), waiting }
     }
 }

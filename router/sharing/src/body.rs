@@ -29,7 +29,7 @@ pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 /// answers grow by defaults and managedFields.
 pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
 
-/// A body is larger than so many bytes.
+/// Error: a body is larger than its bound in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the body is larger than {0} bytes")]
 pub struct TooLarge(pub usize);
@@ -72,28 +72,28 @@ pub async fn gathered(
     Ok(whole.into())
 }
 
-/// What was read of a body, in one piece: its sender decides how many frames there are, and each that was kept would
-/// take 32 bytes beside its own.
+/// Bytes of a body in one piece. The sender decides about the number of frames, and each kept frame would take 32 bytes
+/// of its own.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// The first frame. Most bodies are one: it is passed on as it is.
+    /// First frame. Most bodies have a single frame, which is passed on unchanged.
     only: Bytes,
-    /// All of them, once there are several.
+    /// All frames, after the second one.
     several: BytesMut,
 }
 
 impl Gathered {
-    /// How many bytes there are.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.only.len() + self.several.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether no byte was read.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a frame.
+    /// Adds the bytes of a frame.
     pub fn push(&mut self, data: Bytes) {
         if self.is_empty() {
             self.only = data;

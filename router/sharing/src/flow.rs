@@ -2,7 +2,7 @@
 //! questions to clusters, and turns of long answers.
 
 pub mod fair_line;
-pub mod fair_share;
+pub mod fair_semaphore;
 pub mod held_body;
 pub mod holder;
 pub mod large_bodies;

@@ -1,9 +1,9 @@
-//! What the router holds at most, and how much of what a client sends it looks at.
+//! Bounds of the router: memory, and the size of requests.
 //!
-//! What is held is in the configuration and, as `tributary_limit`, in the metrics, beside what is used of it. A client
-//! that sends more than is looked at is answered 400 with the bound, or 413 for a body;
-//! `router/tests/simulated/bounds.rs` and `held.rs` have a row for each. How long a watch may last is a type,
-//! [`Timeout`](tributary_apimachinery::Timeout), which cuts what is more.
+//! The bounds are in the configuration and, as `tributary_limit`, in the metrics, beside the used amounts. A request
+//! beyond a bound is answered 400 with the bound, or 413 for a body; `router/tests/simulated/bounds.rs` and `held.rs`
+//! have a row for each. The duration of a watch has its own type, [`Timeout`](tributary_apimachinery::Timeout), which
+//! cuts larger values.
 
 use std::time::Duration;
 
@@ -37,12 +37,11 @@ pub const ASKED_AT_ONCE: usize = 64;
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What the changes that are remembered of one resource in one cluster may occupy, in bytes. A client that was cut
-    /// off for longer than this covers lists again.
+    /// Bytes of remembered changes of one resource in one cluster. A client that was away for longer lists again.
     pub history_bytes: usize,
     /// How long changes are remembered.
     pub history_age: Duration,
-    /// What encoded watch events that watchers share may occupy, in bytes, per resource.
+    /// Bytes of encoded watch events that watchers share, per resource.
     pub encodings_bytes: usize,
     /// How many answers of more than a frame are written at once, of medium length and of long ones each.
     pub long_answers: usize,
@@ -54,20 +53,19 @@ pub struct Limits {
     /// How many requests that last there are at once where many users are served: watches, logs that are followed, exec
     /// and its like, in all clusters together.
     pub long_running_requests: usize,
-    /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of
-    /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
-    /// which is taken before a write is sent.
+    /// Bytes of bodies in memory: requests that are read whole, lists from members, members' answers to questions about
+    /// objects and rights, and answers to writes, whose room is taken before the write is sent.
     pub held_bytes: usize,
-    /// What clusters' answers to clients' requests that last may have that no client has read, in bytes, all clusters
-    /// together. Each such request counts with the most that its answer may leave unread.
+    /// Unread bytes of clusters' answers to long-running requests, of all clusters together. Each such request counts
+    /// with the maximum that its answer may leave unread.
     pub member_unread_bytes: usize,
     /// How long a request may take that does not last.
     pub request_timeout: Duration,
-    /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with
-    /// respect to the resource, so that it takes nobody else's memory.
+    /// Bytes of the objects of one resource in one cluster. A cluster with more is unknown in that resource, so that it
+    /// takes no memory of other clusters.
     pub collection_bytes: u64,
-    /// What the objects of all resources in all clusters may occupy together, in bytes. A collection that would have
-    /// more is not held, or no longer followed (`ObjectRoom`).
+    /// Bytes of the objects of all resources in all clusters. A collection beyond the bound is not cached, or no longer
+    /// followed (`ObjectRoom`).
     pub total_collection_bytes: u64,
     /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
     pub namespace_views: usize,
@@ -83,9 +81,9 @@ const TOTAL_COLLECTION_BYTES: u64 = 4 << 30;
 /// 2 GiB, for whoever does not say how much memory there is: a quarter of a laptop's 8 GiB.
 const MEMBER_UNREAD_BYTES: usize = 2 << 30;
 
-/// What an answer of a cluster may have that nobody has read, in bytes: the flow-control window of its stream
-/// ([`client_windows`](ClientTuning::client_windows)). Over HTTP/1.1 it is what hyper's and the system's buffers take,
-/// which is about as much.
+/// Unread bytes of one answer of a cluster: the flow-control window of its stream
+/// ([`client_windows`](ClientTuning::client_windows)). Over HTTP/1.1 the buffers of hyper and of the system hold about
+/// as much.
 pub const ANSWER_WINDOW: usize = 256 << 10;
 
 /// The same of a watch on the connections that watches share.
@@ -151,8 +149,8 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 /// client hears which cluster was slow.
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is gathered of members' answers before an answer begins, in bytes:
-/// some thousand pods, or the metrics of twenty thousand.
+/// Bytes of members' answers that are gathered before an answer begins: some thousand pods, or the metrics of twenty
+/// thousand.
 pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// How many clusters that are not configured a client's version may name: clusters that left since, or were made up.
@@ -164,14 +162,14 @@ pub const UNKNOWN_CLUSTERS: usize = 1024;
 /// this many only if the member's watch lags. 1,024 are 100 KB.
 pub const FENCE_OBJECTS: usize = 1024;
 
-/// How many past states of a resource are remembered for the next pages of lists. 16: as many as there are turns to
-/// write them. One keeps the objects alive that changed since.
+/// Number of past states of a resource for the next pages of lists. 16: as many as turns to write them. A past state
+/// keeps the objects that changed since.
 pub const PAST_STATES: usize = 16;
 
 /// The name of the bound of requests in flight in the metrics.
 pub const REQUESTS: &str = "requests_in_flight";
 
-/// The name of the bound of what lasts in the metrics.
+/// The name of the bound of long-running requests in the metrics.
 pub const LONG_RUNNING: &str = "long_running_requests";
 
 /// The name of the bound of switched connections in the metrics.
@@ -180,22 +178,21 @@ pub const UPGRADES: &str = "upgraded_connections";
 /// The name of the bound of held bytes in the metrics.
 pub const BYTES: &str = "held_bytes";
 
-/// The name of the bound of what answers of clusters leave unread in the metrics.
+/// The name of the bound of unread bytes of clusters' answers in the metrics.
 pub const MEMBER_UNREAD: &str = "member_unread_bytes";
 
 /// The name of the bound of the bytes of all objects in the metrics.
 pub const OBJECTS: &str = "total_collection_bytes";
 
-/// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of
-/// each is 11 % of the 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them,
-/// and up to 128 where others leave these, and a cluster is unknown in the namespaces that find none. Those that are in
-/// use are shared among clients: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
+/// 256: more namespaces than a person or a controller visits. In a cluster that forbids a watch of all namespaces, 256
+/// watches are 11 % of the 2,400 streams for them over HTTP/2. Over HTTP/1.1 they have 64 to 128 connections, and a
+/// cluster is unknown in further namespaces. Clients share the views in use; a client alone may have 96.
 const NAMESPACE_VIEWS: usize = 256;
 
-/// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through
-/// many namespaces does not come back to each, and the list of one costs a member little. So long one is kept, too,
-/// that is watched and forbidden, before it may make room for another: if it went at once, those who watch such
-/// namespaces would end each other's watches for ever.
+/// Time after which the view of an unused namespace ends. 2 minutes: a client that visits many namespaces does not
+/// return to each, and the list of a namespace costs a member little. The view of a forbidden namespace with watches
+/// also stays as long before a new view takes its place: otherwise watchers of such namespaces would end each other's
+/// watches for ever.
 pub const NAMESPACE_UNUSED_AFTER: Duration = Duration::from_secs(120);
 
 impl Default for Limits {
@@ -256,7 +253,6 @@ impl Limits {
             (OBJECTS, self.total_collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
-            ("member_waiting_requests", to_members.max_waiting_requests as u64),
             (UPGRADES, to_members.tunnel_places.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]

@@ -21,7 +21,7 @@ use tributary_fleet::topology::Cluster;
 use tributary_printers::Printer;
 use tributary_rights::ItemVersions;
 use tributary_sharing::body::{self, Body};
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::flow::large_bodies::at_once;
 use tributary_views::view::Deletion;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tributary_answers::refusal::{LimitRefusal, Refusal, says_forbidden};
 use tributary_fleet::topology::Cluster;
 use tributary_sharing::body::{self, Body};
-use tributary_sharing::flow::fair_share::{Exceeded, FairShare, Portion};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion};
 use tributary_sharing::flow::held_body::whole_within;
 use tributary_sharing::limits::ASKED_AT_ONCE;
 
@@ -31,7 +31,7 @@ pub(super) struct Question {
     /// In whose name it is put.
     pub(super) caller: Caller,
     /// What its answers are counted among.
-    pub(super) held_bytes: Arc<FairShare>,
+    pub(super) held_bytes: Arc<FairSemaphore>,
     /// The largest answer that is read, in bytes.
     pub(super) answer_bytes_max: usize,
     /// How long members may take.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::large_bodies::{LargeBodies, of_yaml};
 
 use tributary_answers::refusal::Refusal;
@@ -34,7 +34,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
     use tributary_sharing::flow::holder::Holder;
 
     /// Makes 2 KiB of YAML. Their conversion takes as long as that of 128 KiB of JSON.
@@ -43,7 +43,7 @@ mod tests {
     }
 
     fn held(max: usize, text: &Bytes) -> Portion {
-        FairShare::new("bytes", max, ShareMetrics::default()).acquire(Holder::Unknown, text.len()).unwrap()
+        FairSemaphore::new("bytes", max, ShareMetrics::default()).acquire(Holder::Unknown, text.len()).unwrap()
     }
 
     #[tokio::test]

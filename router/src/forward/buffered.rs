@@ -6,7 +6,7 @@ use tributary_answers::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, RequestBody};
 use tributary_apimachinery::{Query, Verb};
 use tributary_sharing::body::{self, Body, BoxError};
-use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
 use tributary_sharing::flow::held_body::whole_within;
 use tributary_sharing::flow::holder::Holder;
 

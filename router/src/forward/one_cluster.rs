@@ -16,7 +16,7 @@ use tributary_fleet::openapi;
 use tributary_fleet::topology::Cluster;
 use tributary_rights::CallerRights;
 use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::held_body::whole_within;
 use tributary_sharing::flow::large_bodies::LargeBodies;
 

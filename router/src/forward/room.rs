@@ -2,7 +2,7 @@
 
 use tributary_answers::refusal::Refusal;
 use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 
 use crate::Router;
 use crate::caller::Caller;

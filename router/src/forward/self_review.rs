@@ -22,7 +22,7 @@ use tributary_authorization::Attributes;
 use tributary_fleet::topology::Cluster;
 use tributary_rights::Candidates;
 use tributary_sharing::body::Body;
-use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
 use tributary_sharing::flow::held_body::whole_within;
 use tributary_sharing::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_apimachinery::ClusterName;
 use tributary_sharing::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
-use tributary_sharing::flow::fair_share::{Exceeded, Portion};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
 use tributary_sharing::flow::large_bodies::{LargeBodies, at_once};
 use tributary_sharing::limits::WHOLE_WITHIN;
 
@@ -240,7 +240,7 @@ mod tests {
 
     use super::super::room::ADDED_BYTES;
     use super::*;
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
     use tributary_sharing::flow::holder::Holder;
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
@@ -252,9 +252,9 @@ mod tests {
     }
 
     /// Bytes that may be held.
-    fn share(max: usize) -> (Arc<FairShare>, ShareMetrics) {
+    fn share(max: usize) -> (Arc<FairSemaphore>, ShareMetrics) {
         let metrics = ShareMetrics::default();
-        (FairShare::new("bytes of bodies", max, metrics.clone()), metrics)
+        (FairSemaphore::new("bytes of bodies", max, metrics.clone()), metrics)
     }
 
     async fn whole(body: Body) -> Result<Bytes, Interrupted> {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     /// A reserve of so many bytes, and portions that leave nothing else but it.
-    fn all_but_a_reserve(share: &Arc<FairShare>, bytes: usize) -> (Reserve, Vec<Portion>) {
+    fn all_but_a_reserve(share: &Arc<FairSemaphore>, bytes: usize) -> (Reserve, Vec<Portion>) {
         let room = Mutex::new(share.acquire(Holder::Unknown, bytes).unwrap());
         let others = std::iter::from_fn(|| share.acquire(Holder::Unknown, 1 << 10).ok()).collect();
         (Reserve { room, until: Instant::now() + Duration::from_secs(60) }, others)

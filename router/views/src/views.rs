@@ -26,7 +26,7 @@ use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
-use tributary_sharing::flow::fair_share;
+use tributary_limiters::FairShare;
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 
@@ -355,7 +355,7 @@ impl Views {
     }
 
     /// The view of one namespace next to the view of all, started if needed. If there are too many, it replaces the
-    /// least recently used one. Used views are shared among clients as in [`fair_share`].
+    /// least recently used one. Used views are shared among clients as in [`FairShare`].
     ///
     /// # Errors
     /// 429 with the limit, if this client's share of the views is in use.
@@ -502,7 +502,7 @@ impl Used {
 
     /// Whether the client may use one more view.
     fn leave_room_in(self, max: usize) -> bool {
-        fair_share::has_room(max, 1, self.all, self.own, 1)
+        self.own < FairShare::with_reserve(max, 1).room(self.all - self.own)
     }
 }
 

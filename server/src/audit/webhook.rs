@@ -1,5 +1,6 @@
 //! The webhook backend: events posted as EventLists to where a kubeconfig says.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tributary_apimachinery::explain;
 use tributary_audit::event_list;
+use tributary_limiters::{SpentTokens, TokenRate};
 
 use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
-use super::throttle::Throttle;
 use super::truncation::Truncation;
 use crate::cli::audit::{AuditMode, AuditWebhookArguments};
 
@@ -75,8 +76,9 @@ impl WebhookSink {
                 let (sender, receiver) = mpsc::channel(arguments.audit_webhook_batch_buffer_size);
                 let (size, wait) = (arguments.audit_webhook_batch_max_size, arguments.audit_webhook_batch_max_wait);
                 let throttle = arguments.audit_webhook_batch_throttle_enable.then(|| {
-                    let burst = arguments.audit_webhook_batch_throttle_burst;
-                    Throttle::new(arguments.audit_webhook_batch_throttle_qps, burst)
+                    let interval = Duration::try_from_secs_f64(1.0 / arguments.audit_webhook_batch_throttle_qps);
+                    let burst = NonZeroU32::new(arguments.audit_webhook_batch_throttle_burst);
+                    TokenRate::with_interval(interval.unwrap_or(Duration::MAX), burst.unwrap_or(NonZeroU32::MIN))
                 });
                 let lists = Lists { size, wait, truncation, throttle };
                 let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
@@ -127,12 +129,14 @@ struct Lists {
     /// How long one waits for others.
     wait: Duration,
     truncation: Option<Truncation>,
-    throttle: Option<Throttle>,
+    /// The lists that may be sent, as kube-apiserver throttles them (client-go `NewTokenBucketRateLimiter`).
+    throttle: Option<TokenRate>,
 }
 
 /// Gathers events and sends them, until nobody gives any.
 async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
-    let Lists { size, wait, truncation, mut throttle } = lists;
+    let Lists { size, wait, truncation, throttle } = lists;
+    let mut sent = SpentTokens::default();
     let places = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = events.recv().await {
         let mut lines = vec![first];
@@ -148,8 +152,8 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             None => vec![lines],
         };
         for lines in parts {
-            if let Some(throttle) = &mut throttle {
-                throttle.wait_for_token().await;
+            if let Some(rate) = throttle {
+                sent.spend_one(rate).await;
             }
             // It is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

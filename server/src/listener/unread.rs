@@ -1,14 +1,14 @@
 //! What all connections together have been given and have not taken, and how much of that one of them may have.
 //!
-//! A connection may have as much as is left to others (dynamic thresholds, as in the router's `flow/fair_share.rs`): so
-//! those that came first never have all of it, and each that comes later gets half of what is left. Nobody can be made
-//! to give back what is on its way; but once little is left, whoever has a fair part or more, and takes nothing, is cut
-//! sooner than the others.
+//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Nobody can be
+//! made to give back bytes that are under way; but once few bytes are free, a connection that has a fair part or more,
+//! and whose client reads nothing, is cut sooner than the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
+use tributary_limiters::FairShare;
 
 use super::heads::AllHeads;
 use crate::listener_settings::HELD_BYTES_MAX;
@@ -71,7 +71,8 @@ pub(super) struct UnreadLoad {
 impl UnreadLoad {
     /// Whether a connection that has so much may be given more.
     pub(super) fn has_room(self, own: usize) -> bool {
-        own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= self.left())
+        let others = self.bytes.saturating_sub(own);
+        own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).room(others))
     }
 
     /// Whether a connection that has so much is in others' way: little is left, and it has what each

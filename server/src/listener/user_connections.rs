@@ -1,123 +1,52 @@
-//! How many connections each user has, where many are served: a part of all at most, so that whoever opens thousands,
-//! by mistake or on purpose, keeps nobody else out. Users for whom a member alone vouches share one part with all
-//! others of that member: whoever can make one there can make thousands.
+//! The connections of each user in the shared mode. Users share all connections ([`FairSemaphore`]), so that a user who
+//! opens thousands, by mistake or on purpose, keeps nobody else out. The users for whom one member alone vouches share
+//! one part: a person who can create one such user can create thousands.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tributary_limiters::{FairSemaphore, Portion, ShareHolder, ShareMetrics};
 use tributary_router::User;
 
-use crate::listener_settings::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
-
-/// The connections of each user.
+/// The connections of all users.
 #[derive(Debug)]
 pub(super) struct UserConnections {
-    bounds: UserBounds,
-    /// By a keyed hash of who it is: nobody chooses a name that takes somebody's part.
-    hashes: RandomState,
-    open: Mutex<OpenConnections>,
+    /// A keyed hash, so that nobody chooses a name that takes another user's part.
+    hasher: RandomState,
+    semaphore: Arc<FairSemaphore<ConnectionHolder>>,
 }
 
-/// How many there may be.
-#[derive(Clone, Copy, Debug)]
-struct UserBounds {
-    /// Of one user.
-    user: usize,
-    /// Of all users together for whom members alone vouch.
-    vouched: usize,
-}
-
-/// How many there are.
-#[derive(Debug, Default)]
-struct OpenConnections {
-    by_user: HashMap<u64, usize>,
-    /// Of users for whom a member alone vouches, by member, and all together.
-    by_member: HashMap<u64, usize>,
-    vouched: usize,
-}
-
-/// Whose a connection is.
-#[derive(Clone, Copy, Debug)]
-struct ConnectionHolder {
+/// The user of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConnectionHolder {
     user: u64,
     /// The member that alone vouches for the user.
     member: Option<u64>,
 }
 
-/// A connection that counts as one of somebody's, as long as this is held.
-#[derive(Debug)]
-pub(super) struct UserConnection {
-    holder: ConnectionHolder,
-    among: Arc<UserConnections>,
+impl ShareHolder for ConnectionHolder {
+    fn group(self) -> Option<u64> {
+        self.member
+    }
 }
+
+/// A connection that counts for its user until this is dropped.
+pub(super) type UserConnection = Portion<ConnectionHolder>;
 
 impl UserConnections {
     /// Of so many connections in all.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
-        let part = |one_in: usize| (connections / one_in).max(1);
-        let bounds = UserBounds { user: part(CONNECTIONS_PART), vouched: part(VOUCHED_CONNECTIONS_PART) };
-        Arc::new(Self { bounds, hashes: RandomState::new(), open: Mutex::default() })
+        let semaphore = FairSemaphore::new("connections (--max-connections)", connections, ShareMetrics::default());
+        Arc::new(Self { hasher: RandomState::new(), semaphore })
     }
 
-    /// Counts one more connection of a user; `None` where they, or all users of their member, have as many as they may.
-    pub(super) fn acquire(self: &Arc<Self>, user: &User) -> Option<UserConnection> {
+    /// Counts one more connection of a user; `None` where the user's part is full, or that of all users of the member.
+    pub(super) fn acquire(&self, user: &User) -> Option<UserConnection> {
         let holder = ConnectionHolder {
-            user: self.hashes.hash_one((user.authority.verifier.as_str(), &user.info.username)),
-            member: user.authority.vouching_member().map(|member| self.hashes.hash_one(member)),
+            user: self.hasher.hash_one((user.authority.verifier.as_str(), &user.info.username)),
+            member: user.authority.vouching_member().map(|member| self.hasher.hash_one(member)),
         };
-        let mut open = self.open.lock();
-        if !open.has_room(holder, self.bounds) {
-            return None;
-        }
-        open.add(holder);
-        Some(UserConnection { holder, among: Arc::clone(self) })
-    }
-}
-
-impl OpenConnections {
-    /// Whether somebody may have one more.
-    fn has_room(&self, holder: ConnectionHolder, bounds: UserBounds) -> bool {
-        let own = self.by_user.get(&holder.user).copied().unwrap_or(0);
-        let Some(member) = holder.member else { return own < bounds.user };
-        let of_member = self.by_member.get(&member).copied().unwrap_or(0);
-        // As many as they leave to the users of other members; the last one is anybody's.
-        let part = bounds.vouched.saturating_sub(self.vouched - of_member).div_ceil(2);
-        let of_account = bounds.user.min(part - part / LEFT_BY_ACCOUNT_PART);
-        own < of_account && of_member < part
-    }
-
-    fn add(&mut self, holder: ConnectionHolder) {
-        *self.by_user.entry(holder.user).or_default() += 1;
-        if let Some(member) = holder.member {
-            *self.by_member.entry(member).or_default() += 1;
-            self.vouched += 1;
-        }
-    }
-
-    fn remove(&mut self, holder: ConnectionHolder) {
-        take_one(&mut self.by_user, holder.user);
-        if let Some(member) = holder.member {
-            take_one(&mut self.by_member, member);
-            self.vouched -= 1;
-        }
-    }
-}
-
-/// Counts one less, and forgets whoever has none.
-fn take_one(counts: &mut HashMap<u64, usize>, whose: u64) {
-    if let Some(count) = counts.get_mut(&whose) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&whose);
-        }
-    }
-}
-
-impl Drop for UserConnection {
-    fn drop(&mut self) {
-        self.among.open.lock().remove(self.holder);
+        self.semaphore.acquire(holder, 1).ok()
     }
 }
 
@@ -135,59 +64,40 @@ mod tests {
         User { authority, ..User::named("test", &format!("system:serviceaccount:n:{number}")) }
     }
 
-    /// What somebody gets who takes one after the other until they are refused.
-    fn greedy(all: &Arc<UserConnections>, user: &User) -> Vec<UserConnection> {
+    /// Opens connections of a user until one is refused.
+    fn open_all(all: &UserConnections, user: &User) -> Vec<UserConnection> {
         std::iter::from_fn(|| all.acquire(user)).collect()
     }
 
-    /// The same of accounts of one member.
-    fn accounts(all: &Arc<UserConnections>, member: &str, accounts: usize) -> Vec<UserConnection> {
-        (0..accounts).flat_map(|number| greedy(all, &account(member, number))).collect()
-    }
-
     #[test]
-    fn whoever_makes_users_in_a_member_keeps_no_configured_user_out() {
-        let all = UserConnections::with_connections(8);
-        let of_a = accounts(&all, "a", 4);
-        assert_eq!(of_a.len(), 2, "four of a quarter each would be all that there are");
-        let ann = greedy(&all, &User::named("x509", "ann"));
-        assert_eq!(ann.len(), 2, "a configured user has the quarter that is theirs");
-        let others: Vec<_> = ["b", "c", "d", "e"].map(|member| accounts(&all, member, 4)).into_iter().collect();
-        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 0, 0], "half for all members together");
-        drop((of_a, ann, others));
-        let open = all.open.lock();
-        assert!(open.by_user.is_empty() && open.by_member.is_empty() && open.vouched == 0);
-    }
-
-    #[test]
-    fn an_account_leaves_something_to_the_others_of_its_member_and_a_member_to_others() {
+    fn accounts_of_a_member_keep_no_configured_user_out() {
         let all = UserConnections::with_connections(4096);
-        let first = greedy(&all, &account("a", 0));
-        assert_eq!(first.len(), 768);
-        let others = accounts(&all, "a", 1_000);
-        assert_eq!(first.len() + others.len(), 1_024);
-        assert_eq!(accounts(&all, "b", 1_000).len(), 512);
-        let configured = [greedy(&all, &User::named("x509", "ann")), greedy(&all, &User::named("x509", "bob"))];
-        assert_eq!(configured.map(|held| held.len()), [1_024, 1_024]);
+        let of_account = |member, number| open_all(&all, &account(member, number));
+        let first = of_account("a", 0);
+        assert_eq!(first.len(), 576, "it leaves some to the other accounts of its member");
+        let others: Vec<_> = (1..1_000).flat_map(|number| of_account("a", number)).collect();
+        assert_eq!(first.len() + others.len(), 1_536);
+        let other_member: Vec<_> = (0..1_000).flat_map(|number| of_account("b", number)).collect();
+        assert_eq!(other_member.len(), 768);
+        assert!(!open_all(&all, &User::named("x509", "ann")).is_empty());
         assert!(all.acquire(&account("a", 1_000)).is_none());
         drop(others);
         assert!(all.acquire(&account("a", 1_000)).is_some());
     }
 
     #[test]
-    fn a_user_has_a_quarter_and_gives_it_back() {
+    fn a_user_shares_connections_and_gives_them_back() {
         let all = UserConnections::with_connections(8);
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
-        let (first, second) = (all.acquire(&ann), all.acquire(&ann));
-        assert!(first.is_some() && second.is_some() && all.acquire(&ann).is_none());
-        // Another of the name is another.
+        let of_ann = open_all(&all, &ann);
+        assert_eq!(of_ann.len(), 3, "half of three quarters");
+        // A user of the same name whom another verifier knows is another user.
         let others = [all.acquire(&bob), all.acquire(&User::named("https://issuer", "ann"))];
         assert!(others.iter().all(Option::is_some));
-        drop(first);
-        assert!(all.acquire(&ann).is_some());
-        drop((second, others));
-        assert!(all.open.lock().by_user.is_empty());
+        drop((of_ann, others));
+        assert_eq!(all.semaphore.used(), 0);
         let smallest = UserConnections::with_connections(1);
-        assert!(smallest.acquire(&ann).is_some() && smallest.acquire(&account("a", 0)).is_some());
+        let both = [smallest.acquire(&ann), smallest.acquire(&account("a", 0))];
+        assert!(both.iter().all(Option::is_some));
     }
 }

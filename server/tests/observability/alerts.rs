@@ -93,10 +93,9 @@ pub(crate) const ALERTS: &[Alert] = &[
         severity: "warning",
         summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} is used.",
         // At this limit objects are not cached; at each other limit requests are refused.
-        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}Only small new collections find room. A new \
-                      collection without room is missing in reads (429 under `partial: Deny`); a cached one becomes \
-                      stale. A Warning names both. After a restart, collections may be missing. Give the process more \
-                      memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for clients with few \
+        description: "{{ if eq $labels.limit \"total_collection_bytes\" }}A new collection without room is missing in \
+                      reads (429 under `partial: Deny`); a cached one becomes stale when it grows. A Warning names both. \
+                      After a restart, collections may be missing. Give the process more memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for clients with few \
                       requests. The other clients get 429, or 502 for a cluster's answer to a write.{{ end }} See \
                       Limits in docs/operating.md.",
     },

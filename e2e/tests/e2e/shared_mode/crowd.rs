@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A user has a quarter of all connections, and one more is told so and closed.
+/// A user alone has half of three quarters of all connections; a request on one more is answered 429.
 async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
@@ -35,12 +35,13 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     let user = shared.kubeconfig("ann", &[])?;
     let ask = async |http: &HttpClient, code| http.get("/version").send().await?.expect(code);
     // Each client has connections of its own.
-    let clients = [HttpClient::from_kubeconfig(&user, None).await?, HttpClient::from_kubeconfig(&user, None).await?];
+    let client = || HttpClient::from_kubeconfig(&user, None);
+    let clients = [client().await?, client().await?, client().await?];
     for client in &clients {
         ask(client, 200).await?;
     }
-    let third = HttpClient::from_kubeconfig(&user, None).await?;
-    let refused = ask(&third, 429).await?.text().to_owned();
+    let fourth = client().await?;
+    let refused = ask(&fourth, 429).await?.text().to_owned();
     ensure!(refused.contains("--max-connections"), "{refused}");
     ask(&shared.http("bob", &[]).await?, 200).await?;
     for client in &clients {
@@ -48,7 +49,7 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     }
     // What is given back can be had again.
     drop(clients);
-    eventually(SOON, async || ask(&HttpClient::from_kubeconfig(&user, None).await?, 200).await.map(drop)).await
+    eventually(SOON, async || ask(&client().await?, 200).await.map(drop)).await
 }
 
 /// What all of them may do in a member: each whose home it is may read and change a ConfigMap of their own there, and

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
 use tributary_flow_control::Refused;
-use tributary_sharing::flow::fair_share::Exceeded;
+use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::flow::long_answers::NoTurn;
 
 use super::wording::listed;

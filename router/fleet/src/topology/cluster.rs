@@ -21,7 +21,7 @@ use tributary_cacher::{ListPermits, ObjectRoom, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, is_uid, nearest_tick};
 use tributary_sharing::body;
 use tributary_sharing::flow::fair_line::FairLine;
-use tributary_sharing::flow::fair_share::{FairShare, Portion, ShareMetrics};
+use tributary_sharing::flow::fair_semaphore::{FairSemaphore, Portion, ShareMetrics};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::{ANSWER_WINDOW, WATCH_WINDOW};
 
@@ -180,11 +180,11 @@ pub struct Cluster {
     precedence: Precedence,
     /// Share of long-running requests of clients except watches. Includes watches if they have no connections of their
     /// own.
-    lasting: Arc<FairShare>,
+    lasting: Arc<FairSemaphore>,
     /// Clients' watches of its own view.
-    watches: Arc<FairShare>,
+    watches: Arc<FairSemaphore>,
     /// Share of short requests of clients.
-    short: Arc<FairShare>,
+    short: Arc<FairSemaphore>,
     /// Unread bytes of clients' requests to all clusters.
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
@@ -251,7 +251,7 @@ impl Cluster {
     }
 
     /// Share of a class of requests, updated to the known capacity of the connections.
-    fn share(&self, class: RequestClass) -> &Arc<FairShare> {
+    fn share(&self, class: RequestClass) -> &Arc<FairSemaphore> {
         let client = self.setup.client.as_ref().ok();
         // Costs a look at each endpoint.
         let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
@@ -324,9 +324,9 @@ impl Cluster {
             questions: FairLine::new(QUESTIONS_AT_ONCE),
             list_permits: ListPermits::default(),
             precedence: Precedence::default(),
-            lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
-            watches: FairShare::new("watches", 0, shares.watches.clone()),
-            short: FairShare::new("short requests", 0, shares.short.clone()),
+            lasting: FairSemaphore::new("long-running requests", 0, shares.lasting.clone()),
+            watches: FairSemaphore::new("watches", 0, shares.watches.clone()),
+            short: FairSemaphore::new("short requests", 0, shares.short.clone()),
             unread: unread.clone(),
             cancelled: CancellationToken::new(),
             setup,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_sharing::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, ShareMetrics};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::ANSWER_WINDOW;
 
@@ -11,13 +11,13 @@ use tributary_sharing::limits::ANSWER_WINDOW;
 /// ended. The connections of a single cluster have windows of their own; for a whole fleet the sum would exceed all
 /// memory. Clones share the limit.
 #[derive(Clone, Debug)]
-pub struct MemberUnreadBytes(Arc<FairShare>);
+pub struct MemberUnreadBytes(Arc<FairSemaphore>);
 
 impl MemberUnreadBytes {
     /// A limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
         let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
-        Self(FairShare::of_pieces(what, max, ANSWER_WINDOW, metrics))
+        Self(FairSemaphore::in_pieces(what, max, ANSWER_WINDOW, metrics))
     }
 
     /// Reserves bytes for a request until the return value is dropped.

@@ -17,7 +17,7 @@ use super::{Body, BoxError, empty};
 pub enum Ending {
     /// Once the line that was begun is whole.
     AfterLine,
-    /// At once: between two lines by its end, else by this error, so that nobody takes for whole what is not.
+    /// At once: by the end of the body between two lines, or by this error, so that a reader notices a cut line.
     AtOnce(BoxError),
 }
 
@@ -60,7 +60,7 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
         let body = std::mem::replace(&mut self.body, empty());
         self.body = ended_by(body, false, Box::pin(end));
         match polled {
-            // What ends it has to wake whoever waits for it, too.
+            // The end of the body must wake the reader, too.
             Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
             Poll::Ready(_) => polled,
         }

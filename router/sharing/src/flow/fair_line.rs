@@ -1,76 +1,84 @@
-//! A few at once, clients in turn: what somebody behind us does for all of them.
+//! A line in which clients take turns: for work that few clients may cause at once.
 //!
-//! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may
-//! hold as many as it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a
-//! place that is free at once, though those which are taken are held for long.
-//! A client that holds none may have the last one. What is to be done first comes before all else that waits, up to
-//! three quarters of the places: it may have more only where nothing else waits that may have one, so that the other
-//! goes on, however many clients have something to be done first. What a client holds of the one is nothing of what it
-//! may hold of the other.
+//! Each client has a queue of its own, so a client with many requests delays no other client. Clients share the places
+//! as a [`FairShare`] without a reserve: a new client finds a free place at once, even if the taken places are in use
+//! for long, and a client without a place may take the last one. Requests of [`Turn::First`] come before all others,
+//! for three quarters of the places at most while other requests wait. The two turns of a client count apart.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tributary_apimachinery::Permit;
+use tributary_limiters::{FairShare, ShareHolder, Shares};
 
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::HolderQueues;
 
-/// How many wait before those are looked for that have gone away.
+/// Number of waiting requests at which abandoned ones are first looked for.
 const SWEPT_FROM: usize = 64;
 
-/// Which of those who wait come first.
+/// Order among waiting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Turn {
-    /// Before all others, while those of its kind hold less than three quarters of the places.
+    /// Before all other requests, for three quarters of the places.
     First,
-    /// After those.
+    /// After requests of the first turn.
     #[default]
     Usual,
 }
 
-/// Places, and who waits for one.
+/// The holder of a place: a client, whose questions of the two turns count apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct PlaceHolder {
+    turn: Turn,
+    holder: Holder,
+}
+
+impl ShareHolder for PlaceHolder {
+    fn group(self) -> Option<u64> {
+        None
+    }
+}
+
+/// Places, and queues of requests that wait for a place.
 #[derive(Debug)]
 pub struct FairLine {
-    at_once: usize,
+    share: FairShare,
     state: Mutex<FairLineQueue>,
 }
 
 #[derive(Debug)]
 struct FairLineQueue {
-    taken: usize,
-    /// How many of these are held by those who came first.
+    taken: Shares<PlaceHolder>,
+    /// Number of places of the first turn.
     taken_first: usize,
-    by_holder: HashMap<(Turn, Holder), usize>,
-    /// Those who come before the others who wait.
+    /// Queues of the first turn.
     first: HolderQueues<oneshot::Sender<Permit>>,
     waiting: HolderQueues<oneshot::Sender<Permit>>,
-    /// How many wait when those are looked for next that have gone away.
+    /// Number of waiting requests at the next look for abandoned ones.
     sweep_at: usize,
 }
 
 impl FairLine {
-    /// So many places, at least 1: of several a client alone has half, and a single one goes round.
+    /// Creates a line with `at_once` places, at least 1. A client alone has half of several places.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state = FairLineQueue {
-            taken: 0,
+            taken: Shares::default(),
             taken_first: 0,
-            by_holder: HashMap::new(),
             first: HolderQueues::default(),
             waiting: HolderQueues::default(),
             sweep_at: SWEPT_FROM,
         };
-        Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
+        Arc::new(Self { share: FairShare::without_reserve(at_once.max(1)), state: Mutex::new(state) })
     }
 
-    /// Waits for a place. Cancel: dropping the future gives it up.
+    /// Waits for a place. Cancellation: dropping the future leaves the queue.
     pub async fn acquire(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
         self.take_in(Turn::Usual, holder).await
     }
 
-    /// The same, of those who come first or of the others.
+    /// Waits for a place in one of the two turns.
     pub async fn take_in(self: &Arc<Self>, turn: Turn, holder: Holder) -> Option<Permit> {
         let (give, place) = oneshot::channel();
         {
@@ -90,25 +98,24 @@ impl FairLine {
         place.await.ok()
     }
 
-    /// Gives free places to those who wait.
+    /// Gives free places to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Places that nobody took any more are dropped after the lock: dropping one takes it.
+        // Places of abandoned requests are dropped after the lock is free, because the drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
-        while let Some((whose, give)) = state.next(self.at_once) {
+        while let Some((whose, give)) = state.next(self.share) {
             if give.is_closed() {
                 continue;
             }
-            state.taken += 1;
-            state.taken_first += usize::from(whose.0 == Turn::First);
-            *state.by_holder.entry(whose).or_default() += 1;
+            state.taken.add(whose, 1);
+            state.taken_first += usize::from(whose.turn == Turn::First);
             let line = Arc::clone(self);
             untaken.extend(give.send(Permit::new(move || line.give_back(whose))).err());
         }
         drop(state);
     }
 
-    fn give_back(self: &Arc<Self>, whose: (Turn, Holder)) {
+    fn give_back(self: &Arc<Self>, whose: PlaceHolder) {
         self.state.lock().give_back(whose);
         self.advance();
     }
@@ -116,14 +123,10 @@ impl FairLine {
 
 impl FairLineQueue {
     /// The next who waits and may have one of the places that are free.
-    fn next(&mut self, at_once: usize) -> Option<((Turn, Holder), oneshot::Sender<Permit>)> {
-        let Self { taken, taken_first, by_holder, first, waiting, .. } = self;
-        let free = at_once - *taken;
-        let may = |turn: Turn, holder: Holder| {
-            let own = by_holder.get(&(turn, holder)).copied().unwrap_or(0);
-            free > 0 && (own == 0 || own + 1 < free)
-        };
-        let is_ahead = *taken_first < (at_once * 3 / 4).max(1);
+    fn next(&mut self, share: FairShare) -> Option<(PlaceHolder, oneshot::Sender<Permit>)> {
+        let Self { taken, taken_first, first, waiting, .. } = self;
+        let may = |turn, holder| taken.check(share, PlaceHolder { turn, holder }, 1).is_ok();
+        let is_ahead = *taken_first < (share.max() * 3 / 4).max(1);
         let turns = if is_ahead { [Turn::First, Turn::Usual] } else { [Turn::Usual, Turn::First] };
         turns.into_iter().find_map(|turn| {
             let queues = match turn {
@@ -131,7 +134,7 @@ impl FairLineQueue {
                 Turn::Usual => &mut *waiting,
             };
             let (holder, give) = queues.next(|holder| may(turn, holder))?;
-            Some(((turn, holder), give))
+            Some((PlaceHolder { turn, holder }, give))
         })
     }
 
@@ -139,15 +142,9 @@ impl FairLineQueue {
         self.first.waiting() + self.waiting.waiting()
     }
 
-    fn give_back(&mut self, whose: (Turn, Holder)) {
-        self.taken -= 1;
-        self.taken_first -= usize::from(whose.0 == Turn::First);
-        if let Some(own) = self.by_holder.get_mut(&whose) {
-            *own -= 1;
-            if *own == 0 {
-                self.by_holder.remove(&whose);
-            }
-        }
+    fn give_back(&mut self, whose: PlaceHolder) {
+        self.taken.remove(whose, 1);
+        self.taken_first -= usize::from(whose.turn == Turn::First);
     }
 }
 
@@ -167,7 +164,7 @@ mod tests {
 
     type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
 
-    /// What a client has that asks for so many: the places that it was given, and the others that it waits for.
+    /// Asks for `count` places. Returns the places, and the requests that wait.
     fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
         let (mut given, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..count {
@@ -189,7 +186,7 @@ mod tests {
         assert!(others.iter().all(|(given, _)| given.len() == 1));
         let (second, _waiting) = ask(&line, client(10), 1000);
         assert_eq!(second.len(), 4, "half of the eight that are left");
-        // The last ones are for those who have none.
+        // The last places are for clients without places.
         let last: Vec<_> = (11..15).map(|port| ask(&line, client(port), 1)).collect();
         assert!(last.iter().all(|(given, _)| given.len() == 1));
         assert_eq!(ask(&line, client(15), 1).0.len(), 0);
@@ -214,15 +211,15 @@ mod tests {
     fn what_comes_first_does_not_wait_for_what_its_own_client_asked_before() {
         let line = FairLine::new(8);
         let (mut flood, mut waiting) = ask(&line, client(1), 1000);
-        // Another has what is left but one, which nobody may have who has any.
+        // A second client takes all places except the last, which only a client without places may take.
         let (_others, _) = ask(&line, client(2), 2);
         let (_last, _) = ask(&line, client(3), 1);
-        assert_eq!(line.state.lock().taken, 7);
+        assert_eq!(line.state.lock().taken.held(), 7);
         let mut first: Vec<Asked<'_>> =
             (0..2).map(|_| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(1))) }).collect();
         let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
         assert_eq!(given.len(), 1, "the one place that is free, since it holds none of these");
-        // What is given back is theirs as soon as they may have it, and none of those who wait for longer.
+        // Requests of the first turn take returned places, before older requests.
         drop((flood.pop(), flood.pop(), flood.pop()));
         let second = first[1].as_mut().now_or_never().flatten();
         assert!(second.is_some());
@@ -261,7 +258,7 @@ mod tests {
                 break;
             }
         }
-        // Who comes first has the most all the same.
+        // The first turn still has most places.
         assert!(line.state.lock().taken_first > 25);
     }
 
@@ -276,6 +273,6 @@ mod tests {
         drop((given, second));
         assert_eq!(ask(&line, client(1), 1).0.len(), 1);
         let state = line.state.lock();
-        assert!(state.taken + state.taken_first == 0 && state.by_holder.is_empty() && state.waiting.waiting() == 0);
+        assert!(state.taken.is_empty() && state.taken_first == 0 && state.waiting.waiting() == 0);
     }
 }

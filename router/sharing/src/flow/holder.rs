@@ -1,20 +1,21 @@
-//! Whose part of what clients share something is.
+//! Holders of parts of shared bounds.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use tributary_authentication::Authority;
+use tributary_limiters::ShareHolder;
 use tributary_proxy::Peer;
 
-/// Whoever holds a part of what clients share: requests in flight, bytes, turns.
+/// Holder of a part of a shared bound: requests in flight, bytes, turns.
 ///
-/// Where one person owns the endpoint, it is each of their connections: one program must not keep the others waiting.
-/// Where there are many users, it is each of them, however many connections one has, and however many share the one
-/// connection of a front proxy. kube-apiserver tells flows apart by user as well (API Priority and Fairness, `ByUser`).
+/// On a personal endpoint each connection is a holder: a program must not keep the other programs waiting. On a shared
+/// endpoint each user is a holder, with any number of connections, and also behind the single connection of a front
+/// proxy. kube-apiserver separates flows by user, too (API Priority and Fairness, `ByUser`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// Nobody who is told apart: all of these together are one.
+    /// A sender without an address. All such senders are one holder.
     #[default]
     Unknown,
     /// A connection, by its far end.
@@ -22,17 +23,17 @@ pub enum Holder {
     /// A user, by a keyed hash of who that is: 64 bits, so that of a million users two share a part once in
     /// 37 million times, which costs them waiting and shows them nothing.
     User(u64),
-    /// A user for whom one member alone vouches, by keyed hashes of the two. All of one member share a part together,
-    /// of which each has a part: whoever can make one there can make thousands.
+    /// A user for whom one member alone vouches, by keyed hashes. All such users of a member share a part, of which
+    /// each has a part: a person who can create one such user can create thousands.
     OfMember {
-        /// Which member.
+        /// Hash of the member.
         member: u64,
-        /// Who it is, as of any other user.
+        /// Hash of the user.
         user: u64,
     },
 }
 
-/// The key of users' hashes: nobody chooses a name that shares somebody's part.
+/// Key of the hashes, so that no client chooses a name with the hash of another user.
 static USERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Holder {
@@ -41,8 +42,7 @@ impl Holder {
         peer.map_or(Self::Unknown, |Peer(address)| Self::Connection(address))
     }
 
-    /// A user of this name, whose word that is: the one who authenticated, whomever that one asks to be. Whoever may
-    /// act as many has one part.
+    /// Holder for an authenticated user, whomever the user impersonates: a user who may act as many users has one part.
     pub fn of_user(authority: &Authority, name: &str) -> Self {
         let verifier = authority.verifier.as_str();
         match authority.vouching_member() {
@@ -51,17 +51,23 @@ impl Holder {
         }
     }
 
-    /// A user of this name, known by this verifier of the configuration.
+    /// Holder for a user of a verifier in the configuration.
     pub fn user(verifier: &str, name: &str) -> Self {
         Self::User(USERS.hash_one((verifier, name)))
     }
 
-    /// The member with whose other users it shares a part.
+    /// Member whose users share a part.
     pub fn member(self) -> Option<u64> {
         match self {
             Self::OfMember { member, .. } => Some(member),
             Self::Unknown | Self::Connection(_) | Self::User(_) => None,
         }
+    }
+}
+
+impl ShareHolder for Holder {
+    fn group(self) -> Option<u64> {
+        self.member()
     }
 }
 

@@ -30,15 +30,14 @@ pub fn of_yaml(bytes: usize) -> usize {
     bytes.saturating_mul(YAML_CONVERSION_COST)
 }
 
-/// Does long work while another thread takes over what else this one had to do.
+/// Runs long work while a second thread takes over the other tasks of this thread.
 pub fn beside<T>(work: impl FnOnce() -> T) -> T {
     // A runtime of a single thread has none to take over.
     let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others { block_in_place(work) } else { work() }
 }
 
-/// Looks through a body of so many bytes that has no time to wait for its turn.
-/// That is for what takes a fraction of taking it apart.
+/// Runs a short look through a body without a turn. For looks that take a fraction of the time for parsing.
 pub fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
     if bytes < LARGE_BYTES { look() } else { beside(look) }
 }
@@ -50,21 +49,21 @@ pub struct LargeBodies(Arc<FairLine>);
 pub struct BodyTurn(Option<Permit>);
 
 impl Default for LargeBodies {
-    /// As many at once as half of the cores, and one at least: the other half stays with whoever asks for less.
+    /// Half of the cores at once, and at least one: the other half serves small requests.
     fn default() -> Self {
         Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }
 }
 
 impl LargeBodies {
-    /// As many as there are where there is one core.
+    /// A single turn, as on a machine with one core.
     pub fn one_at_a_time() -> Self {
         Self(FairLine::new(1))
     }
 
-    /// Waits until this client's body of so many bytes may be read; a small one is read at once.
+    /// Waits for the turn of a body. A small body needs no turn.
     ///
-    /// Cancel safe: whoever gives up waiting loses its place, and nothing else.
+    /// Cancellation is safe: the request leaves the queue.
     pub async fn turn(&self, holder: Holder, bytes: usize) -> BodyTurn {
         if bytes < LARGE_BYTES {
             return BodyTurn(None);
@@ -74,7 +73,7 @@ impl LargeBodies {
 }
 
 impl BodyTurn {
-    /// Does the work; that of a large body while another thread takes over what else this one had to do.
+    /// Runs the work. The work of a large body runs while a second thread takes over the other tasks.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         if self.0.is_some() { beside(work) } else { work() }
     }

@@ -1,9 +1,9 @@
-//! Who may write a long answer now: at most a few at once, and clients in turn.
+//! Turns for long answers: few answers are written at once, and clients take turns.
 //!
-//! A list of 10,000 objects is gathered in milliseconds, but it goes through buffers of the frame, of HTTP/2 and of
-//! TLS, and while a thousand are under way together nobody else gets the processor. So an answer that does not fit one
-//! frame takes a turn first. Whoever waits holds a snapshot (two words per cluster) and no bytes. Turns are given to
-//! clients round robin, so that one which asks for a thousand lists delays another's by one.
+//! A list of 10,000 objects is gathered in milliseconds, but passes through the buffers of the frame, of HTTP/2 and of
+//! TLS, and a thousand lists at once would take the processor from all other requests. So an answer of more than one
+//! frame takes a turn first. A waiting request holds a snapshot (two words per cluster) and no bytes. Clients have
+//! turns round robin, so that a client with a thousand lists delays a list of a second client by one turn.
 //!
 //! ```text
 //! take ──▶ waiting (in its client's line) ──▶ active ──▶ done: given back when dropped
@@ -34,40 +34,41 @@ pub(crate) use lines::HolderQueues;
 /// where 1.3 is meant to hold.
 pub const AT_ONCE: usize = 16;
 
-/// How many may wait. Each costs some 10 KiB (its request, its stream, its place in line), so this many are 100 MiB.
+/// Maximal number of waiting requests. Each costs some 10 KiB (request, stream, place in the queue), so all cost 100
+/// MiB.
 pub const WAITING_MAX: usize = 10_000;
 
-/// How long one waits before it is told to come again. 50 s: less than a request may take by default, whose end is a
-/// 504 that says nothing of coming again.
+/// Maximal wait, after which the client is told to come again. 50 s: less than the default timeout of a request, whose
+/// 504 has no Retry-After.
 pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
-/// After how long without use a turn is another's who waits: its reader does not keep up. A frame of 64 KiB in this
-/// time is 256 KB/s, less than any client reads that is not stuck.
+/// Time without use after which a waiting request takes a turn: the reader does not keep up. A frame of 64 KiB in this
+/// time is 256 KB/s, and only stuck clients read more slowly.
 const OVERDUE: Duration = Duration::from_millis(250);
 
-/// Why there is no turn.
+/// Reasons for a missing turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
     /// Too many wait already.
     #[error("{WAITING_MAX} lists are waiting for their turn already")]
     Crowded,
-    /// It took too long.
+    /// The wait took too long.
     #[error("the list had no turn within {} s, because of the lists that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
 }
 
-/// What is counted about turns.
+/// Metrics of turns.
 #[derive(Clone, Debug, Default)]
 pub struct TurnMetrics {
     /// Long answers that are being written.
     pub active: Gauge,
-    /// Those that wait.
+    /// Number of waiting answers.
     pub waiting: Gauge,
-    /// Those that were refused.
+    /// Number of refused answers.
     pub refused: Counter,
 }
 
-/// Gives turns. One per process.
+/// Giver of turns. One per process.
 #[derive(Debug)]
 pub struct Turns {
     at_once: usize,
@@ -83,8 +84,8 @@ struct TurnQueue {
     lines: HolderQueues<oneshot::Sender<WriteTurn>>,
 }
 
-/// The right to write a long answer. Given back when dropped. No `Permit`: it may be lost before, and its holder asks
-/// whether it is.
+/// Right to write a long answer. Given back when dropped. No `Permit`, because a waiting request may take the turn
+/// before.
 #[derive(Debug)]
 pub struct WriteTurn {
     id: u64,
@@ -102,7 +103,7 @@ impl Turns {
         (self.state.lock().active.len(), self.at_once, self.metrics.refused.get())
     }
 
-    /// Takes a turn, waiting for one if need be. Cancel: dropping the future gives up the place.
+    /// Waits for a turn. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -121,7 +122,7 @@ impl Turns {
         let mut place = QueuedTurn { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
         loop {
-            // Each waiter looks for overdue turns, so that there is no task whose end would stop it all.
+            // Each waiting request looks for overdue turns, so that no single task is needed.
             self.advance();
             let until = deadline.min(Instant::now() + OVERDUE);
             match tokio::time::timeout_at(until, &mut place.turn).await {
@@ -130,7 +131,7 @@ impl Turns {
                     return Ok(turn);
                 }
                 Err(_) if Instant::now() < deadline => {}
-                // A place is never dropped without a turn; if it were, this is the honest answer.
+                // The queue never drops a waiting request; if it did, this would be the honest answer.
                 Ok(Err(_)) | Err(_) => {
                     self.metrics.refused.inc();
                     return Err(NoTurn::TimedOut);
@@ -154,16 +155,16 @@ impl Turns {
         place
     }
 
-    /// Takes those who went away out of the lines. Cost: a look at each place.
+    /// Removes abandoned requests from the queues. Cost: a look at each request.
     fn forget_closed(&self, state: &mut TurnQueue) {
         let before = state.lines.waiting();
         state.lines.retain(|place| !place.is_closed());
         self.metrics.waiting.dec_by(i64::try_from(before - state.lines.waiting()).unwrap_or(0));
     }
 
-    /// Gives free and overdue turns to those who wait.
+    /// Gives free and overdue turns to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Turns that nobody took any more are dropped after the lock: dropping one takes it.
+        // Turns of abandoned requests are dropped after the lock is free, because the drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while state.lines.waiting() > 0 {
@@ -219,8 +220,8 @@ impl Drop for QueuedTurn<'_> {
 }
 
 impl WriteTurn {
-    /// Notes that the answer is being written; false if the turn has become another's,
-    /// because it was not used for long.
+    /// Records that the answer is being written. Returns false if a waiting request has taken the turn, because it was
+    /// not used for long.
     pub fn is_live(&self) -> bool {
         match self.turns.state.lock().active.get_mut(&self.id) {
             Some(used) => {
@@ -233,7 +234,7 @@ impl WriteTurn {
 }
 
 impl WriteTurn {
-    /// Lets the next one write.
+    /// Gives the turn to the next request.
     fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();
@@ -273,7 +274,7 @@ mod tests {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
-        // One connection asks for three, then another for one.
+        // A connection asks for three turns, then a second connection for one.
         for (at, port) in [1, 1, 1, 2].into_iter().enumerate() {
             let (turns, tell) = (Arc::clone(&turns), tell.clone());
             tokio::spawn(async move {

@@ -1,7 +1,7 @@
-//! What lasts (watches, logs that are followed, exec, attach, port-forward, what workloads send), where many users are
-//! served: shared among them, counted over all their connections and all clusters, so that none of them takes every
-//! place that there is. kube-apiserver exempts it from its own limits and leaves it to those of its connections; here
-//! thousands of watches of one user would be others' memory, and a thousand port-forwards all that there are.
+//! Shares of long-running requests (watches, followed logs, exec, attach, port-forward, proxied requests) on shared
+//! endpoints. Users share them over all connections and clusters. kube-apiserver exempts such requests from its own
+//! limits, and its connections bound them; here thousands of watches of one user would take the memory of other users,
+//! and a thousand port-forwards would take all places.
 
 use std::sync::Arc;
 
@@ -9,25 +9,24 @@ use http::{Request, Response, StatusCode};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::TunnelPermit;
 
-use super::fair_share::{Exceeded, FairShare};
+use super::fair_semaphore::{Exceeded, FairSemaphore};
 use super::holder::Holder;
 use crate::body::{self, Body};
 
-/// How much text of its request one place has room for, in bytes: 8 KiB, as much as a name may have. Most have a tenth
-/// of it: their path and query, who sends them with which groups, whom they act as. All of it is kept for as long as
-/// they last.
+/// Bytes of a request's text for one place: 8 KiB, the maximum of a name. Most requests have a tenth: path and query,
+/// user and groups, impersonation. The text is kept while the request lasts.
 const TEXT_BYTES: usize = 8 << 10;
 
-/// What users share of it.
+/// Bounds that users share.
 #[derive(Debug)]
 pub struct LongRunningShares {
-    /// All of it.
-    pub requests: Arc<FairShare>,
-    /// What switches its connection.
-    pub upgrades: Arc<FairShare>,
+    /// All long-running requests.
+    pub requests: Arc<FairSemaphore>,
+    /// Requests that switch their connection.
+    pub upgrades: Arc<FairSemaphore>,
 }
 
-/// The place of one request, until what keeps it has ended.
+/// Place of one request, until its body or tunnel ends.
 pub struct LongRunningPlace(TunnelPermit);
 
 impl LongRunningShares {
@@ -64,16 +63,16 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::flow::fair_share::ShareMetrics;
+    use crate::flow::fair_semaphore::ShareMetrics;
 
     #[test]
     fn a_place_is_kept_by_what_lasts() {
-        let share = |max| FairShare::new("of a test", max, ShareMetrics::default());
+        let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
         let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
-        // Whoever is refused a connection keeps no place of a request either.
+        // A request without a place for its connection keeps no other place.
         assert_eq!((places.len(), held()), (3, (3, 3)));
         let of_ann = [shares.acquire(ann, true, 0), shares.acquire(eve, false, 0)].map(Result::ok);
         assert_eq!(held(), (5, 4));
@@ -90,7 +89,7 @@ mod tests {
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
         drop(request.extensions_mut().remove::<TunnelPermit>());
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
-        // What is answered otherwise is kept by its body.
+        // The body of an answer without a switch keeps the place.
         let place = places.pop().unwrap();
         let mut request = Request::new(body::empty());
         place.kept_by_tunnel(&mut request);
@@ -105,8 +104,8 @@ mod tests {
 
     #[test]
     fn what_keeps_long_texts_takes_more_places() {
-        let requests = FairShare::new("of a test", 64, ShareMetrics::default());
-        let upgrades = FairShare::new("of a test", 64, ShareMetrics::default());
+        let requests = FairSemaphore::new("of a test", 64, ShareMetrics::default());
+        let upgrades = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };
         let take = |text| shares.acquire(Holder::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {

@@ -12,7 +12,7 @@ use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
 use tributary_cacher::wire::{ListParser, ListPart};
 use tributary_fleet::topology::Cluster;
 use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
 use crate::caller::Caller;

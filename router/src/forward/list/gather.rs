@@ -13,7 +13,7 @@ use tributary_answers::refusal::{
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_fleet::topology::Cluster;
 use tributary_merge::{CompositeResourceVersion, Epochs};
-use tributary_sharing::flow::fair_share::FairShare;
+use tributary_sharing::flow::fair_semaphore::FairSemaphore;
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::GATHERED_BYTES_MAX;
 use tributary_views::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
@@ -37,7 +37,7 @@ pub(super) struct Gathering<'a> {
     pub(super) limit: u64,
     pub(super) partial: Partial,
     /// What may be held, and for whom.
-    pub(super) held: &'a Arc<FairShare>,
+    pub(super) held: &'a Arc<FairSemaphore>,
     pub(super) holder: Holder,
 }
 

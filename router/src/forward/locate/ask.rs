@@ -48,7 +48,7 @@ mod tests {
     use tributary_apimachinery::ClusterName;
     use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
     use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
     async fn who_was_not_asked_is_not_known() {
@@ -82,7 +82,7 @@ mod tests {
             review: None,
             accept: HeaderValue::from_static("application/json"),
             caller,
-            held_bytes: FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
+            held_bytes: FairSemaphore::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
             answer_bytes_max: WHOLE_BODY_BYTES_MAX,
             patience: Patience::Each(within),
             put: Counter::default(),

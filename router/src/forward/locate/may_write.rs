@@ -98,12 +98,12 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
     use tributary_sharing::flow::holder::Holder;
 
     #[test]
     fn only_a_plain_no_is_none() {
-        let share = FairShare::new("bytes", 1024, ShareMetrics::default());
+        let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),
             (201, r#"{"status": {"allowed": false}}"#, None),

@@ -6,16 +6,16 @@ use crate::flow::holder::Holder;
 
 use super::{NoTurn, TurnMetrics, Turns, WriteTurn};
 
-/// What an answer of medium length has at most, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small
-/// objects, gathered in under a millisecond.
+/// Maximum of an answer of medium length, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects,
+/// gathered in under a millisecond.
 pub const MEDIUM_BYTES: usize = 1 << 20;
 
-/// How long an answer will be, as far as that is known when it begins.
+/// Length of an answer, as known at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// At most [`MEDIUM_BYTES`], or not known: it takes a turn of the long ones when it has become longer.
     Medium,
-    /// Longer.
+    /// More than [`MEDIUM_BYTES`].
     Long,
 }
 
@@ -26,12 +26,12 @@ pub struct AnswerTurns {
     long: Arc<Turns>,
 }
 
-/// What is counted about the turns of both lengths.
+/// Metrics of the turns of both lengths.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTurnMetrics {
-    /// Answers of up to [`MEDIUM_BYTES`].
+    /// Turns of answers of up to [`MEDIUM_BYTES`].
     pub medium: TurnMetrics,
-    /// Longer ones.
+    /// Turns of longer answers.
     pub long: TurnMetrics,
 }
 
@@ -81,8 +81,8 @@ impl AnswerTurns {
 }
 
 impl AnswerTurn {
-    /// Waits until more may be written. That is at once, unless the turn has been lost to somebody who waited, because
-    /// the reader was slow, or the answer has become a long one.
+    /// Waits for the right to write more. Returns at once, unless a waiting request took the turn because the reader
+    /// was slow, or the answer has become long.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -93,8 +93,8 @@ impl AnswerTurn {
         Ok(())
     }
 
-    /// Notes that so much was written. An answer that has become a long one loses its turn,
-    /// and goes on by one of the long ones.
+    /// Counts written bytes. An answer of medium length that becomes long gives its turn back, and continues with a
+    /// turn for long answers.
     pub fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
@@ -119,7 +119,7 @@ mod tests {
         let mut medium = answer_turns.acquire(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
-        // It turns out to be long: its place is free for the next, and it lines up behind the other long one.
+        // The answer becomes long: its turn is free, and the answer waits behind the other long answer.
         medium.wrote(1);
         let mut moved = Box::pin(medium.go_on());
         assert!(moved.as_mut().now_or_never().is_none());

@@ -1,10 +1,10 @@
-//! Those who wait, in one line for each holder. Holders are served in turn.
+//! Waiting requests, in one queue for each holder. Holders take turns.
 
 use std::collections::VecDeque;
 
 use crate::flow::holder::Holder;
 
-/// The lines, the next one first. Nobody has an empty one.
+/// Queues of holders, the next one first. No queue is empty.
 #[derive(Debug)]
 pub(crate) struct HolderQueues<T> {
     lines: VecDeque<HolderQueue<T>>,
@@ -24,12 +24,12 @@ impl<T> Default for HolderQueues<T> {
 }
 
 impl<T> HolderQueues<T> {
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Lets somebody wait at the end of its holder's line. Cost: a look at each line.
+    /// Adds a request at the end of the queue of its holder. Cost: a look at each queue.
     pub(crate) fn push(&mut self, holder: Holder, place: T) {
         self.waiting += 1;
         match self.lines.iter_mut().find(|line| line.holder == holder) {

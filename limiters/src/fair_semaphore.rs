@@ -1,0 +1,253 @@
+//! A semaphore whose amount holders share fairly. A holder that finds too little is refused, and does not wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::fair_share::{FairShare, ShareHolder, Shares, Shortage};
+
+/// The metrics of a bound. Several semaphores may have the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct ShareMetrics {
+    /// The amount that is held now.
+    pub used: Gauge,
+    /// The number of refusals.
+    pub refused: Counter,
+}
+
+/// A bounded amount that holders share by the rule of [`FairShare::with_reserve`].
+#[derive(Debug)]
+pub struct FairSemaphore<H> {
+    /// The subject of the bound in the text of a refusal: `requests in flight (--max-requests-inflight)`.
+    what: &'static str,
+    max: AtomicUsize,
+    piece: usize,
+    metrics: ShareMetrics,
+    shares: Mutex<Shares<H>>,
+}
+
+/// The amount that one request holds. It may grow and shrink, and is given back when dropped.
+pub struct Portion<H: ShareHolder> {
+    semaphore: Arc<FairSemaphore<H>>,
+    holder: H,
+    amount: usize,
+}
+
+/// A request for more than the holder may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "too many {what}: of {}{}, other clients hold {} and this one holds {}; \
+     a client may hold at most half of what others do not hold",
+    .shortage.max,
+    whose(.shortage),
+    .shortage.others,
+    .shortage.own
+)]
+pub struct Exceeded {
+    what: &'static str,
+    shortage: Shortage,
+}
+
+fn whose(shortage: &Shortage) -> &'static str {
+    if shortage.is_of_group { " for all users for whom the same cluster alone vouches" } else { "" }
+}
+
+impl<H: ShareHolder> FairSemaphore<H> {
+    /// A bound of `max`, at least 2.
+    pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
+        Self::in_pieces(what, max, 1, metrics)
+    }
+
+    /// A bound of an amount that holders take in pieces: two pieces at least.
+    pub fn in_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
+        Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
+    }
+
+    /// Changes the bound for later requests. Holders keep what they have.
+    pub fn resize(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    fn share(&self) -> FairShare {
+        FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.piece)
+    }
+
+    /// The bound on all portions together.
+    pub fn max(&self) -> usize {
+        self.share().max()
+    }
+
+    /// The amount of all holders.
+    pub fn used(&self) -> usize {
+        self.shares.lock().held()
+    }
+
+    /// The number of refusals since the start, of all semaphores with the same metrics.
+    pub fn refused(&self) -> u64 {
+        self.metrics.refused.get()
+    }
+
+    /// Takes an amount. It may be 0, to grow later.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn acquire(self: &Arc<Self>, holder: H, amount: usize) -> Result<Portion<H>, Exceeded> {
+        let mut portion = Portion { semaphore: Arc::clone(self), holder, amount: 0 };
+        portion.grow(amount)?;
+        Ok(portion)
+    }
+}
+
+impl<H: ShareHolder> Portion<H> {
+    /// The holder of this portion.
+    pub fn holder(&self) -> H {
+        self.holder
+    }
+
+    /// The amount, in units of the bound.
+    pub fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Takes so much more. After an error the amount is the same as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow(&mut self, more: usize) -> Result<(), Exceeded> {
+        self.try_grow(more).inspect_err(|_| {
+            self.semaphore.metrics.refused.inc();
+        })
+    }
+
+    /// As [`grow`](Self::grow), for a caller with an alternative: a failure does not count as a refusal.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn try_grow(&mut self, more: usize) -> Result<(), Exceeded> {
+        if more == 0 {
+            return Ok(());
+        }
+        let FairSemaphore { what, metrics, shares, .. } = &*self.semaphore;
+        let mut shares = shares.lock();
+        let checked = shares.check(self.semaphore.share(), self.holder, more);
+        checked.map_err(|shortage| Exceeded { what, shortage })?;
+        shares.add(self.holder, more);
+        metrics.used.inc_by(to_gauge(more));
+        self.amount += more;
+        Ok(())
+    }
+
+    /// Grows to this amount. After an error the amount is the same as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow_to(&mut self, amount: usize) -> Result<(), Exceeded> {
+        self.grow(amount.saturating_sub(self.amount))
+    }
+
+    /// Grows to this amount, and to the next multiple of `step` where there is as much: so a caller that needs little
+    /// at a time takes the lock once for each step. After an error the amount is the same as before.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    pub fn grow_in_steps_to(&mut self, amount: usize, step: usize) -> Result<(), Exceeded> {
+        if amount <= self.amount || self.try_grow(amount.next_multiple_of(step) - self.amount).is_ok() {
+            return Ok(());
+        }
+        self.grow_to(amount)
+    }
+
+    /// Shrinks to this amount, and gives back the rest.
+    pub fn shrink_to(&mut self, amount: usize) {
+        let less = self.amount.saturating_sub(amount);
+        if less > 0 {
+            let FairSemaphore { metrics, shares, .. } = &*self.semaphore;
+            let mut shares = shares.lock();
+            shares.remove(self.holder, less);
+            metrics.used.dec_by(to_gauge(less));
+            self.amount = amount;
+        }
+    }
+}
+
+fn to_gauge(amount: usize) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+impl<H: ShareHolder> Drop for Portion<H> {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+impl<H: ShareHolder> fmt::Debug for Portion<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Portion")
+            .field("of", &self.semaphore.what)
+            .field("amount", &self.amount)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct User(u32);
+
+    impl ShareHolder for User {
+        fn group(self) -> Option<u64> {
+            (self.0 >= 100).then_some(1)
+        }
+    }
+
+    #[test]
+    fn a_portion_is_counted_until_it_is_dropped() {
+        let semaphore = FairSemaphore::new("requests in flight", 16, ShareMetrics::default());
+        let held: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
+        assert_eq!((held.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
+        semaphore.resize(4);
+        assert!(semaphore.acquire(User(9), 1).is_err(), "more than the new bound is held");
+        drop(held);
+        assert!(semaphore.acquire(User(9), 1).is_ok());
+        assert!(semaphore.shares.lock().is_empty());
+        assert_eq!((semaphore.metrics.used.get(), semaphore.refused()), (0, 2));
+    }
+
+    #[test]
+    fn a_portion_grows_and_shrinks() {
+        let semaphore = FairSemaphore::new("bytes", 1_024, ShareMetrics::default());
+        let mut portion = semaphore.acquire(User(1), 0).unwrap();
+        assert!(portion.grow_in_steps_to(5, 100).is_ok() && portion.grow_in_steps_to(70, 100).is_ok());
+        assert_eq!((portion.amount(), semaphore.used()), (100, 100));
+        // The next step is not there, and what is needed is.
+        assert!(portion.grow_in_steps_to(384, 1_000).is_ok());
+        assert_eq!((portion.amount(), semaphore.refused()), (384, 0));
+        assert!(portion.grow_to(385).is_err() && portion.grow_to(384).is_ok());
+        portion.shrink_to(10);
+        portion.shrink_to(20);
+        assert_eq!((portion.amount(), semaphore.used(), semaphore.metrics.used.get()), (10, 10, 10));
+    }
+
+    #[test]
+    fn a_refusal_names_the_bound() {
+        let semaphore = FairSemaphore::new("requests in flight", 10, ShareMetrics::default());
+        let mut held = semaphore.acquire(User(1), 4).unwrap();
+        assert_eq!(
+            held.grow(1).unwrap_err().to_string(),
+            "too many requests in flight: of 10, other clients hold 0 and this one holds 4; \
+             a client may hold at most half of what others do not hold"
+        );
+        drop(held);
+        let grouped: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(100), 1).ok()).collect();
+        let refused = semaphore.acquire(User(100), 1).unwrap_err().to_string();
+        let expected = "too many requests in flight: of 3 for all users for whom the same cluster alone vouches, other \
+                        clients hold 0 and this one holds";
+        assert!(refused.starts_with(expected) && !grouped.is_empty(), "{refused}");
+    }
+}

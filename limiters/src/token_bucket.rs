@@ -1,0 +1,196 @@
+//! A token bucket: the generic cell rate algorithm of the crate `governor`, with the time as an argument.
+//!
+//! A bucket is one time, at which it is full again. So a full bucket need not be kept, and callers keep buckets in the
+//! maps that they have. A bucket belongs to one rate: under another rate it begins anew.
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{NotKeyed, StateStore};
+use governor::{Quota, RateLimiter};
+use tokio::time::{Instant, sleep};
+
+/// The longest time in which a bucket fills: 146 years, a quarter of what `governor` can count in nanoseconds.
+const FILL_TIME_MAX: Duration = Duration::from_nanos(u64::MAX / 4);
+
+/// The rate of a token bucket, and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRate(Quota);
+
+impl TokenRate {
+    /// Refills a token after each interval (at least 1 ns), up to `burst` tokens.
+    pub fn with_interval(interval: Duration, burst: NonZeroU32) -> Self {
+        let interval = interval.clamp(Duration::from_nanos(1), FILL_TIME_MAX / burst.get());
+        Self(Quota::with_period(interval).unwrap_or(Quota::per_second(burst)).allow_burst(burst))
+    }
+
+    /// Refills `tokens` in a second, up to `burst` tokens. The interval between two tokens is a whole number of
+    /// nanoseconds: up to a million tokens in a second, the rate is exact to a thousandth.
+    pub fn per_second(tokens: NonZeroU32, burst: NonZeroU32) -> Self {
+        Self::with_interval(Quota::per_second(tokens).replenish_interval(), burst)
+    }
+
+    fn fill_time(self, tokens: NonZeroU32) -> Duration {
+        self.0.replenish_interval() * tokens.get()
+    }
+}
+
+/// The tokens that are missing in a bucket. A new bucket is full.
+#[derive(Clone, Debug, Default)]
+pub struct SpentTokens {
+    /// The time at which no token is missing.
+    full_at: Option<Instant>,
+}
+
+impl SpentTokens {
+    /// Spends `tokens` if the bucket has enough. A request for more tokens than the size of the bucket takes a full
+    /// bucket.
+    ///
+    /// # Errors
+    /// The time until the bucket has enough tokens.
+    pub fn try_spend(&mut self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Result<(), Duration> {
+        let tokens = tokens.min(rate.0.burst_size());
+        let limiter = RateLimiter::<_, _, _, NoOpMiddleware<Duration>>::new(rate.0, self.time_to_full(now), Now);
+        match limiter.check_n(tokens) {
+            Ok(Ok(())) => {
+                let TimeToFull(left) = limiter.into_state_store();
+                self.full_at = now.checked_add(left.get().into());
+                Ok(())
+            }
+            Ok(Err(until)) => Err(until.wait_time_from(Duration::ZERO)),
+            // Not reached: there are no more tokens than the size of the bucket.
+            Err(_) => Err(rate.fill_time(tokens)),
+        }
+    }
+
+    /// Waits for a token and spends the token. Cancelling is safe: no token is spent before the end.
+    pub async fn spend_one(&mut self, rate: TokenRate) {
+        while let Err(wait) = self.try_spend(rate, NonZeroU32::MIN, Instant::now()) {
+            sleep(wait).await;
+        }
+    }
+
+    /// The time until the bucket has enough tokens.
+    pub fn wait_for(&self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Duration {
+        self.clone().try_spend(rate, tokens, now).err().unwrap_or_default()
+    }
+
+    /// Gives back `tokens`, without the tokens of the time since they were spent: time has refilled these.
+    pub fn give_back(&mut self, rate: TokenRate, tokens: NonZeroU32, since_spent: Duration) {
+        let missing = rate.fill_time(tokens).saturating_sub(since_spent);
+        self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(missing));
+    }
+
+    /// Whether no token is missing, so that the bucket may be forgotten.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.full_at.is_none_or(|full_at| full_at <= now)
+    }
+
+    fn time_to_full(&self, now: Instant) -> TimeToFull {
+        let left = self.full_at.map_or(Duration::ZERO, |full_at| full_at.saturating_duration_since(now));
+        TimeToFull(Cell::new(left.into()))
+    }
+}
+
+/// The state of a bucket as `governor` takes it: the time until the bucket is full, where the time is [`Now`].
+struct TimeToFull(Cell<Nanos>);
+
+impl StateStore for TimeToFull {
+    type Key = NotKeyed;
+
+    fn measure_and_replace<T, F, E>(&self, _: &NotKeyed, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let (decided, left) = decide(Some(self.0.get()))?;
+        self.0.set(left);
+        Ok(decided)
+    }
+}
+
+/// The time of a decision: all others are relative to it.
+struct Now;
+
+impl Clock for Now {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+    fn number(value: u32) -> NonZeroU32 {
+        NonZeroU32::new(value).unwrap()
+    }
+
+    #[test]
+    fn a_bucket_has_its_burst_and_then_its_rate() {
+        let (rate, start) = (TokenRate::per_second(number(10), number(3)), Instant::now());
+        let mut bucket = SpentTokens::default();
+        assert!((0..3).all(|_| bucket.try_spend(rate, ONE, start).is_ok()));
+        let interval = Duration::from_millis(100);
+        assert_eq!(bucket.try_spend(rate, ONE, start), Err(interval));
+        assert_eq!(bucket.wait_for(rate, number(2), start), 2 * interval);
+        assert_eq!(bucket.wait_for(rate, number(9), start), 3 * interval, "a full bucket is enough");
+        assert_eq!(bucket.try_spend(rate, ONE, start + interval / 2), Err(interval / 2));
+        assert_eq!(bucket.try_spend(rate, ONE, start + interval), Ok(()));
+        assert!(!bucket.is_full(start + 3 * interval) && bucket.is_full(start + 4 * interval));
+        let late = start + Duration::from_secs(60);
+        assert_eq!((0..10).filter(|_| bucket.try_spend(rate, ONE, late).is_ok()).count(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_are_waited_for() {
+        let (rate, mut bucket, start) =
+            (TokenRate::per_second(number(10), number(3)), SpentTokens::default(), Instant::now());
+        for _ in 0..3 {
+            bucket.spend_one(rate).await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        for _ in 0..20 {
+            bucket.spend_one(rate).await;
+        }
+        let elapsed = start.elapsed().as_secs_f64();
+        assert!((1.9..2.2).contains(&elapsed), "{elapsed}");
+    }
+
+    #[test]
+    fn tokens_that_come_back_are_there_once() {
+        let (rate, start) = (TokenRate::per_second(ONE, ONE), Instant::now());
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut bucket = SpentTokens::default();
+        assert!(bucket.try_spend(rate, ONE, start).is_ok() && bucket.try_spend(rate, ONE, at(1_000)).is_ok());
+        // Time has brought back the first token, and the second request has spent it.
+        bucket.give_back(rate, ONE, Duration::from_millis(1_100));
+        assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Err(Duration::from_millis(900)));
+        bucket.give_back(rate, ONE, Duration::from_millis(100));
+        assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Ok(()));
+        bucket.give_back(rate, ONE, Duration::ZERO);
+        bucket.give_back(rate, ONE, Duration::ZERO);
+        assert!(bucket.try_spend(rate, ONE, at(1_100)).is_ok() && bucket.try_spend(rate, ONE, at(1_100)).is_err());
+    }
+
+    #[test]
+    fn extreme_rates_are_clamped() {
+        let most = number(u32::MAX);
+        for (rate, tokens) in [
+            (TokenRate::per_second(most, most), most),
+            (TokenRate::per_second(ONE, most), most),
+            (TokenRate::with_interval(Duration::MAX, most), most),
+            (TokenRate::with_interval(Duration::ZERO, ONE), ONE),
+        ] {
+            let (mut bucket, now) = (SpentTokens::default(), Instant::now());
+            assert!(bucket.try_spend(rate, tokens, now).is_ok() && bucket.try_spend(rate, tokens, now).is_err());
+        }
+    }
+}
