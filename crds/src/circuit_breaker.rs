@@ -1,33 +1,34 @@
-//! When a cluster's endpoints that fail are sent nothing for a while, and how much may be under way there.
+//! Circuit breakers and concurrency limits of the endpoints of a cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When endpoints that fail are sent nothing, and how many requests may be in flight. What is not given is as for a
-/// cluster without it.
+/// The circuit breaker of each endpoint, and limits for requests in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CircuitBreaker {
-    /// So many failures of an endpoint in a row open its breaker: connections that cannot be made, probes that are not
-    /// answered. Nothing that a client asks for counts.
+    /// Consecutive failures that open the circuit breaker of an endpoint. Failures are connection errors and unanswered
+    /// probes; the results of client requests do not count.
     #[schemars(with = "i32", range(min = 1, max = 1_000))]
     pub consecutive_failures: u32,
-    /// Seconds until one request tries again. Probes go on meanwhile, and the first answer closes the breaker.
+    /// Seconds until a single request tries the endpoint again. Probes continue meanwhile, and the first answer closes
+    /// the breaker.
     #[schemars(with = "i32", range(min = 1, max = 300))]
     pub open_seconds: u32,
-    /// How many requests of clients may be in flight at the cluster, watches and other long-running ones apart. Further
-    /// ones are answered 429. If missing there is no such bound.
+    /// Maximum number of requests of clients in flight at the cluster, without long-running requests. Above it, the
+    /// answer is 429. Unlimited if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 1, max = 1_000_000))]
     pub max_requests_inflight: Option<u32>,
-    /// The same for each endpoint; one that has as many is passed over while others have fewer.
+    /// Maximum number of requests of clients in flight at each endpoint, without long-running requests. A full endpoint
+    /// gets no request while a different endpoint has room. Unlimited if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 1, max = 1_000_000))]
     pub max_requests_inflight_per_endpoint: Option<u32>,
 }
 
 impl Default for CircuitBreaker {
-    /// As for the endpoints of a cluster that says nothing of it: as long as between two probes of one that is lost.
+    /// The defaults of a cluster without the field. A lost endpoint is tried again as often as it is probed.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,

@@ -1,4 +1,4 @@
-//! All configuration objects together.
+//! The configuration objects of a source.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,14 @@ use crate::{MergedEndpoint, Origin, ResourceRegistry, UpstreamCluster};
 /// The objects of one source: a file, a directory or a hub cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigurationObjects {
-    /// The member clusters.
+    /// The clusters.
     pub clusters: Vec<UpstreamCluster>,
-    /// What is served of them from memory.
+    /// The registered resources and their settings.
     pub registries: Vec<ResourceRegistry>,
-    /// How requests to all clusters together are governed; valid are none and one.
+    /// The policies of the merged view. A valid configuration has at most one MergedEndpoint.
     pub merged_endpoints: Vec<MergedEndpoint>,
-    /// The documents of each object, by its kind and name (`UpstreamCluster "eu"`). An object of no file has none.
+    /// The documents that define each object, by kind and name (`UpstreamCluster "eu"`). Empty for an object without a
+    /// file.
     pub origins: BTreeMap<String, Vec<Origin>>,
 }
 
@@ -23,12 +24,12 @@ pub(crate) fn object_text(kind: &str, name: &str) -> String {
 }
 
 impl ConfigurationObjects {
-    /// Whether there is no object at all.
+    /// Reports whether the configuration has no object.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.registries.is_empty() && self.merged_endpoints.is_empty()
     }
 
-    /// The cluster of a name.
+    /// Returns the cluster with this name.
     pub fn cluster(&self, name: &str) -> Option<&UpstreamCluster> {
         self.clusters.iter().find(|cluster| cluster.metadata.name.as_deref() == Some(name))
     }

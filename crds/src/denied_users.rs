@@ -1,4 +1,4 @@
-//! The file that says whom the endpoint answers nothing, whoever vouches for them.
+//! The DeniedUsers file: users whose requests are refused, by any way of authentication.
 
 use std::collections::BTreeSet;
 
@@ -6,25 +6,27 @@ use serde::Deserialize;
 
 use crate::API_VERSION;
 
-/// What `kind` says in the file.
+/// The `kind` of the file.
 const KIND: &str = "DeniedUsers";
 
-/// Why a text does not say who is denied.
+/// An error in a DeniedUsers file.
 #[derive(Debug, thiserror::Error)]
 pub enum DeniedUsersError {
-    /// It is no YAML, or has other fields.
-    #[error("it does not say who is denied: {0}")]
+    /// The text is not valid YAML, or its fields are wrong.
+    #[error("the file is not a valid {KIND} object: {0}")]
     Fields(#[from] Box<serde_saphyr::Error>),
-    /// It is an object of another kind.
-    #[error("apiVersion {api_version:?} with kind {kind:?} is not known; the file holds a {KIND} of {API_VERSION}")]
+    /// The file has an object of a different kind.
+    #[error(
+        "apiVersion {api_version:?} with kind {kind:?} is not supported; the file must have kind {KIND} and apiVersion {API_VERSION}"
+    )]
     Kind {
-        /// What `apiVersion` says.
+        /// The `apiVersion` of the file.
         api_version: String,
-        /// What `kind` says.
+        /// The `kind` of the file.
         kind: String,
     },
-    /// Nobody has an empty name.
-    #[error("deniedUsers[{0}]: it is empty; give a user's name")]
+    /// An entry is the empty name.
+    #[error("deniedUsers[{0}] is empty; give the name of a user")]
     Empty(usize),
 }
 
@@ -36,10 +38,10 @@ struct Document {
     denied_users: Vec<String>,
 }
 
-/// The names of the users who are denied, from YAML (or JSON): `apiVersion`, `kind: DeniedUsers`, `deniedUsers`.
+/// Parses the names of denied users from YAML or JSON with `apiVersion`, `kind: DeniedUsers` and `deniedUsers`.
 ///
 /// # Errors
-/// [`DeniedUsersError`]: nobody is denied by halves.
+/// [`DeniedUsersError`]. A file with an error denies no user, so the caller must keep the previous file.
 pub fn parse(text: &str) -> Result<BTreeSet<String>, DeniedUsersError> {
     let options = serde_saphyr::options! { with_snippet: false };
     let document: Document = serde_saphyr::from_str_with_options(text, options).map_err(Box::new)?;
@@ -58,21 +60,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_named_one_by_one_or_the_file_is_refused() {
+    fn file_with_an_error_is_refused_as_a_whole() {
         let of = |rest: &str| parse(&format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\n{rest}"));
         let denied = of("deniedUsers:\n- ann\n- system:serviceaccount:shop:robot\n- ann\n").unwrap();
         assert_eq!(denied.into_iter().collect::<Vec<_>>(), ["ann", "system:serviceaccount:shop:robot"]);
         assert_eq!(of("deniedUsers: []\n").unwrap(), BTreeSet::new());
         for (text, problem) in [
-            (String::new(), "it does not say who is denied"),
-            ("- ann\n".to_owned(), "it does not say who is denied"),
+            (String::new(), "is not a valid DeniedUsers object"),
+            ("- ann\n".to_owned(), "is not a valid DeniedUsers object"),
             (format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\n"), "missing field"),
             (
                 format!("apiVersion: {API_VERSION}\nkind: UpstreamCluster\ndeniedUsers: [a]\n"),
                 "kind \"UpstreamCluster\"",
             ),
             ("apiVersion: v1\nkind: DeniedUsers\ndeniedUsers: [a]\n".to_owned(), "apiVersion \"v1\""),
-            (format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\ndeniedUsers: ann\n"), "it does not say"),
+            (
+                format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\ndeniedUsers: ann\n"),
+                "is not a valid DeniedUsers object",
+            ),
             (format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\ndenied: [ann]\ndeniedUsers: []\n"), "denied"),
             (format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\ndeniedUsers: [ann, ''\n]\n"), "deniedUsers[1]"),
         ] {

@@ -1,121 +1,120 @@
-//! Dispatch policies: which requests are sent on, where, how many of them, and which are refused.
+//! Dispatch policies: rules that allow, limit or deny requests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::AuditLevel;
 use tributary_policy as policy;
 
-/// Takes the requests that one of its rules matches, and says what becomes of them.
+/// A policy for requests that match one of its rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "!has(self.deny) || (!has(self.flowControlSchemaName) && (!has(self.endpoints) || size(self.endpoints) == 0))",
-     "message": "what is denied is sent nowhere; give deny, or flowControlSchemaName and endpoints"}
+     "message": "a denied request reaches no endpoint; give deny alone, or flowControlSchemaName and endpoints"}
 ]))]
 pub struct DispatchPolicy {
-    /// The policy takes a request that one of them matches.
+    /// The policy applies to a request that matches at least one of these rules.
     #[schemars(length(min = 1, max = 256))]
     pub rules: Vec<DispatchRule>,
-    /// `Enforce`: the policy acts. `Audit`: requests that it would take are counted, and go on as if it were not there.
+    /// `Enforce`: the policy applies. `Audit`: matching requests are only counted, and evaluation continues with the
+    /// next policy.
     #[serde(default, skip_serializing_if = "PolicyMode::is_enforce")]
     pub mode: PolicyMode,
-    /// Refuses the requests (403). Without it they go on.
+    /// Denies matching requests (403). If unset, matching requests are allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny: Option<Deny>,
-    /// The schema of `flowControl.flowControlSchemas` that the requests pass. Without it they are not limited.
+    /// The schema in `flowControl.flowControlSchemas` that limits the requests. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_control_schema_name: Option<String>,
-    /// Those of the cluster's `endpoints` that the requests are sent to, and no others, even where none of these is
-    /// healthy; all of them if empty. Of a MergedEndpoint no policy has endpoints.
+    /// The only `endpoints` of the cluster that may receive the requests, even if they are all unhealthy. All endpoints
+    /// if empty. Not allowed in a MergedEndpoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub endpoints: Vec<String>,
-    /// Whether the requests are written into the access log: as `logging.mode` says if missing, `Enabled` unless
-    /// that is `Disabled`, `Disabled` never.
+    /// Whether to write the requests to the access log. `Enabled` has no effect under `logging.mode: Disabled`. If
+    /// unset, `logging.mode` applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LogMode")]
     pub log_mode: Option<LogMode>,
-    /// How much is written of the requests into the audit log, in the place of what the audit policy says.
+    /// The audit level of the requests. It overrides the audit policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AuditLevel")]
     pub audit_level: Option<AuditLevel>,
 }
 
-/// Which requests a policy takes: those that every field matches. `resources` with its companions is about requests for
-/// resources, `nonResourceURLs` about all others. In each list `*` matches everything and `-x` what is not `x`; several
-/// inverted entries exclude all that they name, and an entry without `-` makes those with it void.
+/// A rule matches a request if every field matches. `apiGroups`, `resources`, `resourceNames` and `namespaces` apply to
+/// resource requests, `nonResourceURLs` to all remaining requests. In each list, `*` matches everything, and `-x`
+/// matches all values except `x`. Several `-` entries exclude all their values. An entry without `-` makes the `-`
+/// entries of the list void.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "(has(self.apiGroups) && size(self.apiGroups) > 0) == (has(self.resources) && size(self.resources) > 0)",
-     "message": "apiGroups and resources go together; \"\" is the core group, \"*\" all groups"},
+     "message": "give apiGroups and resources together; \"\" is the core group, \"*\" all groups"},
     {"rule": "(has(self.resources) && size(self.resources) > 0) || (has(self.nonResourceURLs) && size(self.nonResourceURLs) > 0)",
-     "message": "a rule names resources, nonResourceURLs or both"}
+     "message": "give resources, nonResourceURLs or both"}
 ]))]
 pub struct DispatchRule {
-    /// Verbs as RBAC has them: get, list, watch, create, update, patch, delete, deletecollection; of requests for no
-    /// resource the method in lower case. `exec`, `attach` and `portforward` are `create`, whatever the method.
+    /// Verbs, as in RBAC: get, list, watch, create, update, patch, delete, deletecollection. For a non-resource path,
+    /// the HTTP method in lower case. For `exec`, `attach` and `portforward`, always `create`.
     #[schemars(length(min = 1, max = 64))]
     pub verbs: Vec<String>,
     /// API groups; `""` is the core group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub api_groups: Vec<String>,
-    /// Resources in the plural: `pods`, `pods/status`, `*/status`. A subresource is another resource than its object.
+    /// Resources in the plural: `pods`, `pods/status`, `*/status`. `pods` does not match subresources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(regex(pattern = r"^(\*|-?(\*/[^/*A-Z]+|[^-/*A-Z][^/*A-Z]*(/[^/*A-Z]+)?))$")))]
     pub resources: Vec<String>,
-    /// Names of objects, `x*` for those that begin with `x`; `""` is that of lists and of whatever else names none.
-    /// All if empty.
+    /// Names of objects; `x*` matches a prefix. `""` matches requests without a name, such as lists. All if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub resource_names: Vec<String>,
-    /// Namespaces, `x*` for those that begin with `x`; `""` is that of objects without one, and of lists of all
-    /// namespaces together. All if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
-    pub namespaces: Vec<String>,
-    /// Users, `x*` for those whose names begin with `x`. All if empty, unless there are `serviceAccounts`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
-    pub users: Vec<String>,
-    /// ServiceAccounts, as `NAMESPACE/NAME` or `NAMESPACE/*`: beside `users`, one of the two has to match. No other
-    /// user is one, not even for an inverted entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
-    pub service_accounts: Vec<String>,
-    /// Groups, `x*` for those that begin with `x`: the user is in one of them, with inverted entries in none. All if
+    /// Namespaces; `x*` matches a prefix. `""` matches cluster-scoped requests and lists of all namespaces. All if
     /// empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
+    pub namespaces: Vec<String>,
+    /// User names; `x*` matches a prefix. All if empty, unless `serviceAccounts` is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub users: Vec<String>,
+    /// ServiceAccounts, as `NAMESPACE/NAME` or `NAMESPACE/*`. `users` or `serviceAccounts` must match. Entries with `-`
+    /// also match only ServiceAccounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub service_accounts: Vec<String>,
+    /// Groups; `x*` matches a prefix. The user must be in one of them; for `-` entries, in no such group. All if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub user_groups: Vec<String>,
-    /// Paths of requests for no resource, `/x/*` for those that begin with `/x/`.
+    /// Non-resource paths; `/x/*` matches a prefix.
     #[serde(rename = "nonResourceURLs", default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(regex(pattern = r"^(\*|-?/[^*]*\**)$")))]
     pub non_resource_urls: Vec<String>,
-    /// Values of the header `User-Agent`, `kubectl/*` for those that begin so. All if empty. Clients choose what they
-    /// say.
+    /// Values of the header `User-Agent`; `kubectl/*` matches a prefix. All if empty. Clients can send any value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub user_agents: Vec<String>,
 }
 
-/// Refuses requests.
+/// The answer to denied requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deny {
-    /// What the client is told: why, and what to do instead.
+    /// The message for the client: the reason, and the remedy.
     #[schemars(length(min = 1, max = 1024))]
     pub message: String,
 }
 
-/// Whether a policy acts.
+/// Whether a policy applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PolicyMode {
-    /// It does.
+    /// The policy applies.
     #[default]
     Enforce,
-    /// What it would take is counted.
+    /// Matching requests are only counted.
     Audit,
 }
 
@@ -125,49 +124,49 @@ impl PolicyMode {
     }
 }
 
-/// Whether requests are dispatched at all.
+/// Whether requests are sent to the cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Dispatch {
-    /// By the policies; all of them where there are none.
+    /// The policies decide; without policies, all requests are allowed.
     #[default]
     Policies,
-    /// None is.
+    /// No request is sent to the cluster.
     DenyAll,
 }
 
 impl Dispatch {
-    /// Whether the policies decide.
+    /// Reports whether the policies decide.
     pub fn is_by_policies(&self) -> bool {
         *self == Self::Policies
     }
 }
 
-/// Which requests are written into the access log.
+/// The requests to write to the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
-    /// `Enabled`: all but those of policies with `logMode: Disabled`. `Disabled`: none. If missing: those of policies
-    /// with `logMode: Enabled`, and, unless their policy has `logMode: Disabled`, all requests that fail (5xx, or no
-    /// answer), and short ones that take longer than 5 s (a list 30 s).
+    /// `Enabled`: all requests, except of policies with `logMode: Disabled`. `Disabled`: no requests. If unset:
+    /// requests of policies with `logMode: Enabled`; and, unless their policy has `logMode: Disabled`, requests that
+    /// fail (5xx or no answer) or take more than 5 s (lists: 30 s; long-running requests: no limit).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LogMode")]
     pub mode: Option<LogMode>,
 }
 
 impl Logging {
-    /// Whether it says nothing.
+    /// Reports whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether requests are written into the access log. Not `on` and `off`: in YAML as kubectl reads it these are
-/// booleans.
+/// Whether to write requests to the access log. The values are not `on` and `off`, which kubectl reads as booleans in
+/// YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LogMode {
-    /// They are.
+    /// Requests are written.
     Enabled,
-    /// They are not.
+    /// Requests are not written.
     Disabled,
 }
 

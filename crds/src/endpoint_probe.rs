@@ -1,33 +1,32 @@
-//! How a cluster's endpoints are probed.
+//! Health checks of the endpoints of a cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How each endpoint is probed, in the words of a Pod's probes. What is not given is as for a cluster without it.
+/// The health check of each endpoint, with the field names of a Pod's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointProbe {
-    /// The path that is asked for by GET; 200 is success. Of `/readyz` any answer below 500 is, as an account may be
-    /// forbidden it.
+    /// The path of the probe, a GET. Status 200 is success. For `/readyz`, any status below 500 is success, because the
+    /// account may lack the right to get it.
     #[schemars(length(min = 1, max = 256), regex(pattern = "^/[!-~]*$"))]
     pub path: String,
-    /// Seconds from one probe to the next while the endpoint is well. While it is not it is probed every second.
+    /// Seconds between probes of a healthy endpoint. An unhealthy endpoint is probed every second.
     #[schemars(with = "i32", range(min = 1, max = 3_600))]
     pub period_seconds: u32,
-    /// Seconds after which an answer that is not there is a failure, if nothing else came from the endpoint meanwhile.
+    /// Seconds until an unanswered probe is a failure, unless the endpoint sends other data meanwhile.
     #[schemars(with = "i32", range(min = 1, max = 3_600))]
     pub timeout_seconds: u32,
-    /// How many successes in a row make an endpoint healthy that was not.
+    /// Consecutive successes after which an unhealthy endpoint becomes healthy.
     #[schemars(with = "i32", range(min = 1, max = 100))]
     pub success_threshold: u32,
-    /// How many failures in a row take a healthy endpoint out. A connection that cannot be made does so at once.
+    /// Consecutive failures after which an endpoint becomes unhealthy. A connection error makes it unhealthy at once.
     #[schemars(with = "i32", range(min = 1, max = 100))]
     pub failure_threshold: u32,
 }
 
 impl Default for EndpointProbe {
-    /// As the endpoints of a cluster are probed that says nothing of it: what a kube-apiserver says of itself, and each
-    /// answer counts.
+    /// The defaults of a cluster without the field: the readiness check of kube-apiserver, and a single result decides.
     fn default() -> Self {
         Self {
             path: "/readyz".to_owned(),

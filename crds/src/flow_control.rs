@@ -1,21 +1,20 @@
-//! Flow control: how many of the requests that a policy takes go on.
+//! Flow control: limits for the requests of dispatch policies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::patterns::WAIT;
 
-/// A rule of the definitions for an object's `spec`: each schema that a policy of a list names is one of the object's
-/// own.
+/// A CEL rule for the `spec` of an object: each schema that a policy names is a schema of the object.
 ///
-/// A kube-apiserver takes no rule that may cost more than 10,000,000 (`StaticEstimatedCostLimit` in
-/// apiextensions-apiserver's `pkg/apis/apiextensions/validation/validation.go`), and ends one that has cost 1,000,000
-/// (`PerCallLimit` in apiserver's `pkg/apis/cel/config.go`); cel-go reckons both (`checker/cost.go`,
-/// `interpreter/runtimecost.go`). To compare the names of 1,024 policies with those of 256 schemas one by one, by
-/// `exists`, may cost 28,800,000 by the first: 110 for each pair, of which 102 are for a name, whose 253 characters
-/// count as four bytes each. It costs more than 2,000,000 by the second, however short the names are. So the names are
-/// gathered once, and `in` costs 1 for each that it looks through: 14 for each schema and 264 for each policy are
-/// 275,000 together. CEL has no variables here: what `all` calls the one element of a list is one.
+/// kube-apiserver rejects a rule with an estimated cost above 10,000,000 (`StaticEstimatedCostLimit` in
+/// apiextensions-apiserver's `pkg/apis/apiextensions/validation/validation.go`), and stops a rule at a cost of
+/// 1,000,000 (`PerCallLimit` in apiserver's `pkg/apis/cel/config.go`); cel-go computes both costs (`checker/cost.go`,
+/// `interpreter/runtimecost.go`). A comparison of the names of 1,024 policies and 256 schemas by `exists` has an
+/// estimated cost of 28,800,000: 110 for each pair, 102 of it for a name of 253 characters of four bytes. It costs more
+/// than 2,000,000 at run time, even with short names. Therefore the rule collects the names of the schemas once, and
+/// `in` costs 1 for each name: 14 for each schema and 264 for each policy are 275,000 together. CEL has no variables
+/// here; the rule uses the element of a list with one element (`[names].all(names, …)`) as a variable.
 macro_rules! named_schemas_are_there {
     ($list:literal) => {
         concat!(
@@ -35,11 +34,11 @@ pub(crate) const NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("dispa
 /// The rule for `globalDispatchPolicies`.
 pub(crate) const GLOBALLY_NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("globalDispatchPolicies");
 
-/// How many requests go on, by schemas that dispatch policies name.
+/// Limits for requests, as schemas to which dispatch policies refer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlowControl {
-    /// The schemas, each of its own name.
+    /// The schemas. Each has a unique name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 256),
@@ -49,14 +48,14 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// Whether it says nothing.
+    /// Reports whether there are no schemas.
     pub fn is_empty(&self) -> bool {
         self.flow_control_schemas.is_empty()
     }
 }
 
-/// What is limited, and how: one of `exempt`, `maxRequestsInflight` and `tokenBucket`. What is above a limit is
-/// answered 429.
+/// A limit: exactly one of `exempt`, `maxRequestsInflight` and `tokenBucket`. Requests above the limit are answered
+/// 429.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -64,49 +63,50 @@ impl FlowControl {
      "message": "give exactly one of exempt, maxRequestsInflight and tokenBucket"}
 ]))]
 pub struct FlowControlSchema {
-    /// The name by which policies refer to it, and which clients are told.
+    /// The name of the schema, for policies and in answers to clients.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[!-~]+$"))]
     pub name: String,
-    /// Nothing is limited.
+    /// No limit. Requests are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exempt: Option<Exempt>,
-    /// How many requests are in flight at once.
+    /// A limit for the number of requests in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_requests_inflight: Option<MaxRequestsInflight>,
-    /// How many requests begin in a second.
+    /// A limit for the rate at which requests start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_bucket: Option<TokenBucket>,
 }
 
-/// No limit. It has no fields.
+/// No limit. The type has no fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Exempt {}
 
-/// How many requests are in flight at once.
+/// A limit for the number of requests in flight.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.max > 0 || !has(self.queueing)",
-     "message": "with max 0 nobody would ever be let in; remove queueing"}
+     "message": "queueing has no effect with max 0, because no request is ever admitted; remove queueing"}
 ]))]
 pub struct MaxRequestsInflight {
-    /// How many; 0 refuses all, those that last, too.
+    /// Maximum number of requests in flight; 0 refuses all requests, also long-running requests.
     #[schemars(with = "i32", range(min = 0, max = 1_000_000))]
     pub max: u32,
-    /// Whether what lasts (watches, exec, attach, port-forward, logs, what is proxied) takes a place like any other
-    /// request, as long as it lasts. Otherwise it is let in, and counted apart.
+    /// Whether long-running requests (watch, logs, exec, attach, port-forward, proxy) count against `max`. If false,
+    /// they are admitted and counted separately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,
-    /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
+    /// Attributes that have separate limits (`User`, `Group`, `ClientAddress`, `Verb`, `Resource`): each combination of
+    /// their values has its own limit. If empty, all requests share a single limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
-    /// Lets requests that find no place wait, instead of answering 429 at once.
+    /// Lets requests above the limit wait. If unset, they are answered 429 at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Queueing>,
 }
 
-/// How many requests begin. What lasts spends a token when it begins, like any other request.
+/// A limit for the rate at which requests start. A long-running request costs a single token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -114,67 +114,68 @@ pub struct MaxRequestsInflight {
      "message": "burst is less than qps"}
 ]))]
 pub struct TokenBucket {
-    /// How many tokens come back in a second.
+    /// Tokens added per second.
     #[schemars(with = "i32", range(min = 1, max = 1_000_000))]
     pub qps: u32,
-    /// How many tokens there are at most, and at first; as many as `qps` if missing.
+    /// Maximum number of tokens, and the number at the start. `qps` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 1, max = 1_000_000))]
     pub burst: Option<u32>,
-    /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
+    /// Attributes that have separate limits (`User`, `Group`, `ClientAddress`, `Verb`, `Resource`): each combination of
+    /// their values has its own limit. If empty, all requests share a single limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
-    /// Lets requests that find no token wait, instead of answering 429 at once.
+    /// Lets requests above the limit wait. If unset, they are answered 429 at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Queueing>,
 }
 
-/// By what requests of one schema are told apart.
+/// A request attribute that has separate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum LimitBy {
     /// The user.
     User,
-    /// A group of the user: the first in the order of the alphabet that does not begin with `system:`.
+    /// The first group of the user, in alphabetical order, that does not begin with `system:`.
     Group,
-    /// The address that the request comes from; of IPv6 the first 64 bits.
+    /// The address of the client; for IPv6 the first 64 bits.
     ClientAddress,
     /// The verb.
     Verb,
-    /// The resource, with its subresource.
+    /// The resource and the subresource.
     Resource,
-    /// It has no effect in an UpstreamCluster, and a MergedEndpoint with it is refused: limits of one cluster are the
-    /// schemas of its UpstreamCluster.
+    /// No effect in an UpstreamCluster, and an error in a MergedEndpoint. The schemas of an UpstreamCluster limit
+    /// requests to that cluster.
     Cluster,
 }
 
-/// Who may wait, as kube-apiserver's `limitResponse.queuing` has it (KEP-1040): users are spread over queues, which
-/// take turns, so that one user's many requests do not keep another's few waiting.
+/// Queues for waiting requests, as `limitResponse.queuing` of kube-apiserver (KEP-1040): users are spread over queues
+/// that take turns, so that the many requests of a user do not delay users with few requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.handSize <= self.queues",
      "message": "handSize is more than queues"},
     {"rule": "duration(self.maxWait) > duration('0s') && duration(self.maxWait) <= duration('60s')",
-     "message": "maxWait is out of range; give more than nothing and at most 60 s"}
+     "message": "maxWait is out of range; give a duration above 0 and at most 60s"}
 ]))]
 pub struct Queueing {
-    /// How many queues there are.
+    /// Number of queues.
     #[schemars(with = "i32", range(min = 1, max = 1024))]
     pub queues: u16,
-    /// Among how many of them each user's requests choose the shortest.
+    /// Number of queues that are assigned to a user. A request joins the shortest of them.
     #[schemars(with = "i32", range(min = 1, max = 10))]
     pub hand_size: u8,
-    /// How many requests wait in a queue at most.
+    /// Maximum number of waiting requests in a queue.
     #[schemars(with = "i32", range(min = 1, max = 10_000))]
     pub queue_length_limit: u16,
-    /// How long one waits at most: `750ms`, `1s`.
+    /// Maximum time that a request waits: `750ms`, `1s`.
     #[schemars(length(max = 32), regex(pattern = WAIT))]
     pub max_wait: String,
 }
 
 impl Default for Queueing {
-    /// kube-apiserver's defaults for the queues, and a second.
+    /// The queues of kube-apiserver, and a wait of 1 s.
     fn default() -> Self {
         Self { queues: 64, hand_size: 8, queue_length_limit: 50, max_wait: "1s".to_owned() }
     }

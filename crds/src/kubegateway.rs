@@ -1,7 +1,7 @@
-//! KubeGateway's own manifests (`proxy.kubegateway.io/v1alpha1`) as ours, and what differs.
+//! Converts manifests of KubeGateway (`proxy.kubegateway.io/v1alpha1`), and lists the differences.
 //!
-//! The source is kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`: `upstreamcluster_types.go` has the fields,
-//! `evaluation_helpers.go` how its rules match.
+//! Source: kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`. `upstreamcluster_types.go` has the fields, and
+//! `evaluation_helpers.go` the evaluation of rules.
 
 mod manifest;
 mod rules;
@@ -19,43 +19,41 @@ use crate::{
 };
 use manifest::{ClientConfig, GatewayManifest, GatewayPolicy, GatewaySchema, GatewaySecureServing, Spec};
 
-/// What `apiVersion` says in KubeGateway's manifests.
+/// The `apiVersion` of KubeGateway's manifests.
 pub const API_VERSION: &str = "proxy.kubegateway.io/v1alpha1";
 
-/// The annotation by which KubeGateway is told how to treat a cluster.
+/// The annotation with the feature gates of a cluster in KubeGateway.
 const FEATURE_GATES: &str = "proxy.kubegateway.io/feature-gates";
 
-/// The longest name that a cluster may have.
+/// The maximum length of a cluster name, in characters.
 const NAME_MAX: usize = 63;
 
-/// A cluster of ours, and what is not as it was.
+/// A converted cluster, and the differences to the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
-    /// The cluster.
+    /// The converted cluster.
     pub cluster: UpstreamCluster,
-    /// What differs or is lost, each with its path in the manifest. No secrets.
+    /// The differences and losses, each with its path in the manifest. They contain no secrets.
     pub differences: Vec<String>,
 }
 
-/// Why a document cannot be converted.
+/// An error of a conversion.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
-    /// It is an object of another kind.
-    #[error(
-        "apiVersion {api_version:?} with kind {kind:?} is no manifest of KubeGateway's clusters; UpstreamCluster of {API_VERSION} is"
-    )]
+    /// The document is an object of a different kind.
+    #[error("apiVersion {api_version:?} with kind {kind:?} is not supported; give an UpstreamCluster of {API_VERSION}")]
     Kind {
-        /// What `apiVersion` says.
+        /// The `apiVersion` of the document.
         api_version: String,
-        /// What `kind` says.
+        /// The `kind` of the document.
         kind: String,
     },
-    /// A field has a type that it cannot have.
-    #[error("a field of the UpstreamCluster has a type that it does not have in {API_VERSION}")]
+    /// A field has the wrong type.
+    #[error("a field of the UpstreamCluster has the wrong type for {API_VERSION}")]
     Field(#[source] serde_json::Error),
 }
 
-/// Whether a document is one of KubeGateway's clusters, by what it says it is.
+/// Reports whether a document is an UpstreamCluster of KubeGateway, by `apiVersion` and `kind`.
 pub fn is_manifest(document: &Value) -> bool {
     let says = |key: &str, text: &str| document.get(key).and_then(Value::as_str) == Some(text);
     says("apiVersion", API_VERSION) && says("kind", "UpstreamCluster")
@@ -74,7 +72,7 @@ pub fn convert(document: Value) -> Result<Converted, ConversionError> {
     Ok(Conversion::default().cluster(manifest))
 }
 
-/// Collects what differs.
+/// Converts a manifest and collects the differences.
 #[derive(Default)]
 struct Conversion {
     differences: Vec<String>,
@@ -87,7 +85,7 @@ impl Conversion {
 
     fn unknown(&mut self, path: &str, rest: &BTreeMap<String, Value>) {
         for field in rest.keys() {
-            self.differs(&format!("{path}.{field}"), "is no field that is known here; left out");
+            self.differs(&format!("{path}.{field}"), "unknown field; removed");
         }
     }
 
@@ -104,7 +102,7 @@ impl Conversion {
         Converted { cluster, differences: self.differences }
     }
 
-    /// KubeGateway's clusters are named by hosts, ours by labels.
+    /// Converts the name. KubeGateway names clusters by hosts, Tributary by DNS labels.
     fn name(&mut self, given: &str) -> String {
         let lower = given.to_lowercase();
         let label: String = lower
@@ -114,10 +112,13 @@ impl Conversion {
             .collect();
         let label = label.trim_matches('-').to_owned();
         if label != given {
-            self.differs("metadata.name", format!("{given:?} becomes {label:?}: a cluster's name is a DNS-1123 label"));
+            self.differs(
+                "metadata.name",
+                format!("{given:?} becomes {label:?}, because the name of a cluster is a DNS-1123 label"),
+            );
         }
         if label == crate::MERGED_ENDPOINT {
-            self.differs("metadata.name", "\"all\" is the name of the merged view; give the cluster another one");
+            self.differs("metadata.name", "\"all\" is the name of the merged view; give the cluster a different name");
         }
         label
     }
@@ -132,13 +133,18 @@ impl Conversion {
                 (_, false) => {}
                 ("DenyAllRequests", true) => dispatch = Dispatch::DenyAll,
                 ("CloseConnectionWhenIdle", true) => {
-                    self.differs(&path, "CloseConnectionWhenIdle has no counterpart: connections are kept; left out");
+                    self.differs(
+                        &path,
+                        "CloseConnectionWhenIdle is not supported, because Tributary keeps connections open; removed",
+                    );
                 }
                 ("GlobalRateLimiter", true) => {
-                    self.differs(&path, "GlobalRateLimiter is no matter of one cluster here; left out");
+                    self.differs(&path, "GlobalRateLimiter is not a setting of a single cluster in Tributary; removed");
                 }
-                ("Tracing", true) => self.differs(&path, "Tracing is no matter of one cluster here; left out"),
-                (other, true) => self.differs(&path, format!("{other:?} is not known here; left out")),
+                ("Tracing", true) => {
+                    self.differs(&path, "Tracing is not a setting of a single cluster in Tributary; removed")
+                }
+                (other, true) => self.differs(&path, format!("unknown feature gate {other:?}; removed")),
             }
         }
         dispatch
@@ -151,18 +157,24 @@ impl Conversion {
             let path = format!("spec.servers[{index}]");
             self.unknown(&path, &server.rest);
             if server.disabled {
-                self.differs(&path, format!("{:?} is disabled: it is drained, and still probed", server.endpoint));
+                self.differs(
+                    &path,
+                    format!(
+                        "{:?} is disabled; it becomes a drained endpoint, which Tributary still probes",
+                        server.endpoint
+                    ),
+                );
                 drained_endpoints.push(server.endpoint.clone());
             }
             endpoints.push(server.endpoint);
         }
         let mut policies = Vec::new();
-        let there_are_some = !spec.dispatch_policies.is_empty();
+        let has_policies = !spec.dispatch_policies.is_empty();
         for (index, policy) in spec.dispatch_policies.into_iter().enumerate() {
             policies.extend(self.policy(policy, &format!("spec.dispatchPolicies[{index}]"), &endpoints));
         }
         if policies.is_empty() {
-            policies.push(self.nothing_is_dispatched(there_are_some));
+            policies.push(self.deny_all_policy(has_policies));
         }
         self.unknown("spec.logging", &spec.logging.rest);
         let mode = self.log_mode(&spec.logging.mode, "spec.logging.mode");
@@ -172,7 +184,7 @@ impl Conversion {
         UpstreamClusterSpec {
             endpoints,
             drained_endpoints,
-            // There the Host's cluster is asked about every bearer token.
+            // KubeGateway asks the cluster of the host about every bearer token.
             token_review: true,
             dispatch,
             dispatch_policies: policies,
@@ -185,8 +197,7 @@ impl Conversion {
         }
     }
 
-    /// The hosts at which clients reach the cluster: its name, where that is one, and those that are named beside; and
-    /// how TLS is spoken there.
+    /// Converts the hosts of the cluster, its name (if it is a host) and `serverNames`, and their TLS settings.
     fn hosts(&mut self, name: &str, serving: GatewaySecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);
@@ -202,13 +213,13 @@ impl Conversion {
                 Ok(_) if hosts.iter().any(|other| other.eq_ignore_ascii_case(&host)) => {}
                 Ok(_) => hosts.push(host),
                 Err(error) => {
-                    self.differs(&path, format!("{host:?} {error}, so it is no host of serverNames; left out"))
+                    self.differs(&path, format!("{host:?} {error}, so it cannot be a host of serverNames; removed"))
                 }
             }
         }
         let (has_certificate, has_key) = (serving.cert_data.is_some(), serving.key_data.is_some());
         if has_certificate != has_key {
-            self.differs(path, "has a certificate without its key, or a key without its certificate; left out");
+            self.differs(path, "has a certificate without its key, or a key without its certificate; removed");
         }
         let is_whole = has_certificate && has_key;
         let converted = crate::SecureServing {
@@ -225,20 +236,20 @@ impl Conversion {
         self.unknown(path, &config.rest);
         for (field, value) in [("qps", config.qps), ("burst", config.burst), ("qpsDivisor", config.qps_divisor)] {
             if value != 0 {
-                let what = "slows the gateway's own calls, which are few here; left out";
+                let what = "limits the requests of the gateway itself, which Tributary does not limit; removed";
                 self.differs(&format!("{path}.{field}"), what);
             }
         }
         if config.insecure && config.ca_data.is_some() {
-            self.differs(&format!("{path}.caData"), "means nothing beside insecure: true; left out");
+            self.differs(&format!("{path}.caData"), "has no effect with insecure: true; removed");
         }
         let tls_server_name = match config.server_name {
             Some(given) if !given.is_empty() => Some(given),
             _ if config.insecure => None,
-            // What KubeGateway expects the certificate to say, where nothing else is given.
+            // KubeGateway's default for the expected name in the certificate.
             _ => {
                 let what = format!(
-                    "is missing, and KubeGateway then expects certificates for {name:?}; written as tlsServerName"
+                    "is missing, and KubeGateway then expects certificates for {name:?}; tlsServerName is set to this name"
                 );
                 self.differs(&format!("{path}.serverName"), what);
                 Some(name.to_owned())
@@ -250,7 +261,7 @@ impl Conversion {
         if has_certificate && token.is_some() {
             self.differs(
                 &format!("{path}.certData"),
-                "is given beside a token, and one way to authenticate is enough; left out",
+                "is given together with a token, and only the token is used; removed",
             );
         }
         let (certificate, key) = if token.is_some() { (None, None) } else { (config.cert_data, key) };
@@ -266,29 +277,28 @@ impl Conversion {
         }
     }
 
-    /// What is needed to know clients by tokens, and what of a user the cluster is told. No field of a manifest says
-    /// either.
+    /// Reports the requirements of bearer tokens and extras. No field of a manifest mentions them.
     fn tokens_and_extras(&mut self) {
         let path = "spec.clientConfig";
         self.differs(
             path,
-            "clients' bearer tokens are reviewed by the cluster, as there, where many users are served and in no other \
-             mode (tokenReview: true); its account needs create on tokenreviews.authentication.k8s.io, and impersonate on \
-             serviceaccounts and on the uids and userextras that reviews name",
+            "the cluster reviews bearer tokens of clients, as in KubeGateway, but only in shared mode (tokenReview: true); \
+             Tributary's account needs create on tokenreviews.authentication.k8s.io, and impersonate on serviceaccounts \
+             and on the uids and userextras of the reviews",
         );
         self.differs(
             path,
-            "a user's extras are told to the cluster that said them in its review; other extras only where \
-             impersonation.extra names them, and its account may impersonate these",
+            "the cluster receives the extras of a user that its own review returned; add all further extras to \
+             impersonation.extra, and give Tributary's account the right to impersonate them",
         );
     }
 
-    /// Their token is base64, ours is the text.
+    /// Decodes a token. It is base64 in KubeGateway and plain text in Tributary.
     fn token(&mut self, token: &str, path: &str) -> Option<SecretText> {
         let bytes = STANDARD.decode(token.split_ascii_whitespace().collect::<String>()).ok();
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         if text.is_none() {
-            self.differs(&format!("{path}.bearerToken"), "is not base64 of a text; left out");
+            self.differs(&format!("{path}.bearerToken"), "is not base64 of a text; removed");
         }
         text.map(|text| SecretText::new(text.trim()))
     }
@@ -306,13 +316,13 @@ impl Conversion {
         self.unknown(path, &schema.rest);
         let is_global = !matches!(schema.strategy.as_str(), "" | "local");
         if is_global || schema.global_max_requests_inflight.is_some() || schema.global_token_bucket.is_some() {
-            let what = "a limit over all replicas is left out; the local one stands, for each process, or with --replica-count \
-                 for all of them together";
+            let what = "the limit over all replicas is removed; the local limit applies to each replica, or with --replica-count \
+                 to all replicas together";
             self.differs(path, what);
         }
         let inflight = schema.max_requests_inflight.map(|limit| MaxRequestsInflight {
             max: self.count(limit.max, &format!("{path}.maxRequestsInflight.max"), 0),
-            // There a watch holds its place like any other request.
+            // In KubeGateway, a watch counts against the limit like any request.
             count_long_running: true,
             ..MaxRequestsInflight::default()
         });
@@ -333,18 +343,19 @@ impl Conversion {
         match u32::try_from(given) {
             Ok(count) if count >= least => count,
             _ => {
-                self.differs(path, format!("{given} is no limit; written as {least}"));
+                self.differs(path, format!("{given} is not a valid limit; set to {least}"));
                 least
             }
         }
     }
 
-    /// The policy of a cluster of which no policy ever takes a request. KubeGateway sends it nothing
-    /// (`ErrNoRouterRuleMatches`), and here a cluster without policies is sent everything.
-    fn nothing_is_dispatched(&mut self, there_are_some: bool) -> DispatchPolicy {
-        let why = if there_are_some { "none of them ever matches here" } else { "is empty" };
-        let what = "so that KubeGateway sends the cluster nothing, and here everything would go on: a policy that denies \
-                    everything is written; put what is meant in its place";
+    /// Returns a policy that denies all requests, for a cluster whose policies never match. KubeGateway refuses all
+    /// requests to such a cluster (`ErrNoRouterRuleMatches`), but Tributary allows all requests to a cluster without
+    /// policies.
+    fn deny_all_policy(&mut self, has_policies: bool) -> DispatchPolicy {
+        let why = if has_policies { "no policy ever matches" } else { "is empty" };
+        let what = "so KubeGateway refuses all requests, but Tributary would allow all; a policy that denies all \
+                    requests is added; replace it by the policies that you need";
         self.differs("spec.dispatchPolicies", format!("{why}, {what}"));
         let all = || vec!["*".to_owned()];
         let rule = DispatchRule {
@@ -354,17 +365,17 @@ impl Conversion {
             non_resource_urls: all(),
             ..DispatchRule::default()
         };
-        let message = "no dispatch policy of this cluster's KubeGateway manifest takes any request; its administrator \
-                       writes one into spec.dispatchPolicies"
+        let message = "no dispatch policy in the KubeGateway manifest of this cluster matches any request; ask the \
+                       administrator to add policies to spec.dispatchPolicies"
             .to_owned();
         DispatchPolicy { rules: vec![rule], deny: Some(Deny { message }), ..DispatchPolicy::default() }
     }
 
-    /// A policy; none where no request could ever match its rules.
+    /// Converts a policy; `None` if its rules can never match.
     fn policy(&mut self, policy: GatewayPolicy, path: &str, endpoints: &[String]) -> Option<DispatchPolicy> {
         self.unknown(path, &policy.rest);
         if !matches!(policy.strategy.as_str(), "" | "RoundRobin") {
-            self.differs(&format!("{path}.strategy"), format!("{:?} is not known here; left out", policy.strategy));
+            self.differs(&format!("{path}.strategy"), format!("unknown strategy {:?}; removed", policy.strategy));
         }
         let rules: Vec<_> = policy
             .rules
@@ -373,21 +384,24 @@ impl Conversion {
             .filter_map(|(index, rule)| self.rule(rule, &format!("{path}.rules[{index}]")))
             .collect();
         if rules.is_empty() {
-            self.differs(path, "has no rule that ever matches here; left out");
+            self.differs(path, "has no rule that can match; removed");
             return None;
         }
-        // The documentation has the field misspelled, the code has not.
+        // KubeGateway's documentation misspells the field; its code does not.
         let subset = [policy.upstream_subset, policy.upsteam_subset].concat();
         let (known, other): (Vec<_>, Vec<_>) = subset.iter().cloned().partition(|one| endpoints.contains(one));
         if !other.is_empty() {
-            let what = format!("{} is no server of the cluster; left out", other.join(", "));
+            let what = format!("{} is not a server of the cluster; removed", other.join(", "));
             self.differs(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
-        // An empty subset would be all endpoints.
+        // An empty subset would select all endpoints.
         let deny = (!subset.is_empty() && known.is_empty()).then(|| {
-            self.differs(path, "none of its upstreamSubset is a server of the cluster, so its requests are denied");
-            Deny { message: "there is no endpoint that these requests may be sent to".to_owned() }
+            self.differs(
+                path,
+                "no entry of upstreamSubset is a server of the cluster, so the policy denies its requests",
+            );
+            Deny { message: "the policy for this request has no endpoint".to_owned() }
         });
         let schema = Some(policy.flow_control_schema_name).filter(|name| !name.is_empty() && deny.is_none());
         Some(DispatchPolicy {
@@ -402,7 +416,7 @@ impl Conversion {
 
     fn log_mode(&mut self, mode: &Value, path: &str) -> Option<LogMode> {
         match mode {
-            // Without quotes YAML makes booleans of the words.
+            // YAML reads the unquoted words as booleans.
             Value::Bool(true) => Some(LogMode::Enabled),
             Value::Bool(false) => Some(LogMode::Disabled),
             Value::String(text) if text == "on" => Some(LogMode::Enabled),
@@ -410,14 +424,14 @@ impl Conversion {
             Value::Null => None,
             Value::String(text) if text.is_empty() => None,
             other => {
-                self.differs(path, format!("{other} is neither on nor off; left out"));
+                self.differs(path, format!("{other} is neither on nor off; removed"));
                 None
             }
         }
     }
 }
 
-/// How KubeGateway probes: each 5 s, and one answer is enough.
+/// Returns KubeGateway's health check: every 5 s, and a single result decides.
 fn probe() -> EndpointProbe {
     EndpointProbe {
         path: "/healthz".to_owned(),

@@ -1,9 +1,9 @@
 //! Tributary's own configuration objects: types, schemas, validation and loading from YAML.
 //!
-//! [`UpstreamCluster`] says how a member cluster is reached, [`ResourceRegistry`] which resources of which clusters are
-//! served from memory and how, [`MergedEndpoint`] how requests to all of them together are governed. They are
-//! cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file as in a hub cluster. Kubernetes'
-//! spelling (`caData`, `proxyURL`) stops at this crate.
+//! [`UpstreamCluster`] has the address and credentials of a cluster, [`ResourceRegistry`] the resources that are
+//! cached, and [`MergedEndpoint`] the policies of the merged view. They are cluster-scoped objects of
+//! `tributary.dev/v1alpha1`, with the same form in a file and in a hub cluster. The spelling of Kubernetes (`caData`,
+//! `proxyURL`) is used only in this crate.
 
 pub mod circuit_breaker;
 pub mod configuration;
@@ -40,7 +40,7 @@ pub use validate::{Severity, ValidationProblem};
 
 /// The API group of the configuration objects.
 pub const GROUP: &str = "tributary.dev";
-/// The version that this crate reads and writes.
+/// The version of the configuration objects.
 pub const VERSION: &str = "v1alpha1";
-/// What `apiVersion` says in every configuration object.
+/// The `apiVersion` of each configuration object.
 pub const API_VERSION: &str = "tributary.dev/v1alpha1";

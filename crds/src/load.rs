@@ -11,57 +11,57 @@ use crate::render::definitions;
 use crate::schema::{self, Violation};
 use crate::{API_VERSION, ConfigurationObjects, Origin};
 
-/// Why a file or one of its documents could not be read. A field's value is shown only where it cannot be a secret.
+/// An error of a file or a document. Values of fields that can be secrets are omitted.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The path, or a file in the directory, could not be read.
+    /// The path, or a file in the directory, cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {
         /// The file or directory.
         path: PathBuf,
+        /// The error of the operating system.
         #[source]
-        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A document is not YAML.
+    /// A document is not valid YAML.
     #[error("{origin}: the document is not valid YAML")]
     Yaml {
-        /// Where the document stands.
+        /// The place of the document.
         origin: Origin,
         /// The parser's error, with line and column in the file.
         #[source]
         source: Box<serde_saphyr::Error>,
     },
-    /// A document's `apiVersion` and `kind` are not those of a configuration object.
+    /// The `apiVersion` and `kind` of a document are not the names of a configuration object.
     #[error(
-        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not known; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}"
+        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}"
     )]
     Kind {
-        /// Where the document stands.
+        /// The place of the document.
         origin: Origin,
-        /// What `apiVersion` says; empty if it is missing.
+        /// The `apiVersion`; empty if it is missing.
         api_version: String,
-        /// What `kind` says; empty if it is missing.
+        /// The `kind`; empty if it is missing.
         kind: String,
     },
-    /// A field is unknown, missing or of the wrong type.
+    /// A field is unknown, is missing or has the wrong type.
     #[error("{origin}: {object}: {field}: {message}")]
     Field {
-        /// Where the document stands.
+        /// The place of the document.
         origin: Origin,
-        /// The object by kind and name.
+        /// The kind and name of the object.
         object: String,
         /// The path of the field: `spec.endpoints[1]`.
         field: String,
-        /// What is wrong, and what is allowed.
+        /// The fault, and the allowed values.
         message: String,
     },
-    /// A document fits the schema and cannot be decoded all the same.
+    /// A document fits the schema but cannot be decoded.
     #[error("{origin}: {object} cannot be decoded")]
     Decode {
-        /// Where the document stands.
+        /// The place of the document.
         origin: Origin,
-        /// The object by kind and name.
+        /// The kind and name of the object.
         object: String,
         /// serde_json's error.
         #[source]
@@ -69,14 +69,14 @@ pub enum LoadError {
     },
 }
 
-/// All that kept a configuration from being loaded, in the order of files and documents.
+/// All errors of a load, in the order of files and documents.
 #[derive(Debug)]
 pub struct LoadErrors(pub Vec<LoadError>);
 
 impl std::error::Error for LoadErrors {}
 
 impl fmt::Display for LoadErrors {
-    /// One line for each, with what caused it.
+    /// Writes a line for each error, with its causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.0.iter().enumerate() {
             if index > 0 {
@@ -93,14 +93,13 @@ impl fmt::Display for LoadErrors {
     }
 }
 
-/// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory (not of those in it; hidden ones are left out)
-/// in the order of their names.
+/// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden files and
+/// subdirectories are ignored.
 ///
-/// Blocks on the file system. What is loaded has the right form; [`ConfigurationObjects::validate`] says
-/// whether it makes sense.
+/// Blocks on the file system. [`ConfigurationObjects::validate`] checks the loaded objects further.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first.
+/// All errors, not only the first.
 pub fn load(path: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     let mut errors = Vec::new();
     let mut configuration = ConfigurationObjects::default();
@@ -113,10 +112,10 @@ pub fn load(path: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
 }
 
-/// Reads the documents of one text; `file` is what errors call it.
+/// Reads the documents of a text. Errors name `file`.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first.
+/// All errors, not only the first.
 pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     let mut errors = Vec::new();
     let mut configuration = ConfigurationObjects::default();
@@ -125,7 +124,7 @@ pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors
 }
 
 /// Reads all documents of a file or directory, of any kind, in the order of [`load`]. Unreadable files and documents
-/// are left out.
+/// are skipped.
 pub fn documents_of(path: &Path) -> Vec<(Origin, Value)> {
     let mut found = Vec::new();
     for file in files(path, &mut Vec::new()) {
@@ -171,7 +170,7 @@ fn read_documents(text: &str, file: &Path, configuration: &mut ConfigurationObje
     }
 }
 
-/// The documents of a text of YAML, of whatever kind, and where each stands; `file` is what errors call it.
+/// Splits a YAML text into documents of any kind, each with its place. Errors name `file`.
 pub fn documents(text: &str, file: &Path) -> impl Iterator<Item = (Origin, Result<Value, LoadError>)> {
     let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
     documents.enumerate().map(|(number, (line, document))| {
@@ -192,7 +191,7 @@ fn split(text: &str) -> Vec<(usize, &str)> {
             .is_some_and(|rest| rest.trim_start_matches([' ', '\t']) != rest || rest.trim().is_empty());
         if marker {
             documents.push((start_line, &text[start..at]));
-            // What follows the marker on its line belongs to the new document.
+            // Text after the marker on the same line belongs to the new document.
             (start, start_line) = (at + 3, index + 1);
         }
         at += line.len();
@@ -206,9 +205,9 @@ fn is_blank(document: &str) -> bool {
 }
 
 fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
-    // The lines before the document make the parser count as the file does.
+    // With empty lines in front, the parser reports the line numbers of the file.
     let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
-    // Without the snippet: it would show the lines around, and a token may stand there.
+    // A snippet of the text in the error could contain a token.
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&padded, options)
         .map_err(|source| LoadError::Yaml { origin: origin.clone(), source: Box::new(source) })
@@ -239,7 +238,7 @@ fn object_of(document: &Value, kind: &str) -> String {
 /// Checks a document against the schema of its kind, then decodes it.
 fn decode<T: DeserializeOwned>(mut document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
     let object = object_of(&document, kind);
-    // What a hub cluster was told of the object says nothing here.
+    // The status from a hub cluster has no meaning in a file.
     if let Some(document) = document.as_object_mut() {
         document.remove("status");
     }
@@ -263,7 +262,7 @@ fn violations(document: &Value, kind: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     let nothing = Map::new();
     let root = document.as_object().unwrap_or(&nothing);
-    // `status` is what a hub cluster adds; a file copied from there may have it.
+    // A file that was copied from a hub cluster can have a `status`.
     only(root, "", &["apiVersion", "kind", "metadata", "spec", "status"], &mut violations);
     match root.get("metadata").and_then(Value::as_object) {
         None => violations.push(Violation { field: "metadata.name".to_owned(), message: "is required".to_owned() }),
@@ -281,7 +280,7 @@ fn violations(document: &Value, kind: &str) -> Vec<Violation> {
     violations
 }
 
-/// What a hub cluster keeps in the metadata beside name, labels and annotations is passed over.
+/// Checks name, labels and annotations. Further metadata of a hub cluster is allowed and ignored.
 fn check_metadata(metadata: &Map<String, Value>, violations: &mut Vec<Violation>) {
     const ALLOWED: [&str; 11] = [
         "annotations",
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn several_documents() {
+    fn file_can_have_several_documents() {
         let configuration = parse(GOOD, Path::new("a.yaml")).unwrap();
         assert_eq!(configuration.clusters.len(), 1);
         let spec = &configuration.cluster("eu").unwrap().spec;
@@ -362,10 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_and_broken_yaml() {
+    fn unknown_kind_and_invalid_yaml_are_errors() {
         assert_eq!(
             errors("apiVersion: v1\nkind: Pod\n"),
-            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not known; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
+            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
         );
         let found = errors(&format!("{GOOD}---\nspec: [secret-token\n"));
         assert!(found.starts_with("a.yaml: document 3 (line 22): the document is not valid YAML: "), "{found}");
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_in_order_of_names() {
+    fn files_of_a_directory_are_read_in_the_order_of_their_names() {
         let directory = std::env::temp_dir().join(format!("tributary-crds-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("nested.yaml")).unwrap();
         std::fs::write(directory.join("b.yaml"), GOOD.replace("eu", "us")).unwrap();

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 /// The position of a document in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The path of the file, as the command line or the directory names it.
+    /// The path of the file.
     pub file: PathBuf,
-    /// The document's number in the file, from 1; empty documents do not count.
+    /// The number of the document in the file, from 1, without empty documents.
     pub document: usize,
-    /// The line that the document begins at, from 1.
+    /// The first line of the document, from 1.
     pub line: usize,
 }
 

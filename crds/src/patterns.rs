@@ -1,65 +1,66 @@
-//! Forms of texts, as regular expressions that Rust, Go and editors read alike. A kube-apiserver refuses an object of a
-//! hub cluster by them; files are refused for the same by the validation, in words.
+//! Regular expressions for field values, in the syntax that Rust, Go and editors share. In a hub cluster,
+//! kube-apiserver refuses objects by these patterns. For files, the validation refuses the same values, with a message
+//! in words.
 
 use regex::Regex;
 
-/// A port: 1 to 65535, whatever noughts stand before it.
+/// A port, 1 to 65535, with any number of leading zeros.
 macro_rules! port {
     () => {
         "0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
     };
 }
 
-/// What may follow in a label of DNS: it ends with a letter or a digit.
+/// The part of a DNS label after its first character. It ends with a letter or a digit.
 macro_rules! rest_of_label {
     () => {
         "[-A-Za-z0-9]*[A-Za-z0-9]"
     };
 }
 
-/// A cluster's server: `https://`, or `http://` on this machine, with a host, a port or none, and a path or none.
+/// A server of a cluster: `https://`, or `http://` for a loopback host, with an optional port and path.
 pub(crate) const ENDPOINT: &str = concat!(
     r"^(https://(\[[^\s/@?#\]]+\]|[^\s/@?#:\[\]]+)|http://(localhost|127\.[0-9.]+|\[[0-9a-fA-F:.]+\]))(:",
     port!(),
     r")?(/[^\s@?#]*)?$"
 );
 
-/// A proxy: its scheme, perhaps a user and a password, and its host. A colon without a port is one without it.
+/// A proxy: scheme, optional user and password, host, optional port. A colon without a port is valid.
 pub(crate) const PROXY: &str =
     concat!(r"^(https?|socks5h?)://([^/?#]*@)?(\[[^\]/?#@]+\]|[^/?#@:\[\]]+)(:(", port!(), r")?)?([/?#].*)?$");
 
-/// A name of DNS whose last label is no number ([`HostName`](tributary_apimachinery::HostName)). Go's expressions have
-/// nothing that says "not", so that the forms of a last label that is none are counted up.
+/// A DNS name whose last label is not a number ([`HostName`](tributary_apimachinery::HostName)). Regular expressions in
+/// Go have no negation, so the pattern lists the forms of a label that is not a number.
 pub(crate) const SERVER_NAME: &str = concat!(
     r"^([A-Za-z0-9](",
     rest_of_label!(),
     r")?\.)*(",
-    // It begins with a letter.
+    // The label begins with a letter.
     r"[A-Za-z](",
     rest_of_label!(),
     r")?",
-    // It has something behind its digits, which are not one nought alone.
+    // The label has a letter or hyphen after a decimal number that is not 0.
     r"|([1-9]|0[0-9])[0-9]*([A-Za-z]|[-A-Za-z]",
     rest_of_label!(),
     r")",
-    // It has something behind its one nought, but no x.
+    // The label has a letter or hyphen after 0, but not x.
     r"|0([A-WYZa-wyz]|[-A-WYZa-wyz]",
     rest_of_label!(),
     r")",
-    // It has something behind 0x and hexadecimal digits that is none.
+    // The label has a character after 0x that is not a hexadecimal digit.
     r"|0[Xx][0-9A-Fa-f]*([G-Zg-z]|[-G-Zg-z]",
     rest_of_label!(),
     r"))$"
 );
 
-/// How long a request may be let wait: durations as Go writes them, of `ms`, `s` and `m` alone. A rule of the
-/// definition reads them, too, and hours would be out of its range in any case.
+/// The maximum wait of a request: a duration in the form of Go, with the units `ms`, `s` and `m` only. A validation
+/// rule of the CustomResourceDefinition also reads it; hours would be out of its range.
 pub(crate) const WAIT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
 
-/// Whether a text has the form that one of these patterns says.
+/// Reports whether a text matches one of these patterns.
 ///
-/// Cost: the pattern is compiled each time. That is asked while a configuration is loaded, once for a field.
-pub(crate) fn has_form(text: &str, pattern: &str) -> bool {
+/// Cost: each call compiles the pattern. A load of the configuration calls it once for a field.
+pub(crate) fn matches_pattern(text: &str, pattern: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_those_that_there_are() {
+    fn patterns_accept_ports_from_1_to_65535() {
         let [endpoint, proxy] = [ENDPOINT, PROXY].map(|pattern| Regex::new(pattern).unwrap());
         for port in 0..=70_000 {
             let is_one = (1..=65_535).contains(&port);
@@ -85,9 +86,9 @@ mod tests {
         }
     }
 
-    /// Every name of one to five characters that make a difference.
+    /// The test tries every name of one to five characters from an alphabet with all cases of the pattern.
     #[test]
-    fn a_server_name_is_one_that_the_program_takes() {
+    fn server_name_pattern_agrees_with_host_name() {
         let pattern = Regex::new(SERVER_NAME).unwrap();
         let mut names = vec![String::new()];
         for _ in 0..5 {
@@ -100,12 +101,16 @@ mod tests {
         for (name, expected) in
             [("eu.example.com", true), ("EU.4you", true), ("10.0.0.1", false), ("eu.0x7F000001", false)]
         {
-            assert_eq!((has_form(name, SERVER_NAME), name.parse::<HostName>().is_ok()), (expected, expected), "{name}");
+            assert_eq!(
+                (matches_pattern(name, SERVER_NAME), name.parse::<HostName>().is_ok()),
+                (expected, expected),
+                "{name}"
+            );
         }
     }
 
     #[test]
-    fn waits() {
+    fn wait_pattern_accepts_minutes_seconds_and_milliseconds() {
         for (text, expected) in [
             ("1s", true),
             ("750ms", true),
@@ -120,7 +125,7 @@ mod tests {
             ("-1s", false),
             ("1s ", false),
         ] {
-            assert_eq!(has_form(text, WAIT), expected, "{text:?}");
+            assert_eq!(matches_pattern(text, WAIT), expected, "{text:?}");
         }
     }
 }

@@ -5,24 +5,24 @@ use kube::CustomResourceExt;
 
 use crate::{MergedEndpoint, ResourceRegistry, UpstreamCluster};
 
-/// A CustomResourceDefinition in a file.
+/// A file with a CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// The file's name in `deploy/crds`.
+    /// The name of the file in `deploy/crds`.
     pub file_name: String,
-    /// Its text.
+    /// The text of the file.
     pub yaml: String,
 }
 
-/// The CustomResourceDefinitions.
+/// Returns the CustomResourceDefinitions.
 pub fn definitions() -> [CustomResourceDefinition; 3] {
     [UpstreamCluster::crd(), ResourceRegistry::crd(), MergedEndpoint::crd()]
 }
 
-/// The CustomResourceDefinitions as files.
+/// Returns the CustomResourceDefinitions as files.
 ///
 /// # Errors
-/// The serializer's; the definitions are constant, so a test that passes once always does.
+/// Errors of the serializer. The definitions are constant, so a test rules them out.
 pub fn manifests() -> Result<Vec<Manifest>, serde_saphyr::SerializeError> {
     definitions()
         .iter()

@@ -1,4 +1,4 @@
-//! `ResourceRegistry`: which resources of which clusters are served from memory, and how.
+//! `ResourceRegistry`: the resources that are cached, and how they are served.
 
 #![expect(clippy::duplicated_attributes, reason = "every printer column has a `type_` and a `json_path` of its own")]
 
@@ -12,7 +12,7 @@ use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names,
 
 use crate::{ConfigurationStatus, UpstreamCluster};
 
-/// Which resources of which clusters are served from memory, and how.
+/// The resources that are cached, and how they are served.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tributary.dev",
@@ -23,7 +23,7 @@ use crate::{ConfigurationStatus, UpstreamCluster};
     category = "tributary",
     derive = "PartialEq",
     status = "ConfigurationStatus",
-    doc = "Which resources of which clusters are served from memory, and how.",
+    doc = "The resources that Tributary caches, and how they are served.",
     printcolumn(name = "Resources", type_ = "string", json_path = ".spec.resources"),
     printcolumn(name = "Versions", type_ = "string", json_path = ".spec.itemResourceVersions"),
     printcolumn(name = "Consistency", type_ = "string", json_path = ".spec.consistency"),
@@ -33,92 +33,90 @@ use crate::{ConfigurationStatus, UpstreamCluster};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceRegistrySpec {
-    /// The resources: `*` for every one that can be listed and watched, `pods` of the core group, `deployments.apps`,
-    /// or `apps/v1/deployments` in one version.
+    /// The registered resources: `*` for every resource that can be listed and watched, `pods` for the core group,
+    /// `deployments.apps`, or `apps/v1/deployments` for a single version.
     #[schemars(length(min = 1), inner(regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9./]*[a-z0-9])?)$")))]
     pub resources: Vec<String>,
-    /// The clusters whose objects make up the merged lists and watches; all of them if missing. Warnings name those
-    /// that are left out; their objects are found by name, and under `/clusters/<name>`.
+    /// The clusters in merged lists and watches. All clusters if unset. Warnings name the omitted clusters; their
+    /// objects are available by name and under `/clusters/<name>`.
     #[serde(default, skip_serializing_if = "ClusterSelection::is_all")]
     pub clusters: ClusterSelection,
-    /// The namespaces whose objects are held in memory; all of them if empty. Lists of other namespaces, and of all
-    /// together, are asked of the clusters each time; they cannot be watched.
-    /// Ignored for resources without namespaces.
+    /// The namespaces whose objects are cached. All if empty. Lists of other namespaces and of all namespaces are
+    /// forwarded to the clusters, and watches of them are refused. Ignored for cluster-scoped resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub namespaces: Vec<String>,
-    /// The form of the resourceVersion that single objects carry.
+    /// The form of the resourceVersion of single objects.
     #[serde(default)]
     pub item_resource_versions: ItemResourceVersions,
-    /// What reads without a resourceVersion contain.
+    /// The data that a read without a resourceVersion returns.
     #[serde(default)]
     pub consistency: Consistency,
-    /// Whether a list or watch may leave out clusters that have never answered.
+    /// Whether a list or watch may omit clusters that have never answered.
     #[serde(default)]
     pub partial: Partial,
-    /// What happens where a user may list some of the objects in a cluster and not all of them, where many users are
-    /// served. `Allow`: the list has what they may list, with a Warning. `Deny`: the list or watch is 403.
+    /// The answer to a list or watch in shared mode if the user may list only some of the objects in a cluster.
+    /// `Allow`: the permitted objects, with a Warning. `Deny`: 403.
     #[serde(default)]
     pub filtered: Filtered,
-    /// Whether clusters may have an object of the same name each. `Unique`: no two clusters have an object of one name,
-    /// so that a name found once is meant, also while other clusters cannot be asked. `Repeated`: such a write is
-    /// refused.
+    /// Whether several clusters can have an object with the same name. `Unique`: they cannot, so a write goes to the
+    /// only known object of the name, even while some clusters cannot be asked. `Repeated`: such a write is refused.
     #[serde(default)]
     pub names: Names,
-    /// The cluster for new objects for which nothing else decides.
+    /// The cluster for new objects if no other rule selects a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
 }
 
-/// A choice of clusters: those named, and those whose labels match.
+/// A selection of clusters by name or by labels.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSelection {
     /// Clusters by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Clusters by their labels. Where `names` is given too, clusters that match either are chosen.
+    /// Clusters by label. With `names`, a cluster that matches either is selected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "label_selector_schema")]
     pub selector: Option<LabelSelector>,
 }
 
-/// The schema of a [`LabelSelector`]. With the feature that derives schemas for all types of Kubernetes a cold build
-/// takes longer, and this is the only one that is needed.
+/// Returns the schema of a [`LabelSelector`]. The feature of `k8s-openapi` that derives schemas for all types makes a
+/// cold build slower, and only this type needs a schema.
 fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["object", "null"],
         "properties": {
             "matchLabels": {
-                "description": "Labels that a cluster must have, each with this value.",
+                "description": "Labels that a cluster must have, with these values.",
                 "type": "object",
                 "additionalProperties": { "type": "string" },
             },
             "matchExpressions": {
-                "description": "What else must be true of a cluster's labels: every requirement must be met.",
+                "description": "Further requirements for the labels of a cluster. All must be met.",
                 "type": "array",
-                // What a rule may cost is reckoned by how many it may be asked of.
+                // kube-apiserver estimates the cost of a validation rule from this maximum.
                 "maxItems": 64,
                 "items": {
-                    "description": "What must be true of one label.",
+                    "description": "A requirement for a label.",
                     "type": "object",
                     "required": ["key", "operator"],
                     "properties": {
-                        "key": { "description": "The label's key.", "type": "string" },
+                        "key": { "description": "The key of the label.", "type": "string" },
                         "operator": {
-                            "description": "What is asked of the label.",
+                            "description": "The relation between the label and the values.",
                             "type": "string",
                             "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
                         },
                         "values": {
-                            "description": "The values for In and NotIn. Exists and DoesNotExist have none.",
+                            "description": "Values for In and NotIn. Must be empty for Exists and DoesNotExist.",
                             "type": "array",
                             "items": { "type": "string" },
                         },
                     },
                     "x-kubernetes-validations": [{
                         "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-                        "message": "In and NotIn need values, Exists and DoesNotExist have none",
+                        "message": "In and NotIn need values; Exists and DoesNotExist take no values",
                     }],
                 },
             },
@@ -127,25 +125,25 @@ fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl ClusterSelection {
-    /// Whether this is the choice of all clusters, which an empty one is.
+    /// Reports whether the selection is empty, which selects all clusters.
     pub fn is_all(&self) -> bool {
         self.names.is_empty() && self.selector.is_none()
     }
 
-    /// Whether the cluster is chosen.
+    /// Reports whether the selection contains the cluster.
     pub fn selects(&self, cluster: &UpstreamCluster) -> bool {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         self.selects_labeled(name, cluster.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
     }
 
-    /// Whether the cluster of this name and these labels is chosen.
+    /// Reports whether the selection contains a cluster with this name and these labels.
     pub fn selects_labeled(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let labeled = |selector| matches(selector, |key| labels.get(key).map(String::as_str));
         self.is_all() || self.names.iter().any(|chosen| chosen == name) || self.selector.as_ref().is_some_and(labeled)
     }
 }
 
-/// Whether labels satisfy every requirement of a selector. An unknown operator is satisfied by nothing.
+/// Reports whether labels meet every requirement of a selector. No label meets an unknown operator.
 fn matches<'a>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'a str>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value));
     exact
@@ -168,7 +166,7 @@ mod tests {
     use crate::UpstreamClusterSpec;
 
     #[test]
-    fn selects_by_name_or_label() {
+    fn selection_matches_by_name_or_label() {
         let mut cluster = UpstreamCluster::new("eu", UpstreamClusterSpec::default());
         cluster.metadata.labels = Some([("region".to_owned(), "europe".to_owned())].into());
         for (selection, expected) in [

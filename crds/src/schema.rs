@@ -1,24 +1,24 @@
-//! Checks a document against a CustomResourceDefinition's schema.
+//! Checks a document against the schema of a CustomResourceDefinition.
 //!
-//! A kube-apiserver does this for objects in a hub cluster. For files it is done here, so that every unknown field and
-//! every value of a wrong type is named with its path, all of them at once. Patterns, the least lengths of texts and
-//! rules are left to the validation, which says in words what is allowed.
+//! In a hub cluster, kube-apiserver does this check. For files, this module reports all unknown fields and all values
+//! of a wrong type at once, with their paths. Patterns, minimum lengths and rules are left to the validation, whose
+//! messages name the allowed values in words.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use serde_json::Value;
 
-/// What is wrong at one place.
+/// A violation of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// The path from the document's root: `spec.endpoints[1]`.
+    /// The path of the field: `spec.endpoints[1]`.
     pub(crate) field: String,
-    /// What is wrong there, and what is allowed.
+    /// The fault, and the allowed values.
     pub(crate) message: String,
 }
 
-/// Adds what is wrong with `value` at `field` to `violations`.
+/// Adds the violations of `value`, which is at the path `field`, to `violations`.
 pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violations: &mut Vec<Violation>) {
     if value.is_null() && schema.nullable == Some(true) {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(r#type) = schema.type_.as_deref()
         && !has_type(value, r#type)
     {
-        // The value itself is not shown: it may be a token in the wrong place.
+        // The message omits the value, which may be a misplaced token.
         return wrong(format!("{} is not allowed here; give {} {type}", describe(value), article(r#type)));
     }
     if let Some(allowed) = &schema.enum_
@@ -67,7 +67,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     }
 }
 
-/// The message for a value that is not among the permitted values.
+/// Returns the message for a value that is not among the allowed values.
 fn not_allowed_message(value: &Value, allowed: &[JSON]) -> String {
     let allowed: Vec<_> = allowed.iter().map(|one| &one.0).filter(|one| !one.is_null()).collect();
     let is_meant =
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_violation_is_named_with_its_path() {
+    fn all_violations_are_reported_with_their_paths() {
         let found = violations(
             0,
             &serde_json::json!({"endpoint": "x", "endpoints": ["https://a", 1], "index": 10_000, "credentials": {"tokn": "s"},
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_passes() {
+    fn valid_document_has_no_violations() {
         let selector =
             serde_json::json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}]});
         let registry = serde_json::json!({"resources": ["*"], "clusters": {"names": ["a"], "selector": selector},

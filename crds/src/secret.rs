@@ -1,11 +1,11 @@
-//! Text that must not be seen in logs.
+//! A text that logs must not contain.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A token or a key. Its `Debug` form does not show it, so that no log does by accident.
+/// A token or a key. The `Debug` form hides the text, so that it cannot reach a log by accident.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -17,7 +17,7 @@ impl SecretText {
         Self(text.into())
     }
 
-    /// The text itself.
+    /// Returns the secret text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_does_not_show_it() {
+    fn debug_form_hides_the_text() {
         assert!(!format!("{:?}", SecretText::new("hunter2")).contains("hunter2"));
         assert_eq!(SecretText::new("hunter2").expose(), "hunter2");
     }

@@ -1,64 +1,64 @@
-//! What is made of a configuration object, for a hub cluster that shows it.
+//! The status of a configuration object in a hub cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// What is made of the object. Written where the object is read from a hub cluster; passed over in files.
+/// The status of the object. Tributary writes it for objects in a hub cluster and ignores it in files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigurationStatus {
-    /// The `metadata.generation` that the conditions are about.
+    /// The `metadata.generation` that the conditions describe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: the object is valid and in use. `Ready`, of an UpstreamCluster: the cluster answers.
+    /// `Accepted`: the object is valid and in use. `Ready` (UpstreamCluster only): the cluster answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// The schema of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. Written out as that of
-/// label selectors is.
+/// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. It is
+/// written by hand for the reason given at `label_selector_schema`.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
-            "description": "One thing that is true of the object, or is not.",
+            "description": "A condition of the object.",
             "type": "object",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {
                 "type": {
-                    "description": "What it is about, in CamelCase.",
+                    "description": "The type of the condition, in CamelCase.",
                     "type": "string",
                     "maxLength": 316,
                 },
                 "status": {
-                    "description": "Whether it is true.",
+                    "description": "The status of the condition.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "observedGeneration": {
-                    "description": "The metadata.generation that it is about.",
+                    "description": "The metadata.generation that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
                 },
                 "lastTransitionTime": {
-                    "description": "When the status changed last.",
+                    "description": "The time of the last change of status.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "reason": {
-                    "description": "Why, in one CamelCase word for programs.",
+                    "description": "The reason for programs, in CamelCase.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Why, for people.",
+                    "description": "The reason for people.",
                     "type": "string",
                     "maxLength": 32768,
                 },

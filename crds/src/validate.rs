@@ -1,4 +1,4 @@
-//! Whether a configuration makes sense: each object by itself, then all of them together.
+//! Validation of a configuration: each object alone, then all objects together.
 
 mod governance;
 mod merged_endpoint;
@@ -14,27 +14,27 @@ use crate::configuration::object_text;
 use crate::upstream_cluster::CLUSTER_UID;
 use crate::{ConfigurationObjects, Origin, ResourceRegistry};
 
-/// Whether a problem keeps the configuration from being used.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// It is used, and the user had better know.
+    /// The configuration is used.
     Warning,
-    /// It is not used.
+    /// The configuration is not used.
     Error,
 }
 
-/// Something that is wrong or doubtful. Secrets are never part of the text.
+/// A problem in the configuration. The text never contains secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidationProblem {
-    /// Whether it keeps the configuration from being used.
+    /// Whether the problem prevents the use of the configuration.
     pub severity: Severity,
-    /// The object by kind and name: `UpstreamCluster "eu"`.
+    /// The kind and name of the object: `UpstreamCluster "eu"`.
     pub object: String,
     /// The path of the field: `spec.endpoints[1]`.
     pub field: String,
-    /// The value, what is wrong with it, what is allowed and what to do.
+    /// The value, the problem, the allowed values and the remedy.
     pub message: String,
-    /// The documents of the object: several for a repeated name, none for an object of no file.
+    /// The documents of the object. A repeated name has several; an object without a file has none.
     pub origins: Vec<Origin>,
 }
 
@@ -75,10 +75,10 @@ impl Problems<'_> {
 }
 
 impl ConfigurationObjects {
-    /// All that is wrong or doubtful. It may be used if there is no [`Severity::Error`].
+    /// Returns all problems. The configuration can be used if none is a [`Severity::Error`].
     ///
-    /// Names of clusters are looked up in [`ConfigurationObjects::clusters`]: clusters that come from elsewhere (the
-    /// contexts of a kubeconfig) have to be added there first.
+    /// Names of clusters are looked up in [`ConfigurationObjects::clusters`]. The caller must first add clusters from a
+    /// different source (the contexts of a kubeconfig).
     pub fn validate(&self) -> Vec<ValidationProblem> {
         let mut found = Vec::new();
         for cluster in &self.clusters {
@@ -115,13 +115,13 @@ impl ConfigurationObjects {
         for ((kind, name), count) in counts.into_iter().filter(|(_, count)| *count > 1) {
             Problems { object: object(kind, name), found }.error(
                 "metadata.name",
-                format!("{count} objects have this name; give each one of its own, or remove all but one"),
+                format!("{count} objects have this name; give each object a unique name, or remove all but one"),
             );
         }
     }
 
-    /// Warns of one cluster under two names, whose objects would appear twice. It is no error: the recorded uid may be
-    /// out of date, and `serve` itself refuses a cluster of two names.
+    /// Warns about a cluster with two names, whose objects would appear twice. It is not an error, because the recorded
+    /// uid can be out of date, and `serve` refuses a cluster with two names.
     fn unique_clusters(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         for cluster in &self.clusters {
@@ -132,7 +132,7 @@ impl ConfigurationObjects {
             if first != name {
                 Problems { object: object("UpstreamCluster", Some(name)), found }.warning(
                     format!("metadata.annotations[{CLUSTER_UID}]"),
-                    format!("{uid:?} is that of UpstreamCluster {first:?}, too: serve refuses two names of one cluster; remove one of the two"),
+                    format!("{uid:?} is also the uid of UpstreamCluster {first:?}, and serve refuses two names for a cluster; remove one of the UpstreamClusters"),
                 );
             }
         }
@@ -147,7 +147,7 @@ impl ConfigurationObjects {
                 Problems { object: object("UpstreamCluster", Some(name)), found }.error(
                     "spec.index",
                     format!(
-                        "{index} is already the index of UpstreamCluster {first:?}; give this cluster another one that was never used before, for example {}",
+                        "{index} is already the index of UpstreamCluster {first:?}; give this cluster a number that was never used, for example {}",
                         free_index(&self.clusters.iter().filter_map(|cluster| cluster.spec.index).collect::<Vec<_>>())
                     ),
                 );
@@ -157,7 +157,7 @@ impl ConfigurationObjects {
         }
     }
 
-    /// A request's host has to say which cluster it means.
+    /// Reports a host of two clusters. The host of a request must select a single cluster.
     fn unique_server_names(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for cluster in &self.clusters {
@@ -168,7 +168,7 @@ impl ConfigurationObjects {
                     Problems { object: object("UpstreamCluster", Some(name)), found }.error(
                         format!("spec.serverNames[{index}]"),
                         format!(
-                            "{host:?} is already a name of UpstreamCluster {owner:?}, whatever the case of its letters; a host is one cluster's: remove it from one of the two"
+                            "{host:?} is already a host of UpstreamCluster {owner:?} (host names are case-insensitive); remove it from one of the clusters"
                         ),
                     );
                 }
@@ -176,8 +176,8 @@ impl ConfigurationObjects {
         }
     }
 
-    /// A resource is one merged list with one set of properties, so one registry has to answer for it. `*` stands
-    /// behind those that name the resource.
+    /// Reports a resource of two registries. A merged list has a single set of properties, so a single registry must
+    /// define them. A registry of `*` applies to the resources that no registry names.
     fn one_registry_per_resource(&self, found: &mut Vec<ValidationProblem>) {
         for (index, registry) in self.registries.iter().enumerate() {
             for other in &self.registries[..index] {
@@ -186,7 +186,7 @@ impl ConfigurationObjects {
                     Problems { object: object("ResourceRegistry", registry.metadata.name.as_deref()), found }.error(
                         field,
                         format!(
-                            "{mine:?} overlaps with {theirs:?} of ResourceRegistry {other:?}; name a resource in one registry only, or put both together"
+                            "{mine:?} overlaps with {theirs:?} of ResourceRegistry {other:?}; name a resource in only one registry, or merge the registries"
                         ),
                     );
                 }
@@ -195,7 +195,7 @@ impl ConfigurationObjects {
     }
 }
 
-/// The first pair of entries that mean one resource with equal right.
+/// Returns the first pair of entries that select the same resource with equal priority.
 fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(String, String, String)> {
     for (index, mine) in registry.spec.resources.iter().enumerate() {
         for theirs in &other.spec.resources {
@@ -211,7 +211,7 @@ fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(Str
     None
 }
 
-/// The least number above all that are used, since a number must not come back.
+/// Returns the least number above all used numbers, because numbers must not be reused.
 fn free_index(used: &[u16]) -> u16 {
     let next = used.iter().max().map_or(0, |most| most.saturating_add(1));
     if next <= crate::upstream_cluster::INDEX_MAX {
@@ -224,7 +224,7 @@ fn object(kind: &str, name: Option<&str>) -> String {
     object_text(kind, name.unwrap_or_default())
 }
 
-/// Whether the registry gives integer versions.
+/// Reports whether the registry selects integer versions.
 fn is_integer(registry: &ResourceRegistry) -> bool {
     registry.spec.item_resource_versions == ItemResourceVersions::Integer
 }

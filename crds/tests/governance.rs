@@ -1,4 +1,4 @@
-//! Dispatch policies and flow control as they are written in files, and what is said of them when they are loaded.
+//! Loading and validation of dispatch policies and flow control in files.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ fn objects(text: &str) -> ConfigurationObjects {
     parse(text, Path::new("test.yaml")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// What validation says of a cluster with these further fields, with `E` or `W` before each line.
+/// Returns the validation problems of a cluster with additional fields, each with `E` or `W` in front.
 fn problems_of_cluster(fields: &str) -> Vec<String> {
     problems(&format!(
         "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {{endpoints: \
@@ -41,7 +41,7 @@ const RULE: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*']}";
 const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
 
 #[test]
-fn what_is_written_becomes_policies() {
+fn policies_in_a_file_become_policy_values() {
     let text = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec:\n  endpoints: \
                 ['https://a']\n  caFile: a\n  dispatchPolicies:\n  - rules:\n    - {verbs: [get], nonResourceURLs: \
                 [/healthz], userAgents: [kubectl/*]}\n    deny: {message: not here}\n    mode: Audit\n    auditLevel: \
@@ -74,7 +74,7 @@ fn what_is_written_becomes_policies() {
 }
 
 #[test]
-fn policies_are_examined_with_what_they_refer_to() {
+fn policies_are_validated_with_endpoints_and_schemas() {
     for (fields, expected) in [
         (format!("dispatchPolicies: [{{rules: [{RULE}]}}]"), ""),
         (format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://b']}}]"), ""),
@@ -88,19 +88,19 @@ fn policies_are_examined_with_what_they_refer_to() {
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://b', 'https://c']}}]"),
-            "E spec.dispatchPolicies[0].endpoints[1]: \"https://c\" is none of spec.endpoints, which are https://a, https://b",
+            "E spec.dispatchPolicies[0].endpoints[1]: \"https://c\" is not in spec.endpoints, which has https://a, https://b",
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://user:secret@c']}}]"),
-            "E spec.dispatchPolicies[0].endpoints[0]: it is none of spec.endpoints",
+            "E spec.dispatchPolicies[0].endpoints[0]: the entry is not in spec.endpoints",
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: slow}}]"),
-            "E spec.dispatchPolicies[0].flowControlSchemaName: \"slow\" is no flow-control schema of this object; there are none",
+            "E spec.dispatchPolicies[0].flowControlSchemaName: \"slow\" is not a flow-control schema of this object; the object has no schemas",
         ),
         (
             format!("dispatchPolicies: [{{rules: [{EVERYTHING}], deny: {{message: ' '}}}}]"),
-            "E spec.dispatchPolicies[0].deny.message: is empty; say why",
+            "E spec.dispatchPolicies[0].deny.message: is empty; give the reason",
         ),
         (
             format!(
@@ -109,8 +109,8 @@ fn policies_are_examined_with_what_they_refer_to() {
             "E spec.dispatchPolicies[0].endpoints: is given together with spec.dispatchPolicies[0].deny",
         ),
         ("endpointProbe: {path: /healthz, failureThreshold: 1}".to_owned(), ""),
-        ("endpointProbe: {path: healthz}".to_owned(), "E spec.endpointProbe.path: \"healthz\" is no path"),
-        ("endpointProbe: {path: /a b}".to_owned(), "E spec.endpointProbe.path: \"/a b\" is no path"),
+        ("endpointProbe: {path: healthz}".to_owned(), "E spec.endpointProbe.path: \"healthz\" is not a path"),
+        ("endpointProbe: {path: /a b}".to_owned(), "E spec.endpointProbe.path: \"/a b\" is not a path"),
         ("dispatch: DenyAll, logging: {mode: Disabled}".to_owned(), ""),
     ] {
         let found = problems_of_cluster(&fields);
@@ -123,7 +123,7 @@ fn policies_are_examined_with_what_they_refer_to() {
 }
 
 #[test]
-fn flow_control_schemas() {
+fn flow_control_schemas_are_validated() {
     let with = |schemas: &str| {
         problems_of_cluster(&format!(
             "flowControl: {{flowControlSchemas: [{schemas}]}}, dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
@@ -136,76 +136,80 @@ fn flow_control_schemas() {
         ("{name: a, tokenBucket: {qps: 10, limitBy: [User, Group], queueing: {maxWait: 750ms}}}", String::new()),
         (
             "{name: a, tokenBucket: {qps: 10, limitBy: [User, Cluster]}}",
-            format!("W {path}[0].tokenBucket.limitBy[1]: Cluster has no effect: the schemas of an"),
+            format!("W {path}[0].tokenBucket.limitBy[1]: Cluster has no effect in an UpstreamCluster"),
         ),
-        ("{name: a}", format!("E {path}[0]: has nothing that it limits; give exactly one of exempt")),
+        ("{name: a}", format!("E {path}[0]: has no limit; give exactly one of exempt")),
         (
             "{name: a, exempt: {}, tokenBucket: {qps: 1}}",
             format!("E {path}[0]: has exempt and tokenBucket; give exactly one"),
         ),
         (
             "{name: a, tokenBucket: {qps: 10, burst: 9}}",
-            format!("E {path}[0].tokenBucket.burst: 9 is less than qps, 10; give at least as many"),
+            format!("E {path}[0].tokenBucket.burst: 9 is less than qps (10); give at least qps"),
         ),
         (
             "{name: a, tokenBucket: {qps: 10, limitBy: [User, User]}}",
-            format!("W {path}[0].tokenBucket.limitBy[1]: User is given twice"),
+            format!("W {path}[0].tokenBucket.limitBy[1]: User is listed twice"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 0, queueing: {}}}",
-            format!("E {path}[0].maxRequestsInflight.queueing: is given with max 0"),
+            format!("E {path}[0].maxRequestsInflight.queueing: has no effect with max 0"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {queues: 4}}}",
-            format!("E {path}[0].maxRequestsInflight.queueing.handSize: 8 is more than queues, 4"),
+            format!("E {path}[0].maxRequestsInflight.queueing.handSize: 8 is more than queues (4)"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {queues: 1024, handSize: 7}}}",
-            format!("E {path}[0].maxRequestsInflight.queueing.handSize: 7 of 1024 queues make more hands than"),
+            format!("E {path}[0].maxRequestsInflight.queueing.handSize: 7 of 1024 queues have too many combinations"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: 2m}}}",
             format!(
-                "E {path}[0].maxRequestsInflight.queueing.maxWait: \"2m\" is out of range; give more than nothing and"
+                "E {path}[0].maxRequestsInflight.queueing.maxWait: \"2m\" is out of range; give a duration above 0 and"
             ),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: 500us}}}",
-            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \"500us\" is not written in ms, s and m"),
+            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \"500us\" must use only the units ms, s and m"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: .5s}}}",
-            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \".5s\" is not written in ms, s and m"),
+            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \".5s\" must use only the units ms, s and m"),
         ),
         (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: soon}}}",
             format!("E {path}[0].maxRequestsInflight.queueing.maxWait: time: invalid duration \"soon\"; give"),
         ),
-        ("{name: a, exempt: {}}, {name: b, exempt: {}}", format!("W {path}[1].name: \"b\" is named by no policy")),
-        ("{name: a, exempt: {}}, {name: a, exempt: {}}", format!("E {path}[1].name: \"a\" is the name of an earlier")),
+        ("{name: a, exempt: {}}, {name: b, exempt: {}}", format!("W {path}[1].name: no policy names \"b\"")),
         (
-            "{name: a, exempt: {}}, {name: 'a b', exempt: {}}",
-            format!("W {path}[1].name: \"a b\" is named by no policy"),
+            "{name: a, exempt: {}}, {name: a, exempt: {}}",
+            format!("E {path}[1].name: \"a\" is also the name of an earlier"),
         ),
+        ("{name: a, exempt: {}}, {name: 'a b', exempt: {}}", format!("W {path}[1].name: no policy names \"a b\"")),
     ] {
         let found = with(schemas);
         let first = found.first().cloned().unwrap_or_default();
         assert!(first.starts_with(&expected) && found.is_empty() == expected.is_empty(), "{schemas}\n→ {found:#?}");
     }
     let found = with("{name: b, exempt: {}}");
-    assert!(found[0].contains("\"a\" is no flow-control schema of this object; there are b; name one"), "{found:?}");
-    assert!(with("{name: 'a b', exempt: {}}").iter().any(|line| line.contains("no name that a header can carry")));
+    assert!(
+        found[0].contains("\"a\" is not a flow-control schema of this object; its schemas are b; name one"),
+        "{found:?}"
+    );
+    assert!(with("{name: 'a b', exempt: {}}").iter().any(|line| line.contains("cannot be sent in a header")));
 }
 
 #[test]
-fn the_merged_endpoint_is_one_and_has_no_endpoints() {
+fn merged_endpoint_is_named_all_and_has_no_endpoints() {
     assert_eq!(problems_of_merged("all", &format!("dispatchPolicies: [{{rules: [{RULE}]}}]")), Vec::<String>::new());
     let found = problems_of_merged("merged", "logging: {mode: Enabled}");
-    assert!(found[0].starts_with("E metadata.name: \"merged\" is not the name of the merged view"), "{found:?}");
+    assert!(found[0].starts_with("E metadata.name: \"merged\" is not allowed; the only MergedEndpoint"), "{found:?}");
     let found =
         problems_of_merged("all", &format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://a']}}]"));
     assert!(
-        found[0].starts_with("E spec.dispatchPolicies[0].endpoints[0]: \"https://a\" is an endpoint of one"),
+        found[0]
+            .starts_with("E spec.dispatchPolicies[0].endpoints[0]: \"https://a\" is an endpoint of a single cluster"),
         "{found:?}"
     );
     let one = "---\napiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec: {}\n";
@@ -214,31 +218,31 @@ fn the_merged_endpoint_is_one_and_has_no_endpoints() {
 }
 
 #[test]
-fn the_merged_endpoint_has_no_limits_by_cluster() {
+fn merged_endpoint_refuses_limits_by_cluster() {
     for (kind, limit) in [("maxRequestsInflight", "max: 1"), ("tokenBucket", "qps: 1")] {
         let fields = format!(
             "flowControl: {{flowControlSchemas: [{{name: a, {kind}: {{{limit}, limitBy: [User, Cluster]}}}}]}}, \
              dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
         );
         let found = problems_of_merged("all", &fields);
-        let field = format!("E spec.flowControl.flowControlSchemas[0].{kind}.limitBy[1]: Cluster is not possible");
+        let field = format!("E spec.flowControl.flowControlSchemas[0].{kind}.limitBy[1]: Cluster is not allowed");
         assert!(found.len() == 1 && found[0].starts_with(&field), "{found:?}");
         assert!(found[0].contains("flowControlSchemas of its UpstreamCluster"), "{found:?}");
     }
 }
 
 #[test]
-fn the_merged_endpoint_is_told_of_paths_that_it_never_sees() {
+fn merged_endpoint_refuses_paths_that_never_reach_it() {
     let fields = "dispatchPolicies: [{rules: [{verbs: [get], nonResourceURLs: [/version, /metrics]}]}]";
     let found = problems_of_merged("all", fields);
     let expected =
         "E spec.dispatchPolicies[0].rules[0].nonResourceURLs[1]: \"/metrics\" never matches: in the merged view";
     assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
-    assert_eq!(problems_of_cluster(fields), Vec::<String>::new(), "a cluster's own metrics pass its policies");
+    assert_eq!(problems_of_cluster(fields), Vec::<String>::new(), "the policies of a cluster apply to its metrics");
 }
 
 #[test]
-fn global_policies_are_examined_with_what_they_refer_to() {
+fn global_policies_are_validated_with_schemas() {
     let deny = format!("{{rules: [{RULE}], deny: {{message: never}}}}");
     let schema = "flowControl: {flowControlSchemas: [{name: a, exempt: {}}]}";
     for (fields, expected) in [
@@ -246,11 +250,11 @@ fn global_policies_are_examined_with_what_they_refer_to() {
         (format!("{schema}, globalDispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"), ""),
         (
             format!("{schema}, globalDispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: b}}]"),
-            "E spec.globalDispatchPolicies[0].flowControlSchemaName: \"b\" is no flow-control schema of this object",
+            "E spec.globalDispatchPolicies[0].flowControlSchemaName: \"b\" is not a flow-control schema of this object",
         ),
         (
             format!("globalDispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://a']}}]"),
-            "E spec.globalDispatchPolicies[0].endpoints[0]: \"https://a\" is an endpoint of one cluster",
+            "E spec.globalDispatchPolicies[0].endpoints[0]: \"https://a\" is an endpoint of a single cluster",
         ),
         (
             "globalDispatchPolicies: [{rules: [{verbs: [get], apiGroups: [core], resources: [pods]}]}]".to_owned(),
@@ -269,30 +273,30 @@ fn global_policies_are_examined_with_what_they_refer_to() {
 }
 
 #[test]
-fn a_problem_names_the_documents_of_its_object() {
+fn problem_names_the_documents_of_its_object() {
     let cluster = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: {endpoints: \
                    ['https://a'], caFile: ca.pem, credentials: {tokenFile: t}}\n";
     let denial = format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}}}]");
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.yaml"), cluster.replace("t}}", &format!("t}}, {denial}}}"))).unwrap();
     std::fs::write(folder.path().join("b.yaml"), format!("# first\n---\n{cluster}")).unwrap();
-    let told: Vec<_> =
+    let problems: Vec<_> =
         tributary_crds::load(folder.path()).unwrap().validate().iter().map(ToString::to_string).collect();
     let [a, b] = ["a.yaml", "b.yaml"].map(|file| folder.path().join(file).display().to_string());
     let both = format!("{a}: document 1 (line 1); {b}: document 1 (line 2): UpstreamCluster \"eu\": ");
-    let twice = told.iter().find(|line| line.contains("2 objects have this name")).unwrap();
+    let twice = problems.iter().find(|line| line.contains("2 objects have this name")).unwrap();
     assert!(twice.starts_with(&format!("{both}metadata.name: 2 objects")), "{twice}");
     std::fs::remove_file(&b).unwrap();
-    let told: Vec<_> =
+    let problems: Vec<_> =
         tributary_crds::load(folder.path()).unwrap().validate().iter().map(ToString::to_string).collect();
-    let denial = told.iter().find(|line| line.contains("refused (500)")).unwrap();
+    let denial = problems.iter().find(|line| line.contains("refused (500)")).unwrap();
     let expected =
         format!("{a}: document 1 (line 1): UpstreamCluster \"eu\": spec.dispatchPolicies[0]: denies, and no");
     assert!(denial.starts_with(&expected), "{denial}");
 }
 
 #[test]
-fn form_is_checked_by_the_schema() {
+fn schema_checks_types_and_ranges() {
     let refused = |fields: &str| {
         let text = format!(
             "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {{name: all}}\nspec: {{{fields}}}\n"
@@ -321,7 +325,7 @@ fn form_is_checked_by_the_schema() {
 }
 
 #[test]
-fn what_is_written_out_is_read_again() {
+fn serialized_object_parses_to_the_same_value() {
     let rule = DispatchRule {
         verbs: vec!["*".to_owned()],
         api_groups: vec![String::new()],

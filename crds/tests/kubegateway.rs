@@ -1,4 +1,4 @@
-//! KubeGateway's manifests become ours; what differs is told.
+//! Conversion of KubeGateway's manifests, and the reported differences.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,13 +18,13 @@ fn of(spec: Value) -> Converted {
     convert(manifest(spec)).unwrap()
 }
 
-/// What differs for one policy's sake.
+/// Returns the differences of policies.
 fn differences(converted: &Converted) -> Vec<&str> {
     let differences = converted.differences.iter().map(String::as_str);
     differences.filter(|line| line.starts_with("spec.dispatchPolicies[")).collect()
 }
 
-/// A rule as it becomes, and what differs.
+/// Converts a rule. Returns the converted rule and the differences, with shortened paths.
 fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
     let converted = of(json!({"dispatchPolicies": [{"rules": [rule]}]}));
     let mut policies = converted.cluster.spec.dispatch_policies.iter().filter(|policy| policy.deny.is_none());
@@ -37,7 +37,7 @@ fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn a_whole_manifest_becomes_a_cluster_that_validates() {
+fn manifest_becomes_a_valid_cluster() {
     let mut text = manifest(json!({
         "servers": [{"endpoint": "https://a:6443"}, {"endpoint": "https://b:6443"}, {"endpoint": "https://c", "disabled": true}],
         "clientConfig": {"bearerToken": STANDARD.encode("hunter2\n"), "caData": PEM, "qps": 10, "serverName": "kubernetes"},
@@ -73,7 +73,7 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     assert!(few.max == 0 && few.count_long_running, "case 19");
     let bucket = schemas[1].token_bucket.as_ref().unwrap();
     assert_eq!((bucket.qps, bucket.burst, schemas[2].exempt.is_some()), (10, Some(20), true));
-    assert!(spec.token_review, "there the cluster is asked about every bearer token");
+    assert!(spec.token_review, "KubeGateway asks the cluster about every bearer token");
     let probe = spec.endpoint_probe.as_ref().unwrap();
     assert_eq!((&*probe.path, probe.success_threshold, probe.failure_threshold), ("/healthz", 1, 1), "case 22");
     let policies = &spec.dispatch_policies;
@@ -87,18 +87,18 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     let expected = [
         "metadata.name: \"eu.Example.com\" becomes \"eu-example-com\"",
         "metadata.annotations[proxy.kubegateway.io/feature-gates]: Tracing",
-        "spec.sidecar: is no field that is known here; left out",
-        "spec.servers[2]: \"https://c\" is disabled: it is drained",
-        "spec.clientConfig.qps: slows the gateway's own calls",
-        "spec.clientConfig: clients' bearer tokens are reviewed by the cluster, as there, where many users are served",
-        "spec.clientConfig: a user's extras are told to the cluster that said them in its review; other extras only where",
-        "spec.flowControl.flowControlSchemas[1]: a limit over all replicas",
+        "spec.sidecar: unknown field; removed",
+        "spec.servers[2]: \"https://c\" is disabled; it becomes a drained endpoint",
+        "spec.clientConfig.qps: limits the requests of the gateway itself",
+        "spec.clientConfig: the cluster reviews bearer tokens of clients, as in KubeGateway, but only in shared mode",
+        "spec.clientConfig: the cluster receives the extras of a user that its own review returned; add all further extras to",
+        "spec.flowControl.flowControlSchemas[1]: the limit over all replicas",
     ];
     assert_eq!(differences.len(), expected.len(), "{differences:#?}");
     for (found, expected) in differences.iter().zip(expected) {
         assert!(found.starts_with(expected) && !found.contains("hunter2"), "{found}");
     }
-    // What is written is read again, and nothing is wrong with it.
+    // The serialized cluster parses to the same value, and has no problems.
     let text = serde_json::to_string(&cluster).unwrap();
     let read = tributary_crds::parse(&text, Path::new("out.yaml")).unwrap();
     assert_eq!(read.clusters, [cluster]);
@@ -106,7 +106,7 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
 }
 
 #[test]
-fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
+fn rules_match_as_in_kubegateway_or_the_difference_is_reported() {
     let all = |field: &str, entries: Value| {
         let mut rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         rule[field] = entries;
@@ -116,30 +116,30 @@ fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
         (all("verbs", json!(["*", "-get"])), json!(["*"]), ""),
         (all("verbs", json!(["list", "-get"])), json!(["list"]), ""),
         (all("verbs", json!(["-get"])), json!(["-get"]), ""),
-        (all("verbs", json!(["list", "GET"])), json!(["list"]), "R.verbs: \"GET\" never matches; left out"),
-        (all("verbs", json!(["-GET"])), json!(["*"]), "R.verbs: \"-GET\" excludes nothing; written as \"*\""),
+        (all("verbs", json!(["list", "GET"])), json!(["list"]), "R.verbs: \"GET\" never matches; removed"),
+        (all("verbs", json!(["-GET"])), json!(["*"]), "R.verbs: \"-GET\" excludes no value; replaced by \"*\""),
         (
             all("resources", json!(["-pods", "-nodes"])),
             json!(["-pods", "-nodes"]),
-            "R.resources: \"-pods\", \"-nodes\" matches everything there",
+            "R.resources: \"-pods\", \"-nodes\" matches all values in KubeGateway",
         ),
         (
             all("resources", json!(["-*/status"])),
             json!(["-*/status"]),
-            "R.resources: \"-*/status\" excludes nothing, or too little, there",
+            "R.resources: \"-*/status\" excludes no value, or too few, in KubeGateway",
         ),
         (
             all("resources", json!(["pods", "nodes/*"])),
             json!(["pods"]),
-            "R.resources: \"nodes/*\" never matches; left out",
+            "R.resources: \"nodes/*\" never matches; removed",
         ),
         (
             all("users", json!(["-user-*"])),
             json!(["-user-*"]),
-            "R.users: \"-user-*\" excludes nothing, or too little, there",
+            "R.users: \"-user-*\" excludes no value, or too few, in KubeGateway",
         ),
         (all("users", json!(["user-*"])), json!(["user-*"]), ""),
-        (all("userGroups", json!(["dev*"])), json!(["dev*"]), "R.userGroups: \"dev*\" is one name there"),
+        (all("userGroups", json!(["dev*"])), json!(["dev*"]), "R.userGroups: \"dev*\" is a single name in KubeGateway"),
         (all("apiGroups", json!(["", "-apps"])), json!([""]), ""),
     ] {
         let (rule, found) = rule(given.clone());
@@ -152,10 +152,10 @@ fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
 }
 
 #[test]
-fn what_never_matches_there_is_left_out_and_not_made_to_match() {
-    let left_out = "R: never matches here; left out";
+fn rule_that_never_matches_in_kubegateway_is_removed() {
+    let removed = "R: never matches; removed";
     for (given, first) in [
-        (json!({"verbs": [], "apiGroups": ["*"], "resources": ["*"]}), left_out),
+        (json!({"verbs": [], "apiGroups": ["*"], "resources": ["*"]}), removed),
         (json!({"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}), "R.verbs: \"GET\" never matches"),
         (
             json!({"verbs": ["*"], "resources": ["pods"]}),
@@ -167,7 +167,7 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
         ),
         (
             json!({"verbs": ["*"], "nonResourceURLs": ["-/healthz"]}),
-            "R.nonResourceURLs: \"-/healthz\" never matches there",
+            "R.nonResourceURLs: \"-/healthz\" never matches in KubeGateway",
         ),
         (
             json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "serviceAccounts": [{"name": "a"}]}),
@@ -181,10 +181,10 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
         let (rule, found) = rule(given.clone());
         assert_eq!(rule, None, "{given}");
         assert!(found[0].starts_with(first), "{given}: {found:?}");
-        assert_eq!(found[found.len() - 1], "P: has no rule that ever matches here; left out", "{given}");
-        assert!(found.iter().any(|line| line == left_out), "{given}: {found:?}");
+        assert_eq!(found[found.len() - 1], "P: has no rule that can match; removed", "{given}");
+        assert!(found.iter().any(|line| line == removed), "{given}: {found:?}");
     }
-    // An empty subset would be all endpoints.
+    // An empty subset would select all endpoints.
     let converted = of(json!({
         "servers": [{"endpoint": "https://b"}],
         "dispatchPolicies": [{"upstreamSubset": ["https://a"], "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
@@ -193,13 +193,13 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
     assert!(policy.deny.is_some() && policy.endpoints.is_empty());
     assert!(
         differences(&converted)[1]
-            .contains("none of its upstreamSubset is a server of the cluster, so its requests are denied")
+            .contains("no entry of upstreamSubset is a server of the cluster, so the policy denies its requests")
     );
 }
 
-/// There a WebSocket into a Pod is a GET, and matches as one.
+/// KubeGateway matches a WebSocket to a Pod by its method, GET.
 #[test]
-fn what_took_exec_by_get_is_told() {
+fn rule_that_matched_exec_by_get_is_reported() {
     let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
     for (verbs, resources) in [
         (json!(["get", "list", "watch"]), json!(["*"])),
@@ -209,8 +209,7 @@ fn what_took_exec_by_get_is_told() {
         let (rule, found) = of(verbs.clone(), resources.clone());
         let rule = rule.unwrap();
         assert_eq!((&rule["verbs"], &rule["resources"]), (&verbs, &resources));
-        let expected =
-            "R.verbs: there it takes exec, attach and portforward, too, where they are opened by a WebSocket (GET)";
+        let expected = "R.verbs: in KubeGateway this rule also matches exec, attach and portforward that are opened by a WebSocket (GET)";
         assert!(found.len() == 1 && found[0].starts_with(expected), "{verbs} {resources}: {found:?}");
     }
     for (verbs, resources) in [
@@ -222,42 +221,42 @@ fn what_took_exec_by_get_is_told() {
         let (rule, found) = of(verbs.clone(), resources.clone());
         assert!(rule.is_some() && found.is_empty(), "{verbs} {resources}: {found:?}");
     }
-    // Without it a later policy, which may limit less, would take what this one takes there.
+    // Without `create`, a later and perhaps less strict policy would match these requests.
     let (rule_of_exec, found) = of(json!(["get"]), json!(["pods/exec", "pods/attach"]));
     assert_eq!(rule_of_exec.unwrap()["verbs"], json!(["get", "create"]));
-    let expected = "R.verbs: there it takes what its resources name where it is opened by a WebSocket (GET)";
+    let expected = "R.verbs: in KubeGateway this rule matches requests that are opened by a WebSocket (GET)";
     assert!(found.len() == 1 && found[0].starts_with(expected) && found[0].ends_with("which is added"), "{found:?}");
     for (verbs, expected) in [
-        (json!(["-create"]), "R: there it takes what its resources name where it is opened by a WebSocket (GET)"),
-        (json!(["delete"]), "R: its verbs and resources never match together; these are left out"),
+        (json!(["-create"]), "R: in KubeGateway this rule matches requests that are opened by a WebSocket (GET)"),
+        (json!(["delete"]), "R: its verbs and resources never match together; they are removed"),
     ] {
         let (rule, found) = of(verbs.clone(), json!(["pods/exec", "pods/attach"]));
         assert_eq!(rule, None, "{verbs}");
         assert!(found[0].starts_with(expected), "{verbs}: {found:?}");
-        assert_eq!(found[1..], ["R: never matches here; left out", "P: has no rule that ever matches here; left out"]);
+        assert_eq!(found[1..], ["R: never matches; removed", "P: has no rule that can match; removed"]);
     }
-    // The half that is about paths stays.
+    // The part of the rule for paths stays.
     let both =
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
     let (rule, found) = rule(both);
     assert_eq!((&rule.unwrap()["nonResourceURLs"], found.len()), (&json!(["/healthz"]), 1));
 }
 
-/// Without policies a cluster is sent everything here, and nothing there.
+/// Without policies, KubeGateway refuses all requests, and Tributary allows all requests.
 #[test]
-fn a_cluster_that_is_sent_nothing_there_is_sent_nothing_here() {
+fn cluster_without_matching_policies_gets_a_policy_that_denies_all_requests() {
     let never = json!({"rules": [{"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}]});
     for (policies, why) in [
         (json!([]), "is empty"),
         (Value::Null, "is empty"),
-        (json!([never.clone(), never]), "none of them ever matches here"),
-        (json!([{"rules": []}]), "none of them ever matches here"),
+        (json!([never.clone(), never]), "no policy ever matches"),
+        (json!([{"rules": []}]), "no policy ever matches"),
     ] {
         let servers = json!([{"endpoint": "https://a"}]);
         let client_config = json!({"bearerToken": STANDARD.encode("t"), "caData": PEM, "serverName": "a"});
         let converted =
             of(json!({"servers": servers, "clientConfig": client_config, "dispatchPolicies": policies.clone()}));
-        let expected = format!("spec.dispatchPolicies: {why}, so that KubeGateway sends the cluster nothing");
+        let expected = format!("spec.dispatchPolicies: {why}, so KubeGateway refuses all requests");
         assert!(converted.differences.iter().any(|line| line.starts_with(&expected)), "{:#?}", converted.differences);
         let written = &converted.cluster.spec.dispatch_policies;
         let policies: Vec<_> = written.iter().map(tributary_policy::Policy::from).collect();
@@ -277,11 +276,14 @@ fn a_cluster_that_is_sent_nothing_there_is_sent_nothing_here() {
 }
 
 #[test]
-fn what_is_no_manifest_is_refused() {
+fn document_of_another_kind_is_refused() {
     let error = convert(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap_err().to_string();
     assert!(error.contains("\"v1\" with kind \"Pod\"") && error.contains("proxy.kubegateway.io/v1alpha1"), "{error}");
     assert!(convert(manifest(json!({"servers": "https://a"}))).is_err());
     let empty = of(json!({})).cluster;
     let objects = ConfigurationObjects { clusters: vec![empty], ..ConfigurationObjects::default() };
-    assert!(objects.validate().iter().any(|problem| problem.severity == Severity::Error), "it has no endpoints");
+    assert!(
+        objects.validate().iter().any(|problem| problem.severity == Severity::Error),
+        "the cluster has no endpoints"
+    );
 }

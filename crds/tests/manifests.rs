@@ -1,4 +1,4 @@
-//! The committed CustomResourceDefinitions are the generated ones.
+//! Checks of the CustomResourceDefinitions.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn committed_manifests_are_up_to_date() {
     }
 }
 
-/// The fields of a schema that have no description, by path.
+/// Adds the paths of fields without a description to `found`.
 fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -36,9 +36,9 @@ fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `kubectl explain` says of each field what it means, and a hub has where to write what it makes of an object.
+/// `kubectl explain` needs the descriptions.
 #[test]
-fn each_field_is_described_and_each_kind_has_a_status() {
+fn each_field_has_a_description_and_each_kind_a_status() {
     for manifest in tributary_crds::render::manifests().unwrap() {
         let definition: Value = serde_saphyr::from_str(&manifest.yaml).unwrap();
         for version in definition["spec"]["versions"].as_array().unwrap() {

@@ -52,18 +52,18 @@ pub use shared::{SharedArguments, TlsVersion};
 pub use sni_cert_key::SniCertKey;
 pub use status::StatusArguments;
 
-/// What stands at the end of every command's help.
+/// The exit codes below the flags in `tributary --help`.
 const EXIT_CODES: &str = "Exit codes:\n  \
-    0  done; also after a graceful drain\n  \
-    1  a failure of the environment: a port in use, a directory that cannot be written\n  \
-    2  a flag, a kubeconfig or a configuration file has to be corrected";
+    0  success, including a graceful drain\n  \
+    1  an error of the environment: the port is in use, a directory is not writable\n  \
+    2  an error in a flag, a kubeconfig or a configuration file";
 
 /// One Kubernetes API over many clusters.
 #[derive(Debug, Parser)]
 #[command(name = "tributary", version, about = "One Kubernetes API over many clusters", after_help = EXIT_CODES)]
 #[command(propagate_version = true, max_term_width = 110)]
 pub struct Cli {
-    /// How logs are written; they go to standard error
+    /// The format of the log, which is written to standard error
     #[arg(
         long,
         global = true,
@@ -73,7 +73,7 @@ pub struct Cli {
         help_heading = "Logging"
     )]
     pub log_format: LogFormat,
-    /// The least important log lines that are written
+    /// The lowest level of log lines to write
     #[arg(
         long,
         global = true,
@@ -83,7 +83,7 @@ pub struct Cli {
         help_heading = "Logging"
     )]
     pub log_level: LogLevel,
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub command: Command,
 }
@@ -92,35 +92,35 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Command {
-    /// Serve the clusters of a kubeconfig, or of configuration files, as one
+    /// Serve the clusters of a kubeconfig or of configuration files as a single endpoint
     #[command(after_help = serve::HELP)]
     Serve(ServeArguments),
-    /// Show everything over embedded simulated clusters, until Ctrl-C
+    /// Serve simulated clusters, until Ctrl-C
     #[cfg(feature = "demo")]
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArguments),
-    /// Show how the clusters of a running server are: one screen, live
+    /// Show the state of a running server and its clusters
     #[command(after_help = status::EXAMPLES)]
     Status(StatusArguments),
-    /// Validate configuration files and explain what would be served
+    /// Validate configuration files and show the clusters and resources to be served
     #[command(after_help = check::EXAMPLES)]
     Check(CheckArguments),
-    /// Make an account in a cluster, with the least rights, and configure the cluster here
+    /// Create an account with the least rights in a cluster, and write the UpstreamCluster
     #[command(after_help = join::EXAMPLES)]
     Join(JoinArguments),
-    /// Write configuration files for the clusters of a KubeGateway
+    /// Convert UpstreamClusters of KubeGateway to configuration files
     #[command(after_help = convert::EXAMPLES)]
     Convert(ConvertArguments),
-    /// Try out dispatch policies
+    /// Test dispatch policies
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Look into composite resourceVersions
+    /// Decode composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
-    /// Make a kubeconfig for a user, or change one of yours
+    /// Create a kubeconfig for a user, or remove contexts from a kubeconfig
     #[command(subcommand)]
     Kubeconfig(KubeconfigCommand),
-    /// Print a script by which a shell completes commands and flags
+    /// Print a completion script for a shell
     #[command(after_help = completion::INSTALLATION)]
     Completion(CompletionArguments),
 }
@@ -134,12 +134,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn command_definition_passes_the_checks_of_clap() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn flags_are_taken_as_documented() {
+    fn flags_parse_as_documented() {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         let Command::Serve(serve) = parse(
             "tributary serve --kubeconfig k --contexts a,/b/ --listen 127.0.0.1:0 --resources pods,deployments.apps \
@@ -170,7 +170,7 @@ mod tests {
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(8 << 30), Limits::default());
-        // Words are taken in any case.
+        // Values match in any case.
         let line = "tributary serve --partial deny --item-resource-versions integer";
         let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
         assert_eq!(serve.partial, Some(Partial::Deny));

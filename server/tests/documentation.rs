@@ -171,9 +171,12 @@ fn tables() -> Vec<(String, String)> {
         tables.push((path.join(" "), flags(command, None)));
     }
     let plugin = tributary_server::cli::PluginCli::command();
-    for name in ["which", "diff"] {
-        tables.push((format!("kubectl tributary {name}"), flags(plugin.find_subcommand(name).unwrap(), None)));
-    }
+    let which = flags(plugin.find_subcommand("which").unwrap(), None);
+    let diff = flags(plugin.find_subcommand("diff").unwrap(), None);
+    // The flags that both commands have are in the first table.
+    let own = diff.split_inclusive('\n').enumerate().filter(|(line, row)| *line < 2 || !which.contains(*row));
+    tables.push(("kubectl tributary diff".to_owned(), own.map(|(_, row)| row).collect()));
+    tables.push(("kubectl tributary which".to_owned(), which));
     let serve = program.find_subcommand("serve").unwrap();
     tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
     let replicas = "Replicas that share the limits of flow control";
@@ -183,11 +186,13 @@ fn tables() -> Vec<(String, String)> {
     tables.push(("serve tracing".to_owned(), flags(serve, Some("Tracing"))));
     let shared = "Shared mode: many users, each with their own rights";
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
+    let mut described = DescribedObjects::default();
     for definition in tributary_crds::render::definitions() {
         let kind = definition.spec.names.kind.clone();
         let definition = serde_json::to_value(definition).unwrap();
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-        tables.push((kind, fields(spec)));
+        let table = fields(&kind, spec, &mut described);
+        tables.push((kind, table));
     }
     tables
 }
@@ -196,16 +201,18 @@ fn tables() -> Vec<(String, String)> {
 fn flags(command: &Command, heading: Option<&str>) -> String {
     let is_shown = |argument: &&Arg| argument.get_help_heading() == heading && !argument.is_hide_set();
     let mut table = String::from("| flag | default | meaning |\n|---|---|---|\n");
+    let mut described = Vec::new();
     for argument in command.get_arguments().filter(is_shown) {
         let name = argument.get_id().as_str();
         if name != "help" && name != "version" {
-            table.push_str(&flag(argument));
+            table.push_str(&flag(argument, &mut described));
         }
     }
     table
 }
 
-fn flag(argument: &Arg) -> String {
+/// Describes a flag. Values that an earlier flag `described` with the same help are left out.
+fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let takes_value = argument.get_action().takes_values();
     let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
@@ -224,9 +231,15 @@ fn flag(argument: &Arg) -> String {
         (true, false) => told,
     };
     let mut meaning = format!("{meaning}.");
-    for allowed in argument.get_possible_values().iter().filter(|_| takes_value) {
+    let allowed = argument.get_possible_values();
+    let allowed = allowed.iter().filter(|_| takes_value && value != "BOOL").map(|allowed| {
         let help = allowed.get_help().map(|help| format!(": {help}")).unwrap_or_default();
-        meaning.push_str(&format!("<br>`{}`{help}", allowed.get_name()));
+        format!("<br>`{}`{help}", allowed.get_name())
+    });
+    let allowed: String = allowed.collect();
+    if !described.contains(&allowed) {
+        meaning.push_str(&allowed);
+        described.push(allowed);
     }
     if let Some(variable) = argument.get_env() {
         meaning.push_str(&format!("<br>Environment: `{}`", variable.to_string_lossy()));
@@ -252,26 +265,49 @@ fn without_default(help: &str) -> (String, String) {
 
 // Fields
 
-/// The fields of an object's `spec`, those of nested objects behind their own.
-fn fields(spec: &Value) -> String {
-    let mut table = String::from("| field | type | default | meaning |\n|---|---|---|---|\n");
-    add_fields(spec, "", &mut table);
+/// The fields of the objects that a table describes, and the place of each object: its kind and the path of its field.
+/// A later object with the same fields refers to this place.
+#[derive(Default)]
+struct DescribedObjects(Vec<(Value, String, String)>);
+
+impl DescribedObjects {
+    /// Returns a reference to an object with the same fields, or adds the object.
+    fn reference_or_add(&mut self, properties: &Value, kind: &str, path: &str) -> Option<String> {
+        let Some((_, other, place)) = self.0.iter().find(|(known, ..)| known == properties) else {
+            self.0.push((properties.clone(), kind.to_owned(), path.to_owned()));
+            return None;
+        };
+        let of = if other == kind { String::new() } else { format!(" of {other}") };
+        Some(format!(" Fields: as for `{place}`{of}."))
+    }
+}
+
+/// The fields of an object's `spec`. The fields of a nested object follow the object.
+fn fields(kind: &str, spec: &Value, described: &mut DescribedObjects) -> String {
+    let mut table = String::from("| field | type; default | meaning |\n|---|---|---|\n");
+    add_fields((kind, spec), "", described, &mut table);
     table
 }
 
-fn add_fields(schema: &Value, prefix: &str, table: &mut String) {
+fn add_fields((kind, schema): (&str, &Value), prefix: &str, described: &mut DescribedObjects, table: &mut String) {
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let default = match &field["default"] {
-            Value::Null if required.contains(&name.as_str()) => "required".to_owned(),
+            Value::Null if required.contains(&name.as_str()) => "; required".to_owned(),
             Value::Null => String::new(),
-            Value::String(text) => format!("`{text}`"),
-            other => format!("`{other}`"),
+            Value::String(text) => format!("; `{text}`"),
+            other => format!("; `{other}`"),
         };
-        let meaning = field["description"].as_str().unwrap_or_default();
-        table.push_str(&row(&[&format!("`{prefix}{name}`"), &type_of(field), &default, meaning]));
         let (nested, brackets) = if field["items"].is_object() { (&field["items"], "[]") } else { (field, "") };
-        add_fields(nested, &format!("{prefix}{name}{brackets}."), table);
+        let (properties, path) = (&nested["properties"], format!("{prefix}{name}{brackets}"));
+        let reference = properties.is_object().then(|| described.reference_or_add(properties, kind, &path)).flatten();
+        let is_described = reference.is_some();
+        let meaning = field["description"].as_str().unwrap_or_default().to_owned() + &reference.unwrap_or_default();
+        let type_and_default = type_of(field) + &default;
+        table.push_str(&row(&[&format!("`{prefix}{name}`"), &type_and_default, &meaning]));
+        if !is_described {
+            add_fields((kind, nested), &format!("{path}."), described, table);
+        }
     }
 }
 

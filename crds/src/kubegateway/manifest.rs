@@ -1,14 +1,14 @@
-//! The fields of KubeGateway's UpstreamCluster. What is not among them is kept apart, to be told.
+//! The fields of KubeGateway's UpstreamCluster. Unknown fields are kept separately, so that they can be reported.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Fields that are not known.
+/// Unknown fields.
 pub(super) type Rest = BTreeMap<String, Value>;
 
-/// `null` is the same as nothing, as in Go.
+/// Deserializes `null` as the default value, as Go does.
 fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -61,7 +61,7 @@ pub(super) struct Server {
     pub(super) rest: Rest,
 }
 
-/// Data is base64, of PEM text or of a token.
+/// The connection to the servers. Data is base64 of PEM text, or of a token.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ClientConfig {

@@ -1,4 +1,4 @@
-//! KubeGateway's rules: the same words, with what its code makes of them (`evaluation_helpers.go`).
+//! Converts the rules of KubeGateway, by the behaviour of its code (`evaluation_helpers.go`).
 
 use tributary_policy::{MissedConnections, RuleField, can_match};
 
@@ -7,7 +7,7 @@ use super::manifest::{GatewayRule, ServiceAccount};
 use crate::DispatchRule;
 
 impl Conversion {
-    /// A rule; none where no request could ever match it here.
+    /// Converts a rule; `None` if no request can match it.
     pub(super) fn rule(&mut self, rule: GatewayRule, path: &str) -> Option<DispatchRule> {
         self.unknown(path, &rule.rest);
         let has_subjects = !rule.users.is_empty() || !rule.service_accounts.is_empty();
@@ -21,20 +21,20 @@ impl Conversion {
         let mut api_groups = list(RuleField::ApiGroups, rule.api_groups);
         let mut resources = list(RuleField::Resources, rule.resources);
         let non_resource_urls = list(RuleField::NonResourceUrls, rule.non_resource_urls);
-        // Half of what names resources, or names none of which is left, matches none.
+        // A rule with only one of apiGroups and resources, or with no usable name, matches no resource request.
         let no_names = !resource_names.0 && resource_names.1.is_empty();
         let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
         if has_groups != has_resources || (has_groups && no_names) {
-            self.differs(path, "its apiGroups, resources and resourceNames never match together; these are left out");
+            self.differs(path, "its apiGroups, resources and resourceNames never match together; they are removed");
             (api_groups, resources) = (Vec::new(), Vec::new());
-        } else if self.only_misses(&mut verbs, &resources, path) {
+        } else if self.matches_no_connection(&mut verbs, &resources, path) {
             (api_groups, resources) = (Vec::new(), Vec::new());
         }
         let no_subject = has_subjects && users.is_empty() && service_accounts.is_empty();
         let no_group = !user_groups.0 && user_groups.1.is_empty();
         let no_target = resources.is_empty() && non_resource_urls.is_empty();
         if verbs.is_empty() || no_subject || no_group || no_target {
-            self.differs(path, "never matches here; left out");
+            self.differs(path, "never matches; removed");
             return None;
         }
         let resource_names = if resources.is_empty() { Vec::new() } else { resource_names.1 };
@@ -51,44 +51,47 @@ impl Conversion {
         })
     }
 
-    /// Whether all that a rule names is what connects to a workload, and none of it is taken here: it is left out, as
-    /// what never matches. What a rule took there by GET, which is how a WebSocket opens it, is told; where that is all
-    /// that the rule is about, it gets the verb by which it takes that here: without it what comes after would.
-    fn only_misses(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
-        const WHAT: &str = "opened by a WebSocket (GET), and here exec, attach and portforward are \"create\"";
+    /// Reports whether a rule names only connections (exec, attach, portforward) and none of its verbs matches them, so
+    /// that the rule must be removed. KubeGateway matches such a connection by GET, the method that opens a WebSocket.
+    /// The conversion reports this difference. If the rule names only connections and has `get`, it adds `create`, so
+    /// that no later policy matches these requests instead.
+    fn matches_no_connection(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
+        const WHAT: &str = "opened by a WebSocket (GET); in Tributary their verb is \"create\"";
         let missed = MissedConnections::from_rule(verbs, resources);
-        let took_by_get = is_taken(verbs, "get");
+        let matched_get = matches_verb(verbs, "get");
         match missed {
             MissedConnections::Nothing => {}
-            MissedConnections::Some if !took_by_get => {}
+            MissedConnections::Some if !matched_get => {}
             MissedConnections::Some => self.differs(
                 &format!("{path}.verbs"),
                 format!(
-                    "there it takes exec, attach and portforward, too, where they are {WHAT}: here a later policy takes \
-                     them, or none; add that if they are meant"
+                    "in KubeGateway this rule also matches exec, attach and portforward that are {WHAT}, so a later \
+                     policy or none matches them; add \"create\" if the rule should match them"
                 ),
             ),
-            MissedConnections::All if took_by_get && !verbs.iter().any(|verb| verb.starts_with('-')) => {
+            MissedConnections::All if matched_get && !verbs.iter().any(|verb| verb.starts_with('-')) => {
                 self.differs(
                     &format!("{path}.verbs"),
-                    format!("there it takes what its resources name where it is {WHAT}, which is added"),
+                    format!("in KubeGateway this rule matches requests that are {WHAT}, which is added"),
                 );
                 verbs.push("create".to_owned());
                 return false;
             }
-            MissedConnections::All if took_by_get => self.differs(
+            MissedConnections::All if matched_get => self.differs(
                 path,
                 format!(
-                    "there it takes what its resources name where it is {WHAT}, so it never matches; left out: here a \
-                     later policy takes that, or none"
+                    "in KubeGateway this rule matches requests that are {WHAT}, so it never matches and is removed; a \
+                     later policy or none matches these requests"
                 ),
             ),
-            MissedConnections::All => self.differs(path, "its verbs and resources never match together; these are left out"),
+            MissedConnections::All => {
+                self.differs(path, "its verbs and resources never match together; they are removed")
+            }
         }
         missed == MissedConnections::All
     }
 
-    /// A list as it is meant there: `*` alone, else what has no `-`, else the inverted entries.
+    /// Converts a list by KubeGateway's precedence: `*` alone, else the entries without `-`, else the entries with `-`.
     fn list(&mut self, field: RuleField, texts: Vec<String>, path: &str) -> Vec<String> {
         if texts.iter().any(|text| text == "*") {
             return vec!["*".to_owned()];
@@ -99,35 +102,39 @@ impl Conversion {
         }
         let (taken, never): (Vec<_>, Vec<_>) = plain.into_iter().partition(|text| can_match(field, text));
         for text in never {
-            self.differs(path, format!("{text:?} never matches; left out"));
+            self.differs(path, format!("{text:?} never matches; removed"));
         }
-        for text in taken.iter().filter(|text| text.ends_with('*') && is_literal_there(field)) {
-            self.differs(path, format!("{text:?} is one name there, and here whatever begins so"));
+        for text in taken.iter().filter(|text| text.ends_with('*') && has_literal_star(field)) {
+            self.differs(path, format!("{text:?} is a single name in KubeGateway, and a prefix in Tributary"));
         }
         taken
     }
 
-    /// There several inverted entries exclude nothing, since what is not the one is the other.
+    /// Converts a list of entries with `-`. In KubeGateway, several such entries exclude no value, because each value
+    /// differs from one of them.
     fn inverted(&mut self, field: RuleField, inverted: Vec<String>, path: &str) -> Vec<String> {
         let shown = inverted.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
         if field == RuleField::NonResourceUrls && !inverted.is_empty() {
-            self.differs(path, format!("{shown} never matches there, where paths are not inverted; left out"));
+            self.differs(path, format!("{shown} never matches in KubeGateway, which does not invert paths; removed"));
             return Vec::new();
         }
         if inverted.len() > 1 {
-            self.differs(path, format!("{shown} matches everything there, and here what is none of these"));
+            self.differs(
+                path,
+                format!("{shown} matches all values in KubeGateway, and excludes all of these values in Tributary"),
+            );
         } else if inverted
             .iter()
             .any(|text| text.starts_with("-*/") || (field == RuleField::Users && text.ends_with('*')))
         {
-            self.differs(path, format!("{shown} excludes nothing, or too little, there; here what it names"));
+            self.differs(path, format!("{shown} excludes no value, or too few, in KubeGateway; in Tributary it excludes all matching values"));
         }
-        // To exclude what never is excludes nothing; everything, what is no list any more.
+        // An entry that can never match, or that is `-*`, does not exclude any value.
         let (excluding, void): (Vec<_>, Vec<_>) =
             inverted.into_iter().partition(|text| can_match(field, &text[1..]) && &text[1..] != "*");
         match (excluding.is_empty(), void.is_empty()) {
             (true, false) => {
-                self.differs(path, format!("{shown} excludes nothing; written as \"*\""));
+                self.differs(path, format!("{shown} excludes no value; replaced by \"*\""));
                 vec!["*".to_owned()]
             }
             _ => excluding,
@@ -140,7 +147,7 @@ impl Conversion {
             match name.is_empty() || namespace.is_empty() {
                 true => self.differs(
                     &format!("{path}.serviceAccounts[{index}]"),
-                    "lacks its name or its namespace and never matches; left out",
+                    "lacks its name or its namespace and never matches; removed",
                 ),
                 false => named.push(format!("{namespace}/{name}")),
             }
@@ -149,8 +156,8 @@ impl Conversion {
     }
 }
 
-/// Whether a list as it is written here takes a verb.
-fn is_taken(verbs: &[String], verb: &str) -> bool {
+/// Reports whether a converted list matches a verb.
+fn matches_verb(verbs: &[String], verb: &str) -> bool {
     let is_inverted = verbs.iter().any(|entry| entry.starts_with('-'));
     match is_inverted {
         true => !verbs.iter().any(|entry| entry.strip_prefix('-') == Some(verb)),
@@ -158,7 +165,7 @@ fn is_taken(verbs: &[String], verb: &str) -> bool {
     }
 }
 
-/// Whether a `*` at the end is a letter like others there.
-fn is_literal_there(field: RuleField) -> bool {
+/// Reports whether KubeGateway reads a `*` at the end of an entry as an ordinary character.
+fn has_literal_star(field: RuleField) -> bool {
     matches!(field, RuleField::ResourceNames | RuleField::UserGroups)
 }

@@ -1,4 +1,4 @@
-//! Dispatch policies and flow control of one object, together.
+//! Validation of the dispatch policies and the flow control of an object.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use tributary_apimachinery::duration;
 use tributary_policy as policy;
 
 use super::Problems;
-use crate::patterns::{WAIT, has_form};
+use crate::patterns::{WAIT, matches_pattern};
 use crate::{DispatchPolicy, FlowControl, FlowControlSchema, LimitBy, Queueing};
 
-/// What of an object governs requests.
+/// The dispatch policies and the flow control of an object.
 pub(super) struct Governance<'a> {
-    /// The lists of policies, each with its scope.
+    /// The lists of policies, with the scope of each.
     pub(super) policies: &'a [(policy::PolicyScope, &'a [DispatchPolicy])],
     pub(super) flow_control: &'a FlowControl,
-    /// The endpoints that policies may choose among; `None` where there are none to choose among.
+    /// The endpoints that policies can select; `None` for the merged view, which has no endpoints.
     pub(super) endpoints: Option<&'a [String]>,
 }
 
 const SCHEMAS: &str = "spec.flowControl.flowControlSchemas";
 
-/// How long a request may be let wait: longer than that its client has given up.
+/// The longest wait of a request. Most clients give up earlier.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How many hands of queues there may be: 2^60, of which a hash of 64 bits makes each about as likely as the others, as
-/// in kube-apiserver's validation of `handSize`.
+/// The largest number of hands (ordered selections of `handSize` queues): 2^60. With more hands, a 64-bit hash would
+/// not select them with about equal probability. Source: the validation of `handSize` in kube-apiserver.
 const HANDS_MAX: f64 = (1_u64 << 60) as f64;
 
 pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>) {
@@ -44,11 +44,14 @@ pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>)
     for (index, schema) in schemas.iter().enumerate() {
         let path = format!("{SCHEMAS}[{index}]");
         if schemas[..index].iter().any(|other| other.name == schema.name) {
-            let message = format!("{:?} is the name of an earlier schema, too; give each one of its own", schema.name);
+            let message =
+                format!("{:?} is also the name of an earlier schema; give each schema a unique name", schema.name);
             problems.error(format!("{path}.name"), message);
         } else if !named.contains(&schema.name) {
-            let message =
-                format!("{:?} is named by no policy, so it limits nothing; name it in one, or remove it", schema.name);
+            let message = format!(
+                "no policy names {:?}, so the schema has no effect; name it in a policy, or remove it",
+                schema.name
+            );
             problems.warning(format!("{path}.name"), message);
         }
         flow_control_schema(schema, scope, &path, problems);
@@ -81,7 +84,7 @@ fn list(
 fn denial(policy: &DispatchPolicy, path: &str, problems: &mut Problems<'_>) {
     let Some(deny) = &policy.deny else { return };
     if deny.message.trim().is_empty() {
-        problems.error(format!("{path}.deny.message"), "is empty; say why, and what to do instead");
+        problems.error(format!("{path}.deny.message"), "is empty; give the reason, and the remedy");
     }
     for (field, is_given) in [
         ("flowControlSchemaName", policy.flow_control_schema_name.is_some()),
@@ -89,7 +92,7 @@ fn denial(policy: &DispatchPolicy, path: &str, problems: &mut Problems<'_>) {
     ] {
         if is_given {
             let message = format!(
-                "is given together with {path}.deny, and what is denied is sent nowhere; remove one of the two"
+                "is given together with {path}.deny, but a denied request reaches no endpoint; remove one of them"
             );
             problems.error(format!("{path}.{field}"), message);
         }
@@ -102,16 +105,16 @@ fn known_schema(name: &str, flow_control: &FlowControl, path: &str, problems: &m
         return;
     }
     let remedy = match schemas.is_empty() {
-        true => format!("there are none; add it to {SCHEMAS}"),
+        true => format!("the object has no schemas; add it to {SCHEMAS}"),
         false => {
             let names = schemas.iter().map(|schema| schema.name.as_str()).collect::<Vec<_>>().join(", ");
-            format!("there are {names}; name one of them, or add it to {SCHEMAS}")
+            format!("its schemas are {names}; name one of them, or add it to {SCHEMAS}")
         }
     };
-    problems.error(path, format!("{name:?} is no flow-control schema of this object; {remedy}"));
+    problems.error(path, format!("{name:?} is not a flow-control schema of this object; {remedy}"));
 }
 
-/// Whether each of these is one of the endpoints, and once.
+/// Checks that each entry of `chosen` is one of the endpoints, without repetition.
 pub(super) fn endpoint_subset(
     chosen: &[String],
     endpoints: Option<&[String]>,
@@ -120,22 +123,22 @@ pub(super) fn endpoint_subset(
 ) {
     for (index, endpoint) in chosen.iter().enumerate() {
         let field = format!("{path}[{index}]");
-        // An address may hold a password where it is not one of those that were checked.
-        let shown = if endpoint.contains('@') { "it".to_owned() } else { format!("{endpoint:?}") };
+        // An entry that is not an endpoint can contain a password.
+        let shown = if endpoint.contains('@') { "the entry".to_owned() } else { format!("{endpoint:?}") };
         match endpoints {
             None => problems.error(
                 field,
-                format!("{shown} is an endpoint of one cluster; give it to a policy of that UpstreamCluster"),
+                format!("{shown} is an endpoint of a single cluster; give it in a policy of that UpstreamCluster"),
             ),
             Some(endpoints) if !endpoints.contains(endpoint) => {
                 let remedy = match endpoints.is_empty() {
-                    true => "which is empty; give the endpoints there, or remove it here".to_owned(),
-                    false => format!("which are {}; write one of them as it stands there", endpoints.join(", ")),
+                    true => "which is empty; add it there, or remove it here".to_owned(),
+                    false => format!("which has {}; copy an entry exactly", endpoints.join(", ")),
                 };
-                problems.error(field, format!("{shown} is none of spec.endpoints, {remedy}"));
+                problems.error(field, format!("{shown} is not in spec.endpoints, {remedy}"));
             }
             Some(_) if chosen[..index].contains(endpoint) => {
-                problems.warning(field, format!("{shown} is given twice; remove one of them"));
+                problems.warning(field, format!("{shown} is listed twice; remove one entry"));
             }
             Some(_) => {}
         }
@@ -151,7 +154,7 @@ fn flow_control_schema(
     let FlowControlSchema { name, exempt, max_requests_inflight, token_bucket } = schema;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         let message =
-            format!("{name:?} is no name that a header can carry; give letters, digits and signs without spaces");
+            format!("{name:?} cannot be sent in a header; use only printable ASCII characters without spaces");
         problems.error(format!("{path}.name"), message);
     }
     let given: Vec<&str> = [
@@ -163,7 +166,7 @@ fn flow_control_schema(
     .filter_map(|(field, is_given)| is_given.then_some(field))
     .collect();
     if given.len() != 1 {
-        let has = if given.is_empty() { "nothing that it limits".to_owned() } else { given.join(" and ") };
+        let has = if given.is_empty() { "no limit".to_owned() } else { given.join(" and ") };
         problems.error(path, format!("has {has}; give exactly one of exempt, maxRequestsInflight and tokenBucket"));
     }
     if let Some(limit) = max_requests_inflight {
@@ -171,14 +174,16 @@ fn flow_control_schema(
         limit_by(&limit.limit_by, scope, &path, problems);
         queueing(limit.queueing.as_ref(), &path, problems);
         if limit.max == 0 && limit.queueing.is_some() {
-            problems
-                .error(format!("{path}.queueing"), "is given with max 0, and nobody would ever be let in; remove it");
+            problems.error(
+                format!("{path}.queueing"),
+                "has no effect with max 0, because no request is ever admitted; remove it",
+            );
         }
     }
     if let Some(bucket) = token_bucket {
         let path = format!("{path}.tokenBucket");
         if let Some(burst) = bucket.burst.filter(|burst| *burst < bucket.qps) {
-            let message = format!("{burst} is less than qps, {}; give at least as many, or leave it out", bucket.qps);
+            let message = format!("{burst} is less than qps ({}); give at least qps, or remove burst", bucket.qps);
             problems.error(format!("{path}.burst"), message);
         }
         limit_by(&bucket.limit_by, scope, &path, problems);
@@ -190,20 +195,19 @@ fn limit_by(by: &[LimitBy], scope: policy::PolicyScope, path: &str, problems: &m
     for (index, one) in by.iter().enumerate() {
         let field = format!("{path}.limitBy[{index}]");
         if by[..index].contains(one) {
-            problems.warning(field, format!("{one:?} is given twice; remove one of them"));
+            problems.warning(field, format!("{one:?} is listed twice; remove one entry"));
         } else if *one == LimitBy::Cluster && scope == policy::PolicyScope::Cluster {
-            let message =
-                "Cluster has no effect: the schemas of an UpstreamCluster are of that cluster alone; remove it";
+            let message = "Cluster has no effect in an UpstreamCluster, whose schemas limit only requests to that cluster; remove it";
             problems.warning(field, message);
         } else if *one == LimitBy::Cluster {
-            let message = "Cluster is not possible here: a request counts once, where it comes in; remove it, and give \
-                           limits of one cluster as spec.flowControl.flowControlSchemas of its UpstreamCluster";
+            let message = "Cluster is not allowed in a MergedEndpoint, where a request counts once; remove it, and limit a single \
+                           cluster by spec.flowControl.flowControlSchemas of its UpstreamCluster";
             problems.error(field, message);
         }
     }
 }
 
-/// In how many ways so many of these queues are dealt.
+/// Returns the number of hands: ordered selections of `hand_size` queues.
 fn hands(queues: u16, hand_size: u8) -> f64 {
     (0..u16::from(hand_size)).map(|dealt| f64::from(queues.saturating_sub(dealt))).product()
 }
@@ -211,25 +215,25 @@ fn hands(queues: u16, hand_size: u8) -> f64 {
 fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>) {
     let Some(Queueing { queues, hand_size, max_wait, .. }) = queueing else { return };
     if u16::from(*hand_size) > *queues {
-        let message = format!("{hand_size} is more than queues, {queues}; give at most as many");
+        let message = format!("{hand_size} is more than queues ({queues}); give at most that number");
         problems.error(format!("{path}.queueing.handSize"), message);
     } else if hands(*queues, *hand_size) > HANDS_MAX {
         let message =
-            format!("{hand_size} of {queues} queues make more hands than users can be told apart by; give fewer");
+            format!("{hand_size} of {queues} queues have too many combinations for a 64-bit hash; give a lower number");
         problems.error(format!("{path}.queueing.handSize"), message);
     }
     match duration::parse(max_wait) {
-        // A hub cluster takes less than Go does, and a file is refused for the same.
-        Ok(_) if !has_form(max_wait, WAIT) => problems.error(
+        // A hub cluster accepts fewer units than Go. Files follow the same rule.
+        Ok(_) if !matches_pattern(max_wait, WAIT) => problems.error(
             format!("{path}.queueing.maxWait"),
-            format!("{max_wait:?} is not written in ms, s and m; give a duration as \"1s\" or \"750ms\""),
+            format!("{max_wait:?} must use only the units ms, s and m; give a duration such as \"1s\" or \"750ms\""),
         ),
         Ok(wait) if !wait.is_zero() && wait <= WAIT_MAX => {}
         Ok(_) => problems.error(
             format!("{path}.queueing.maxWait"),
-            format!("{max_wait:?} is out of range; give more than nothing and at most {} s", WAIT_MAX.as_secs()),
+            format!("{max_wait:?} is out of range; give a duration above 0 and at most {}s", WAIT_MAX.as_secs()),
         ),
         Err(error) => problems
-            .error(format!("{path}.queueing.maxWait"), format!("{error}; give a duration as \"1s\" or \"750ms\"")),
+            .error(format!("{path}.queueing.maxWait"), format!("{error}; give a duration such as \"1s\" or \"750ms\"")),
     }
 }

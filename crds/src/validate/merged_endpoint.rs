@@ -1,4 +1,4 @@
-//! The MergedEndpoint by itself.
+//! Validation of the MergedEndpoint.
 
 use tributary_policy::PolicyScope;
 
@@ -9,8 +9,7 @@ use crate::{MERGED_ENDPOINT, MergedEndpoint};
 pub(super) fn validate(endpoint: &MergedEndpoint, problems: &mut Problems<'_>) {
     let name = endpoint.metadata.name.as_deref().unwrap_or_default();
     if name != MERGED_ENDPOINT {
-        let message =
-            format!("{name:?} is not the name of the merged view, of which there is one; write {MERGED_ENDPOINT:?}");
+        let message = format!("{name:?} is not allowed; the only MergedEndpoint is named {MERGED_ENDPOINT:?}");
         problems.error("metadata.name", message);
     }
     let spec = &endpoint.spec;

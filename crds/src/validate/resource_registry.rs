@@ -1,18 +1,18 @@
-//! One ResourceRegistry, and the clusters that it names.
+//! Validation of a ResourceRegistry against the clusters of the configuration.
 
 use tributary_apimachinery::{ClusterName, ResourcePattern};
 
 use super::{Problems, is_integer};
 use crate::{ConfigurationObjects, ResourceRegistry, UpstreamCluster};
 
-/// Above this size of a composite resourceVersion, in bytes of text, integer item versions are recommended: events that
-/// refer to an object carry its version in full.
+/// Above this size of a composite resourceVersion, in bytes of text, integer item versions are recommended, because
+/// each Event carries the version of its object.
 const COMPOSITE_RECOMMENDED_MAX: usize = 4 * 1024;
 
-/// The digits that are reckoned for a member's resourceVersion: 10¹⁰ writes, about 300 a second for a year.
+/// The assumed number of digits of a cluster's resourceVersion: 10¹⁰ writes, about 300 per second for a year.
 const RESOURCE_VERSION_DIGITS: usize = 10;
 
-/// Resources that are often named without the group they need.
+/// Resources that users often name without the group, by group.
 const GROUPS: &[(&str, &[&str])] = &[
     ("apps", &["controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"]),
     ("autoscaling", &["horizontalpodautoscalers"]),
@@ -82,14 +82,14 @@ fn missing_group(resource: &str) -> Option<&'static str> {
 fn namespaces(namespaces: &[String], problems: &mut Problems<'_>) {
     for (index, namespace) in namespaces.iter().enumerate() {
         let field = format!("spec.namespaces[{index}]");
-        // A namespace's name has the form of a cluster's; only `all` is free to it.
+        // Namespaces and clusters have names of the same form, except that a namespace can be named `all`.
         if namespace != "all" && ClusterName::new(namespace).is_err() {
             problems.error(
                 field,
-                format!("{namespace:?} is not a valid namespace; give a DNS-1123 label of 1 to 63 characters, or leave spec.namespaces out for all"),
+                format!("{namespace:?} is not a valid namespace; give a DNS-1123 label of 1 to 63 characters, or remove spec.namespaces to select all namespaces"),
             );
         } else if namespaces[..index].contains(namespace) {
-            problems.warning(field, format!("{namespace:?} is given twice; remove one of them"));
+            problems.warning(field, format!("{namespace:?} is listed twice; remove one entry"));
         }
     }
 }
@@ -105,11 +105,11 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &ConfigurationObjec
     }
 }
 
-/// The names that may be given, ten at most.
+/// Lists the allowed names, at most ten.
 fn known_cluster_names(clusters: &[UpstreamCluster]) -> String {
     const SHOWN: usize = 10;
     if clusters.is_empty() {
-        return "there are none at all, so add it".to_owned();
+        return "there are no UpstreamClusters; add it".to_owned();
     }
     let names = clusters.iter().take(SHOWN).map(|cluster| cluster.metadata.name.as_deref().unwrap_or_default());
     let more = clusters.len().saturating_sub(SHOWN);
@@ -161,7 +161,7 @@ fn versions(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problems
             let name = cluster.metadata.name.as_deref().unwrap_or_default();
             problems.error(
                 "spec.itemResourceVersions",
-                format!("Integer needs a spec.index in UpstreamCluster {name:?}; give it one from 0 to 9999 that no other cluster has or had, or set Composite"),
+                format!("Integer needs a spec.index in UpstreamCluster {name:?}; give it a number from 0 to 9999 that no cluster has or had, or set Composite"),
             );
         }
         return;
@@ -178,7 +178,7 @@ fn versions(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problems
     }
 }
 
-/// The bytes of a composite resourceVersion with these clusters: base64 of `{"name":"1234567890",…}`.
+/// Returns the size of a composite resourceVersion of these clusters in bytes: base64 of `{"name":"1234567890",…}`.
 fn composite_size(clusters: &[&UpstreamCluster]) -> usize {
     const PUNCTUATION: usize = r#""":"","#.len();
     let json: usize = clusters

@@ -1,11 +1,11 @@
-//! Tables of configurations and what validation says about them.
+//! Tables of configurations and their validation problems.
 
 use std::path::Path;
 
 use super::*;
 use crate::{UpstreamCluster, UpstreamClusterSpec, parse};
 
-/// A cluster's document around `spec` in YAML's flow form.
+/// Returns the document of a cluster with `spec` in the flow form of YAML.
 fn cluster(name: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: {name}, labels: {{name: {name}}}}}\nspec: {{{spec}}}\n"
@@ -18,7 +18,7 @@ fn registry(name: &str, spec: &str) -> String {
     )
 }
 
-/// What validation says, with `E` or `W` before each line.
+/// Returns the validation problems, each with `E` or `W` in front.
 fn problems(text: &str) -> Vec<String> {
     let configuration = parse(text, Path::new("test.yaml")).unwrap();
     let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
@@ -34,7 +34,7 @@ const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, crede
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn clusters_by_themselves() {
+fn cluster_is_validated_alone() {
     for (spec, expected) in [
         (GOOD, ""),
         ("kubeconfig: {path: /a}", ""),
@@ -78,7 +78,7 @@ fn clusters_by_themselves() {
         ("endpoints: ['http://127.0.0.1:1'], caFile: a, credentials: {token: a}", "accept it on this machine"),
         (
             "endpoints: ['https://h', 'https://h'], caFile: a, credentials: {token: a}",
-            "W spec.endpoints[1]: \"https://h\" is given twice",
+            "W spec.endpoints[1]: \"https://h\" is listed twice",
         ),
         (
             "endpoints: ['https://g', 'https://h'], drainedEndpoints: ['https://h'], caFile: a, credentials: {token: a}",
@@ -86,7 +86,7 @@ fn clusters_by_themselves() {
         ),
         (
             &*format!("{GOOD}, drainedEndpoints: ['https://h']"),
-            "E spec.drainedEndpoints[0]: \"https://h\" is none of spec.endpoints",
+            "E spec.drainedEndpoints[0]: \"https://h\" is not in spec.endpoints",
         ),
         (
             &*format!("{GOOD}, drainedEndpoints: ['https://127.0.0.1:6443']"),
@@ -104,7 +104,7 @@ fn clusters_by_themselves() {
         ),
         (
             "endpoints: ['https://h'], insecureSkipVerify: true, credentials: {token: a}, tokenPassThrough: true",
-            "E spec.tokenPassThrough: true sends users' tokens to servers that are not checked",
+            "E spec.tokenPassThrough: true would send tokens of users to unverified servers",
         ),
         ("endpoints: ['https://h'], caData: '!', credentials: {token: a}", "E spec.caData: is not base64 of PEM"),
         ("endpoints: ['https://h'], caFile: a", "W spec.credentials: is missing"),
@@ -126,11 +126,11 @@ fn clusters_by_themselves() {
         ),
         (
             "endpoints: ['https://h'], caFile: a, credentials: {token: 'a b'}",
-            "E spec.credentials.token: is empty, or has a space",
+            "E spec.credentials.token: is empty, or contains a space",
         ),
         (
             "kubeconfig: {path: a}, proxyURL: 'http://secret@h:3128'",
-            "E spec.proxyURL: is given together with spec.kubeconfig, which has it too",
+            "E spec.proxyURL: is given together with spec.kubeconfig, which also has it",
         ),
         (&*format!("{GOOD}, proxyURL: 'ftp://secret@h'"), "E spec.proxyURL: is not the address of a proxy"),
         (&*format!("{GOOD}, proxyURL: 'socks5://h:1'"), ""),
@@ -151,7 +151,7 @@ fn clusters_by_themselves() {
         ),
         ("kubeconfig: {path: a}, serverNames: ['b:443']", "E spec.serverNames[0]: \"b:443\" must be a DNS name"),
         ("kubeconfig: {path: a}, serverNames: [b, B]", "E spec.serverNames[1]: \"B\" is listed twice"),
-        ("kubeconfig: {path: a}, secureServing: {clientCAFile: b}", "E spec.secureServing: is for the hosts of"),
+        ("kubeconfig: {path: a}, secureServing: {clientCAFile: b}", "E spec.secureServing: needs spec.serverNames"),
         ("kubeconfig: {path: a}, serverNames: [b], secureServing: {clientCAFile: b}", ""),
         ("kubeconfig: {path: a}, serverNames: [b], secureServing: {certificateFile: b, keyFile: c}", ""),
         (
@@ -175,7 +175,7 @@ fn clusters_by_themselves() {
     ] {
         let found = problems(&cluster("eu", spec)).join("\n").replace("UpstreamCluster \"eu\": ", "");
         assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
-        // What is dangerous in itself is said beside what makes it worse, and each fault of a field by itself.
+        // Two rows have two problems; all remaining rows have at most one.
         let is_two = spec.contains("tokenPassThrough") || spec.contains("keyData: secret");
         let expected_lines = if is_two { 2 } else { 1 };
         assert!(found.lines().count() <= expected_lines, "{spec}\n→ {found}");
@@ -187,7 +187,7 @@ fn clusters_by_themselves() {
 }
 
 #[test]
-fn registries() {
+fn registry_is_validated_against_the_clusters() {
     for (spec, expected) in [
         ("resources: ['*']", ""),
         ("resources: [pods, deployments.apps, apps/v1/statefulsets], clusters: {names: [eu]}, placement: eu", ""),
@@ -199,7 +199,7 @@ fn registries() {
         ("resources: [pods, pods]", "W spec.resources[1]: \"pods\" means the same as \"pods\""),
         ("resources: [pods, '*']", "W spec.resources[1]: \"*\" includes the other entries"),
         ("resources: [pods], namespaces: [A]", "E spec.namespaces[0]: \"A\" is not a valid namespace"),
-        ("resources: [pods], namespaces: [a, a]", "W spec.namespaces[1]: \"a\" is given twice"),
+        ("resources: [pods], namespaces: [a, a]", "W spec.namespaces[1]: \"a\" is listed twice"),
         ("resources: [pods], namespaces: [all]", ""),
         (
             "resources: [pods], clusters: {names: [eu, asia]}",
@@ -227,7 +227,7 @@ fn registries() {
 }
 
 #[test]
-fn objects_together() {
+fn names_indexes_hosts_and_resources_are_unique() {
     let text = cluster("a", &format!("{GOOD}, index: 7, serverNames: [api.example.com]"))
         + &cluster("b", &format!("{GOOD}, index: 7, serverNames: [b.example.com, API.example.com]"))
         + &cluster("b", GOOD)
@@ -238,17 +238,17 @@ fn objects_together() {
     assert_eq!(
         problems(&text),
         [
-            "E UpstreamCluster \"b\": metadata.name: 2 objects have this name; give each one of its own, or remove all but one",
-            "E UpstreamCluster \"b\": spec.index: 7 is already the index of UpstreamCluster \"a\"; give this cluster another one that was never used before, for example 8",
-            "E UpstreamCluster \"b\": spec.serverNames[1]: \"API.example.com\" is already a name of UpstreamCluster \"a\", whatever the case of its letters; a host is one cluster's: remove it from one of the two",
-            "E ResourceRegistry \"s\": spec.resources[0]: \"v1/pods\" overlaps with \"pods\" of ResourceRegistry \"r\"; name a resource in one registry only, or put both together",
-            "E ResourceRegistry \"u\": spec.resources[0]: \"*\" overlaps with \"*\" of ResourceRegistry \"t\"; name a resource in one registry only, or put both together",
+            "E UpstreamCluster \"b\": metadata.name: 2 objects have this name; give each object a unique name, or remove all but one",
+            "E UpstreamCluster \"b\": spec.index: 7 is already the index of UpstreamCluster \"a\"; give this cluster a number that was never used, for example 8",
+            "E UpstreamCluster \"b\": spec.serverNames[1]: \"API.example.com\" is already a host of UpstreamCluster \"a\" (host names are case-insensitive); remove it from one of the clusters",
+            "E ResourceRegistry \"s\": spec.resources[0]: \"v1/pods\" overlaps with \"pods\" of ResourceRegistry \"r\"; name a resource in only one registry, or merge the registries",
+            "E ResourceRegistry \"u\": spec.resources[0]: \"*\" overlaps with \"*\" of ResourceRegistry \"t\"; name a resource in only one registry, or merge the registries",
         ]
     );
 }
 
 #[test]
-fn one_cluster_under_two_names_gets_a_warning() {
+fn cluster_with_two_names_gets_a_warning() {
     let of = |name: &str, uid: &str| {
         let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
         cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
@@ -257,7 +257,7 @@ fn one_cluster_under_two_names_gets_a_warning() {
     assert_eq!(
         problems(&text),
         [
-            "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is that of UpstreamCluster \"a\", too: serve refuses two names of one cluster; remove one of the two"
+            "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is also the uid of UpstreamCluster \"a\", and serve refuses two names for a cluster; remove one of the UpstreamClusters"
         ]
     );
     // Objects with equal names get the error about the name alone.

@@ -1,4 +1,4 @@
-//! One UpstreamCluster by itself.
+//! Validation of an UpstreamCluster.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,12 +28,12 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             credentials(spec.credentials.as_ref(), problems);
         }
     }
-    // Of a kubeconfig's own fields it is said when they are read.
+    // Fields of the kubeconfig are validated when it is read.
     let is_open = spec.insecure_skip_verify || spec.endpoints.iter().any(|endpoint| endpoint.starts_with("http://"));
     if spec.token_pass_through && is_open {
         problems.error(
             "spec.tokenPassThrough",
-            "true sends users' tokens to servers that are not checked; give https:// endpoints and spec.caData or spec.caFile, or remove it",
+            "true would send tokens of users to unverified servers; give https:// endpoints with spec.caData or spec.caFile, or remove it",
         );
     }
     if let Some(index) = spec.index.filter(|index| *index > INDEX_MAX) {
@@ -59,17 +59,18 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             ["http://", "https://", "socks5://", "socks5h://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
         let is_address = |rest: &str| !host(rest).is_empty() && (after_host(rest) == ":" || has_valid_port(rest));
         if !known.is_some_and(is_address) {
-            // The address is not shown: it may hold a password.
+            // The message omits the address, which can contain a password.
             problems.error(
                 "spec.proxyURL",
-                "is not the address of a proxy; allowed are http://, https://, socks5:// and socks5h:// with a host, \
-                 and with a port of 1 to 65535 or none",
+                "is not the address of a proxy; give http://, https://, socks5:// or socks5h:// with a host and an \
+                 optional port from 1 to 65535",
             );
         }
     }
 }
 
-/// Headers carry keys in lower case, and what Kubernetes keeps for itself names pods and nodes of one cluster.
+/// Checks keys of extras. Headers carry keys in lower case. Keys of Kubernetes itself name pods and nodes of a single
+/// cluster.
 fn extras(keys: &[String], problems: &mut Problems<'_>) {
     for (index, key) in keys.iter().enumerate() {
         let field = format!("spec.impersonation.extra[{index}]");
@@ -80,19 +81,22 @@ fn extras(keys: &[String], problems: &mut Problems<'_>) {
         } else if *key != key.to_ascii_lowercase() {
             problems.error(field, format!("{key:?} has capital letters; write {:?}", key.to_ascii_lowercase()));
         } else if is_kubernetes("kubernetes.io") || is_kubernetes("k8s.io") {
-            problems
-                .error(field, format!("{key:?} is a key of Kubernetes itself, which no cluster is told; remove it"));
+            problems.error(
+                field,
+                format!("{key:?} is a key of Kubernetes itself, which is never sent to clusters; remove it"),
+            );
         } else if keys[..index].contains(key) {
-            problems.error(field, format!("{key:?} is listed twice; remove one of them"));
+            problems.error(field, format!("{key:?} is listed twice; remove one entry"));
         }
     }
 }
 
-/// That its numbers are in their ranges is seen to when the object is read.
+/// Checks the path. The ranges of the numbers are checked when the object is read.
 fn endpoint_probe(probe: &EndpointProbe, problems: &mut Problems<'_>) {
     let is_path = probe.path.starts_with('/') && probe.path.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_path || probe.path.len() > 256 {
-        let message = format!("{:?} is no path; give one that begins with \"/\", as \"/readyz\"", probe.path);
+        let message =
+            format!("{:?} is not a path; give a path that begins with \"/\", such as \"/readyz\"", probe.path);
         problems.error("spec.endpointProbe.path", message);
     }
 }
@@ -101,9 +105,9 @@ fn server_names(names: &[String], problems: &mut Problems<'_>) {
     for (index, name) in names.iter().enumerate() {
         let field = format!("spec.serverNames[{index}]");
         if let Err(error) = name.parse::<HostName>() {
-            problems.error(field, format!("{name:?} {error}; give a host as eu.example.com"));
+            problems.error(field, format!("{name:?} {error}; give a host such as eu.example.com"));
         } else if names[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
-            problems.error(field, format!("{name:?} is listed twice; remove one of them"));
+            problems.error(field, format!("{name:?} is listed twice; remove one entry"));
         }
     }
 }
@@ -112,10 +116,8 @@ fn secure_serving(serving: &SecureServing, has_names: bool, problems: &mut Probl
     let SecureServing { certificate_data, certificate_file, key_data, key_file, client_ca_data, client_ca_file } =
         serving;
     if !has_names {
-        problems.error(
-            "spec.secureServing",
-            "is for the hosts of spec.serverNames, of which there are none; give them, or remove it",
-        );
+        problems
+            .error("spec.secureServing", "needs spec.serverNames, which is empty; give host names there, or remove it");
     }
     for (data, file, both) in [
         ("certificateData", "certificateFile", certificate_data.is_some() && certificate_file.is_some()),
@@ -123,7 +125,7 @@ fn secure_serving(serving: &SecureServing, has_names: bool, problems: &mut Probl
         ("clientCAData", "clientCAFile", client_ca_data.is_some() && client_ca_file.is_some()),
     ] {
         if both {
-            let message = format!("is given together with spec.secureServing.{data}; remove one of the two");
+            let message = format!("is given together with spec.secureServing.{data}; remove one of them");
             problems.error(format!("spec.secureServing.{file}"), message);
         }
     }
@@ -150,7 +152,7 @@ fn secure_serving(serving: &SecureServing, has_names: bool, problems: &mut Probl
     }
 }
 
-/// A kubeconfig's context has all of these; two sources for one thing are a mistake.
+/// Reports fields that repeat settings of the kubeconfig context.
 fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     for (field, given) in [
         ("endpoints", !spec.endpoints.is_empty()),
@@ -164,7 +166,7 @@ fn nothing_beside_kubeconfig(spec: &UpstreamClusterSpec, problems: &mut Problems
         if given {
             problems.error(
                 format!("spec.{field}"),
-                "is given together with spec.kubeconfig, which has it too; remove one of the two",
+                "is given together with spec.kubeconfig, which also has it; remove one of them",
             );
         }
     }
@@ -180,7 +182,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
         let secure = endpoint.strip_prefix("https://");
         match secure.or_else(|| endpoint.strip_prefix("http://")) {
             Some(rest) if rest.contains(['@', '?', '#', ' ']) => {
-                problems.error(field, "has user information, a query, a fragment or a space; only https://host:port is allowed, with or without a path");
+                problems.error(field, "has user information, a query, a fragment or a space; only https://host:port with an optional path is allowed");
             }
             Some(rest) if host(rest).is_empty() || !has_valid_port(rest) => {
                 problems.error(field, format!("{endpoint:?} has no host or a bad port; give https://host:port"));
@@ -189,7 +191,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 problems.error(
                     field,
                     format!(
-                        "{endpoint:?} is not encrypted, so anyone on the way could read the credentials; give https://"
+                        "{endpoint:?} is not encrypted, so anyone on the network path could read the credentials; give https://"
                     ),
                 );
             }
@@ -200,7 +202,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 );
             }
             Some(_) if spec.endpoints[..index].contains(endpoint) => {
-                problems.warning(field, format!("{endpoint:?} is given twice; remove one of them"));
+                problems.warning(field, format!("{endpoint:?} is listed twice; remove one entry"));
             }
             Some(_) => {}
             None if endpoint.contains('@') => {
@@ -213,25 +215,25 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     }
 }
 
-/// Names that are none of the endpoints would drain nothing, and nobody would know it.
+/// Checks that the entries are endpoints. An unknown entry would have no effect, without a sign of it.
 fn drained_endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     governance::endpoint_subset(&spec.drained_endpoints, Some(&spec.endpoints), "spec.drainedEndpoints", problems);
     let is_drained = |endpoint: &String| spec.drained_endpoints.contains(endpoint);
     if !spec.endpoints.is_empty() && spec.endpoints.iter().all(is_drained) {
         problems.warning(
             "spec.drainedEndpoints",
-            "has all of spec.endpoints, so that nothing can be asked of the cluster; take one out of it",
+            "has all of spec.endpoints, so the cluster gets no requests; remove an entry",
         );
     }
 }
 
-/// Host and port in what follows the scheme, without user information.
+/// Returns host and port of the text after the scheme, without user information.
 fn address(rest: &str) -> &str {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit('@').next().unwrap_or_default()
 }
 
-/// The host of what follows the scheme.
+/// Returns the host of the text after the scheme.
 fn host(rest: &str) -> &str {
     let address = address(rest);
     match address.strip_prefix('[') {
@@ -240,7 +242,7 @@ fn host(rest: &str) -> &str {
     }
 }
 
-/// What stands behind the host, up to the path: a colon and a port, or nothing.
+/// Returns the text between the host and the path: a colon and a port, or the empty text.
 fn after_host(rest: &str) -> &str {
     let address = address(rest);
     match address.strip_prefix('[') {
@@ -249,14 +251,14 @@ fn after_host(rest: &str) -> &str {
     }
 }
 
-/// This machine itself, where a `kubectl proxy` may listen.
+/// Reports whether the host is this machine, on which a `kubectl proxy` can listen.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether nothing stands behind the host, or a port.
+/// Reports whether the host is followed by a valid port or by no port.
 fn has_valid_port(rest: &str) -> bool {
-    // Rust would read `+80` as a number.
+    // Rust parses `+80` as a number.
     let is_port = |text: &str| !text.starts_with('+') && text.parse::<u16>().is_ok_and(|port| port > 0);
     let after = after_host(rest);
     after.is_empty() || after.strip_prefix(':').is_some_and(is_port)
@@ -264,18 +266,18 @@ fn has_valid_port(rest: &str) -> bool {
 
 fn certificate_authorities(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     match (&spec.ca_data, &spec.ca_file, spec.insecure_skip_verify) {
-        (Some(_), Some(_), _) => problems.error("spec.caFile", "is given together with spec.caData; remove one of the two"),
+        (Some(_), Some(_), _) => problems.error("spec.caFile", "is given together with spec.caData; remove one of them"),
         (None, None, false) => problems.error(
             "spec.caData",
-            "is missing, and so is spec.caFile, so the servers cannot be checked; give one of them, or set spec.insecureSkipVerify: true to leave them unchecked",
+            "is missing, and so is spec.caFile, so server certificates cannot be verified; give one of them, or set spec.insecureSkipVerify: true to disable verification",
         ),
         (None, None, true) => problems.warning(
             "spec.insecureSkipVerify",
-            "true leaves the servers unchecked, so anyone on the way can read and change everything; give spec.caData or spec.caFile",
+            "true disables verification of the servers, so anyone on the network path can read and change all data; give spec.caData or spec.caFile",
         ),
         (_, _, true) => problems.error(
             "spec.insecureSkipVerify",
-            "true contradicts the certificate authorities that are given; remove one of the two",
+            "true contradicts spec.caData and spec.caFile; remove one of them",
         ),
         _ => {}
     }
@@ -288,7 +290,7 @@ fn pem(field: &str, data: &str, problems: &mut Problems<'_>) {
     let text: String = data.split_ascii_whitespace().collect();
     let decoded = STANDARD.decode(text).unwrap_or_default();
     if !decoded.windows(10).any(|window| window == b"-----BEGIN") {
-        problems.error(field, "is not base64 of PEM text; encode the file with `base64 -w0`, or name the file instead");
+        problems.error(field, "is not base64 of PEM text; encode the file with `base64 -w0`, or give the path of the file in the field for files");
     }
 }
 
@@ -302,8 +304,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
         .as_ref()
         .is_some_and(|token| token.expose().is_empty() || token.expose().contains(|c: char| !c.is_ascii_graphic()))
     {
-        problems
-            .error("spec.credentials.token", "is empty, or has a space or a line break in it; give the token alone");
+        problems.error("spec.credentials.token", "is empty, or contains a space or a line break; give only the token");
     }
     if let Some(data) = client_certificate_data {
         pem("spec.credentials.clientCertificateData", data, problems);
@@ -313,7 +314,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
     }
 }
 
-/// What is given both as text and as a file.
+/// Reports credentials that are given both as data and as a file.
 fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_>) {
     let Credentials {
         token,
@@ -330,13 +331,13 @@ fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_
         ("clientKeyData", "clientKeyFile", client_key_data.is_some() && client_key_file.is_some()),
     ] {
         if both {
-            let message = format!("is given together with spec.credentials.{first}; remove one of the two");
+            let message = format!("is given together with spec.credentials.{first}; remove one of them");
             problems.error(format!("spec.credentials.{second}"), message);
         }
     }
 }
 
-/// A certificate with its key, or a token, but not both.
+/// Checks that there is either a token or a certificate with its key.
 fn ways_to_authenticate(credentials: &Credentials, problems: &mut Problems<'_>) {
     let has_token = credentials.token.is_some() || credentials.token_file.is_some();
     let has_certificate =
@@ -351,8 +352,9 @@ fn ways_to_authenticate(credentials: &Credentials, problems: &mut Problems<'_>) 
             "spec.credentials.clientCertificateData",
             "is missing, and so is clientCertificateFile; a key needs its client certificate",
         ),
-        (true, true) if has_token => problems
-            .error("spec.credentials", "has a token and a client certificate; give only one way to authenticate"),
+        (true, true) if has_token => {
+            problems.error("spec.credentials", "has a token and a client certificate; remove one of them")
+        }
         (false, false) if !has_token => problems.warning(
             "spec.credentials",
             "is missing, so the cluster sees anonymous requests; give a token or a client certificate",

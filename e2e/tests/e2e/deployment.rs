@@ -252,8 +252,7 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
             let install: Vec<&str> = install.iter().map(String::as_str).chain(chosen).collect();
             without_a_warning(&helm, &install).await?;
             let notes = helm.ok(&["get", "notes", &release, "--namespace", "tributary"]).await?;
-            let says_of_spans =
-                notes.contains("Spans are sent to collector.observability.svc:4317: its port has to be");
+            let says_of_spans = notes.contains("Spans are sent to collector.observability.svc:4317. Add its port to");
             ensure!(says_of_spans == (name == "everything"), "{release}: {notes}");
             let upgrade = of("upgrade");
             let upgrade: Vec<&str> =

@@ -5,29 +5,29 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-/// Where a line of each request is written.
+/// The file, rotation and buffer of the access log.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Access log")]
 pub struct AccessLogArguments {
-    /// Write a line of JSON of each request to this file, once it has been answered; - is standard output. Where a
-    /// configuration object says what is logged (spec.logging, logMode), that is followed
+    /// Write a line of JSON for each answered request to this file; - is standard output. logging and logMode of
+    /// configuration objects select the requests
     #[arg(long, value_name = "FILE")]
     pub access_log_path: Option<PathBuf>,
-    /// Megabytes that the access log may have before it is rotated; 0 never rotates it
+    /// Maximum size of the access log in megabytes before it is rotated; 0 disables rotation
     #[arg(long, value_name = "MB", default_value_t = 100)]
     pub access_log_maxsize: u64,
-    /// Days for which rotated access logs are kept, by the time in their names; 0 keeps them however old they are
+    /// Maximum number of days to keep rotated access logs, by the time in the file name; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub access_log_maxage: u32,
-    /// Rotated access logs that are kept; 0 keeps all
+    /// Maximum number of rotated access logs to keep; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub access_log_maxbackup: usize,
-    /// Lines that wait to be written; what has no room is dropped, and counted
+    /// Maximum number of lines that wait to be written; further lines are dropped and counted
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub access_log_buffer_size: usize,
 }
 
-/// What clap makes of no flags at all, for who starts a server without a command line.
+/// The defaults of the flags, for code that starts a server without a command line.
 impl Default for AccessLogArguments {
     fn default() -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! The flags of the audit log: kube-apiserver's names, defaults and words (apiserver `pkg/server/options/audit.go`),
-//! but that the webhook's lists are throttled only where that is asked for.
+//! The flags of the audit log. Names, defaults and values are those of kube-apiserver (apiserver
+//! `pkg/server/options/audit.go`), except that throttling of the webhook is off by default.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,152 +11,147 @@ use super::boolean::boolean;
 use super::bytes::parse_bytes;
 use super::duration::parse_duration_above_zero;
 
-/// What is written of requests, and where.
+/// The audit policy, and the destinations of audit events.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Audit")]
 pub struct AuditArguments {
-    /// The audit.k8s.io/v1 Policy that says which requests are audited, and how much is written of them
+    /// A Policy of audit.k8s.io/v1: the requests to audit, and the level for each
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
-    /// Where the log is written.
+    /// Flags of the log file.
     #[command(flatten)]
     pub log: AuditLogArguments,
-    /// Where events are sent.
+    /// Flags of the webhook.
     #[command(flatten)]
     pub webhook: AuditWebhookArguments,
 }
 
-/// The audit log's file.
+/// The log file of audit events.
 #[derive(Args, Clone, Debug)]
 pub struct AuditLogArguments {
-    /// Write audit events to this file, a line of JSON each; - is standard output
+    /// Write each audit event as a line of JSON to this file; - is standard output
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_log_path: Option<PathBuf>,
-    /// Megabytes that the audit log may have before it is rotated; 0 never rotates it
+    /// Maximum size of the audit log in megabytes before it is rotated; 0 disables rotation
     #[arg(long, value_name = "MB", default_value_t = 100)]
     pub audit_log_maxsize: u64,
-    /// Days for which rotated audit logs are kept, by the time in their names; 0 keeps them however old they are
+    /// Maximum number of days to keep rotated audit logs, by the time in the file name; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 366)]
     pub audit_log_maxage: u32,
-    /// Rotated audit logs that are kept; 0 keeps all
+    /// Maximum number of rotated audit logs to keep; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub audit_log_maxbackup: usize,
-    /// Compress rotated audit logs (gzip)
+    /// Compress rotated audit logs with gzip
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_log_compress: bool,
-    /// The format of the log; there is no other
+    /// Format of the audit log
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
     pub audit_log_format: AuditFormat,
-    /// The API version of the log's events; there is no other
+    /// API version of the events in the audit log
     #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
     pub audit_log_version: AuditVersion,
-    /// How events are written: each before its answer goes on (blocking); so, and a request whose first event cannot be
-    /// written is refused (blocking-strict); or behind the answers, from a buffer that drops what it has no room for
-    /// (batch)
+    /// The time at which events are written
     #[arg(long, value_enum, value_name = "MODE", default_value = "blocking")]
     pub audit_log_mode: AuditMode,
-    /// Events that wait to be written, in batch mode
+    /// Maximum number of events that wait to be written; batch mode only
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
     pub audit_log_batch_buffer_size: usize,
-    /// Leave the bodies out of events that are longer than --audit-log-truncate-max-event-size, and cut texts and lists
-    /// of those that are longer without
+    /// Truncate events above --audit-log-truncate-max-event-size: leave out the bodies, then shorten texts and lists
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_log_truncate_enabled: bool,
-    /// Bytes that an event in the log may have, where longer ones are truncated
+    /// Maximum size of an event in bytes, if truncation is enabled
     #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_log_truncate_max_event_size: usize,
 }
 
-/// Bytes of an event, and of a list of events, where they are truncated and nothing else is said
-/// (`NewAuditTruncateOptions`).
+/// Default maximum size of an event, and of a list of events, in bytes (`NewAuditTruncateOptions`).
 const EVENT_BYTES: usize = 100 << 10;
 const LIST_BYTES: usize = 10 << 20;
 
-/// The audit webhook.
+/// The flags of the audit webhook.
 #[derive(Args, Clone, Debug)]
 pub struct AuditWebhookArguments {
-    /// A kubeconfig that says where audit events are posted, as EventLists
+    /// A kubeconfig with the server to which audit events are sent, as EventLists
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_webhook_config_file: Option<PathBuf>,
-    /// How events are sent; as --audit-log-mode
+    /// As --audit-log-mode
     #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
     pub audit_webhook_mode: AuditMode,
-    /// Events that wait to be sent, in batch mode
+    /// As --audit-log-batch-buffer-size
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
     pub audit_webhook_batch_buffer_size: usize,
-    /// Events that are sent together at most, in batch mode
+    /// Maximum number of events in a batch; batch mode only
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = count())]
     pub audit_webhook_batch_max_size: usize,
-    /// How long an event may wait for others to be sent with, in batch mode
+    /// Maximum time until a batch that is not full is sent; batch mode only
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration_above_zero)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Send no more lists than --audit-webhook-batch-throttle-qps says, in batch mode
+    /// Limit the rate of batches; batch mode only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_webhook_batch_throttle_enable: bool,
-    /// Lists that are sent in a second on average at most, in batch mode
+    /// Maximum average number of batches per second, if throttling is enabled
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = rate)]
     pub audit_webhook_batch_throttle_qps: f64,
-    /// Lists that are sent at once where few were sent before, in batch mode
+    /// Maximum number of batches sent at the same moment, if throttling is enabled
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub audit_webhook_batch_throttle_burst: u32,
-    /// Leave the bodies out of events that are longer than --audit-webhook-truncate-max-event-size, and cut texts and
-    /// lists of those that are longer without; send longer lists than --audit-webhook-truncate-max-batch-size in parts
+    /// As --audit-log-truncate-enabled; also splits batches that are too large
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_webhook_truncate_enabled: bool,
-    /// Bytes that an event may have that is sent, where longer ones are truncated
+    /// As --audit-log-truncate-max-event-size
     #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_webhook_truncate_max_event_size: usize,
-    /// Bytes of events that are sent together at most, where longer ones are truncated
+    /// Maximum size of a batch in bytes, if truncation is enabled
     #[arg(long, value_name = "BYTES", default_value_t = LIST_BYTES, value_parser = parse_bytes::<usize>)]
     pub audit_webhook_truncate_max_batch_size: usize,
-    /// The API version of the events that are sent; there is no other
+    /// As --audit-log-version
     #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
     pub audit_webhook_version: AuditVersion,
-    /// How long after a failure events are sent again, for the first time; each further time it is half as long again,
-    /// up to five in all
+    /// Time until the first retry after a failure. Each further retry waits half as long again; there are at most five
+    /// attempts
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_above_zero)]
     pub audit_webhook_initial_backoff: Duration,
 }
 
-/// How a line of the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AuditFormat {
-    /// An object for each event.
+    /// A JSON object per line.
     #[default]
     Json,
 }
 
-/// Of which API version events are.
+/// The API version of audit events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AuditVersion {
-    /// The one that kube-apiserver writes, too.
+    /// The version of kube-apiserver.
     #[default]
     #[value(name = "audit.k8s.io/v1")]
     V1,
 }
 
-/// How events are written.
+/// The time at which audit events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AuditMode {
-    /// Behind the answers.
+    /// After the answer, from a buffer; events that do not fit in the buffer are dropped.
     Batch,
-    /// Before the answers.
+    /// Before the answer continues.
     #[default]
     Blocking,
-    /// Before the answers; what cannot be written is not done.
+    /// As blocking; a request is refused if its first event cannot be written.
     BlockingStrict,
 }
 
-/// A number above 0.
+/// Parses a whole number above 0.
 fn count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
-/// A number above 0, which may have a fraction.
+/// Parses a number above 0, which may have a fraction.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
@@ -165,7 +160,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What clap makes of no flags at all, for who starts a server without a command line.
+/// The defaults of the flags, for code that starts a server without a command line.
 impl Default for AuditArguments {
     fn default() -> Self {
         let log = AuditLogArguments {
@@ -212,16 +207,17 @@ mod tests {
         audit: AuditArguments,
     }
 
-    /// A throttle would let one client's cheap requests fill the buffer, from which another's write is then dropped.
+    /// With throttling, many cheap requests of a client could fill the buffer, and events of more important requests
+    /// would be dropped.
     #[test]
-    fn the_webhook_is_throttled_only_where_that_is_asked_for() {
+    fn webhook_throttling_is_off_by_default() {
         for arguments in [Line::parse_from(["serve"]).audit, AuditArguments::default()] {
             assert!(!arguments.webhook.audit_webhook_batch_throttle_enable);
         }
     }
 
     #[test]
-    fn what_is_on_or_off_is_said_as_to_kube_apiserver() {
+    fn boolean_flags_accept_the_values_of_kube_apiserver() {
         type Read = fn(&AuditArguments) -> bool;
         let flags: [(&str, Read); 4] = [
             ("--audit-log-compress", |own| own.log.audit_log_compress),
@@ -237,8 +233,8 @@ mod tests {
                 let line = Line::try_parse_from(["serve", &format!("{flag}{value}")]).ok();
                 assert_eq!(line.map(|line| read(&line.audit)), expected, "{flag}{value}");
             }
-            assert!(Line::try_parse_from(["serve", flag, "false"]).is_err(), "{flag} takes no value after a blank");
-            assert!(!read(&Line::parse_from(["serve"]).audit), "{flag} is off where nothing is said");
+            assert!(Line::try_parse_from(["serve", flag, "false"]).is_err(), "{flag} takes a value only after =");
+            assert!(!read(&Line::parse_from(["serve"]).audit), "{flag} is off by default");
         }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_bytes_are_read_as_kubernetes_writes_quantities() {
+    fn bytes_parse_as_kubernetes_quantities() {
         for (text, bytes) in [
             ("1", 1),
             ("134217728", 128 << 20),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_in_binary_units() {
+    fn sizes_have_binary_units() {
         for (bytes, text) in [
             (1000, "1000"),
             (1 << 20, "1 MiB"),

@@ -6,12 +6,13 @@ use clap::Args;
 
 use super::group_resource::GroupResource;
 
-/// What stands below its flags.
+/// The text below the flags in `tributary check --help`.
 pub(super) const EXAMPLES: &str = "Examples:
   tributary check --config clusters.yaml
   tributary check --config clusters/
   tributary check --config clusters/ --as ann --group dev
-      asks each cluster what ann would see of it, and by which binding; Tributary's own account asks
+      shows the resources that ann can read in each cluster, and the binding that allows it; the
+      account of Tributary reads the rules
   tributary check --as ann --contexts eu,us --resources pods,jobs.batch
 
 A configuration file:
@@ -28,7 +29,7 @@ A configuration file:
     resources: [pods, deployments.apps]
     placement: eu
 
-Exit codes: 0 valid, 1 a cluster cannot be asked, 2 there are errors.";
+Exit codes: 0 valid, 1 a cluster does not answer, 2 the configuration has errors.";
 
 /// The arguments of `check`.
 #[derive(Args, Clone, Debug)]
@@ -36,16 +37,16 @@ pub struct CheckArguments {
     /// A YAML file, or a directory with .yaml, .yml and .json files
     #[arg(long, value_name = "FILE|DIR")]
     pub config: Option<PathBuf>,
-    /// The file of serve --authentication-config, to be checked as well
+    /// An AuthenticationConfiguration to validate, as for serve --authentication-config
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
-    /// Ask the clusters what this user would see of each, and by which binding
+    /// Show the resources that this user can read in each cluster, and the binding that allows it
     #[arg(long = "as", value_name = "USER", id = "as_user")]
     pub as_user: Option<String>,
     /// A group of the user; may be given several times
     #[arg(long = "group", value_name = "GROUP", requires = "as_user")]
     pub groups: Vec<String>,
-    /// Of these resources: pods, deployments.apps
+    /// The resources to show for --as: pods, deployments.apps
     #[arg(
         long,
         value_name = "LIST",
@@ -63,7 +64,7 @@ pub struct CheckArguments {
 }
 
 impl CheckArguments {
-    /// Whether there is anything to check.
+    /// Reports whether a flag selects a file or a user to check.
     pub fn names_anything(&self) -> bool {
         self.config.is_some() || self.authentication_config.is_some() || self.as_user.is_some()
     }

@@ -1,8 +1,8 @@
-//! Where clusters are named.
+//! The flags that select clusters, of `serve` and `check`.
 
 use std::path::Path;
 
-/// Where clusters are named.
+/// The values of the flags that select clusters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterArguments<'a> {
     /// `--config`
@@ -14,7 +14,7 @@ pub struct ClusterArguments<'a> {
 }
 
 impl ClusterArguments<'_> {
-    /// Whether contexts of a kubeconfig are clusters.
+    /// Reports whether contexts of a kubeconfig are clusters.
     pub fn has_contexts(self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }

@@ -10,13 +10,13 @@ pub(super) const INSTALLATION: &str = "Install it:
               (needs 'autoload -U compinit; compinit' in ~/.zshrc)
   fish        tributary completion fish > ~/.config/fish/completions/tributary.fish
   powershell  tributary completion powershell | Out-String | Invoke-Expression
-              (in $PROFILE it lasts)
-A new shell knows it.";
+              (add the line to $PROFILE to keep it)
+Start a new shell to use it.";
 
 /// The arguments of `completion`.
 #[derive(Args, Clone, Debug)]
 pub struct CompletionArguments {
-    /// The shell
+    /// The shell that runs the script
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
 }

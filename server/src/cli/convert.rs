@@ -4,25 +4,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What stands at the end of its help.
+/// The text below the flags in `tributary convert --help`.
 pub(super) const EXAMPLES: &str = "Examples:
   tributary convert gateway/*.yaml > clusters.yaml
-      writes an UpstreamCluster for each of KubeGateway's; what differs or is lost is told on
-      standard error, a line each
+      writes an UpstreamCluster for each UpstreamCluster of KubeGateway; standard error has a line
+      for each difference
   kubectl get upstreamclusters.proxy.kubegateway.io -o yaml | tributary convert - > clusters.yaml
-      takes them from a KubeGateway's control plane
+      reads the UpstreamClusters of a running KubeGateway
   tributary check --config clusters.yaml
-      says what is wrong with what was written
+      validates the result
 
-The manifests hold credentials, and so does what is written: keep it from others (umask 077).
+The manifests and the result contain credentials: protect the files (umask 077).
 
-Exit codes: 0 converted, 1 a file cannot be read, 2 a file has to be corrected.";
+Exit codes: 0 converted, 1 a file cannot be read, 2 a file has an error.";
 
 /// The arguments of `convert`.
 #[derive(Args, Clone, Debug)]
 pub struct ConvertArguments {
-    /// YAML or JSON files with UpstreamClusters of proxy.kubegateway.io/v1alpha1, one by one or in a List; - is
-    /// standard input
+    /// YAML or JSON files with UpstreamClusters of proxy.kubegateway.io/v1alpha1, single or in a List; - is standard
+    /// input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 }

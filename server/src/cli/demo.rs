@@ -12,22 +12,22 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// The arguments of `demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArguments {
-    /// How many clusters are simulated
+    /// Number of simulated clusters
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub clusters: u16,
-    /// Pods in each cluster
+    /// Number of pods in each cluster
     #[arg(long, value_name = "N", default_value = "2000", value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     pub pods: u32,
-    /// Changes per second in each cluster; 0 for none
+    /// Changes per second in each cluster; 0 for no changes
     #[arg(long, value_name = "RATE", default_value = "2", value_parser = parse_rate)]
     pub churn: f64,
-    /// The loopback address to listen on; port 0 is a free port
+    /// The loopback address to listen on; port 0 selects a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     pub listen: ListenAddress,
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    /// More than any simulated member carries.
+    /// A simulated cluster does not reach this rate.
     const RATE_MAX: f64 = 100_000.0;
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
@@ -35,14 +35,14 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The demo has no flags by which others could be let in, so that what `serve` advises is no advice here.
+/// Parses a loopback address. The error of `serve` names flags that the demo does not have, so the demo has its own.
 fn loopback(text: &str) -> Result<ListenAddress, String> {
     let address = text.parse::<ListenAddress>().map_err(|error| error.to_string())?;
     let port = address.socket_address().port();
     address.for_one_person().map_err(|_| {
         format!(
-            "{address} is not a loopback address, and the demo is for this machine alone; listen on 127.0.0.1:{port}, and \
-             reach it from elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`"
+            "{address} is not a loopback address, and only this machine can use the demo; listen on 127.0.0.1:{port}, and \
+             connect from a different machine with `ssh -L {port}:127.0.0.1:{port} HOST`"
         )
     })
 }
@@ -54,7 +54,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn what_is_advised_the_demo_has() {
+    fn listen_error_names_only_flags_of_the_demo() {
         let parse = |listen: &str| Cli::try_parse_from(["tributary", "demo", "--listen", listen]);
         assert!(matches!(parse("127.0.0.1:0").unwrap().command, Command::Demo(_)));
         let said = parse("0.0.0.0:7443").unwrap_err().to_string();

@@ -1,13 +1,13 @@
-//! Durations on the command line: as Go writes them, `1h30m`, or a number of seconds, `5400`.
+//! Durations on the command line: in the form of Go, `1h30m`, or a number of seconds, `5400`.
 
 use std::time::Duration;
 
 use tributary_apimachinery::duration;
 
-/// Reads a duration, or a whole number of seconds. For clap, which puts the flag and the text before the error.
+/// Parses a duration, or a whole number of seconds. clap prints the flag and the text before the error.
 ///
 /// # Errors
-/// For what is neither, and for what is below zero or longer than Go's durations (some 292 years).
+/// For a text that is no duration, a negative duration, and a duration above the maximum of Go (about 292 years).
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err("must not be below 0".to_owned());
@@ -16,13 +16,13 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         Ok(seconds) => duration::parse(&format!("{seconds}s")),
         Err(_) => duration::parse(text),
     };
-    read.map_err(|error| format!("{error}; give a duration, as 1h30m, or whole seconds"))
+    read.map_err(|error| format!("{error}; give a duration such as 1h30m, or whole seconds"))
 }
 
-/// As [`parse_duration`], above zero.
+/// Parses a duration above zero.
 ///
 /// # Errors
-/// As there, and for zero.
+/// The errors of [`parse_duration`], and one for zero.
 pub(super) fn parse_duration_above_zero(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
         Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
@@ -38,7 +38,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn durations_and_seconds_are_read_and_nothing_else_is() {
+    fn durations_and_seconds_parse() {
         for (text, milliseconds) in [
             ("3600", 3_600_000),
             ("+5", 5_000),
@@ -53,7 +53,7 @@ mod tests {
         }
         for text in ["", "soon", "1.5", "1 h", "5x", "99999999999999999999", "9999999999999999999"] {
             let error = parse_duration(text).unwrap_err();
-            let advice = "; give a duration, as 1h30m, or whole seconds";
+            let advice = "; give a duration such as 1h30m, or whole seconds";
             assert!(error.starts_with("time: ") && error.ends_with(advice), "{error}");
         }
         for text in ["-1", "-5s", "-0"] {
@@ -65,12 +65,11 @@ mod tests {
         assert_eq!(parse_duration_above_zero("2"), Ok(Duration::from_secs(2)));
     }
 
-    /// Whoever knows the form that one flag takes knows that of the others.
     #[test]
-    fn all_flags_that_take_a_duration_take_both_forms() {
+    fn each_duration_flag_accepts_durations_and_seconds() {
         let program = Cli::command();
-        // Of seconds alone there is none.
-        let is_of_time = |argument: &&clap::Arg| {
+        // No flag accepts seconds alone.
+        let is_duration = |argument: &&clap::Arg| {
             let names = argument.get_value_names().unwrap_or_default();
             names.iter().any(|name| matches!(name.as_str(), "DURATION" | "SECONDS"))
         };
@@ -79,7 +78,7 @@ mod tests {
             ("tributary join eu --config=x", 1, ["5400", "5400s", "1h30m"]),
         ] {
             let name = command.split(' ').nth(1).unwrap();
-            let flags = program.find_subcommand(name).unwrap().get_arguments().filter(is_of_time);
+            let flags = program.find_subcommand(name).unwrap().get_arguments().filter(is_duration);
             let flags: Vec<_> = flags.filter_map(clap::Arg::get_long).collect();
             assert_eq!(flags.len(), expected, "{flags:?}");
             for flag in flags {
@@ -89,7 +88,7 @@ mod tests {
                     assert!(matches!(line, Ok(Command::Serve(_) | Command::Join(_))), "{command} --{flag}={value}");
                 }
                 let error = read("soon").unwrap_err().to_string();
-                assert!(error.contains(flag) && error.contains("as 1h30m, or whole seconds"), "{error}");
+                assert!(error.contains(flag) && error.contains("such as 1h30m, or whole seconds"), "{error}");
             }
         }
     }

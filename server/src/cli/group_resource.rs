@@ -1,11 +1,11 @@
-//! A resource and its group, as flags name them.
+//! Parses a resource and its group in flags: `pods`, `deployments.apps`.
 
-/// A resource and its group, written `deployments.apps`; of the core group the resource alone.
+/// A resource and its group, written `deployments.apps`; `pods` for the core group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupResource {
     /// The group; empty for the core group.
     pub group: String,
-    /// The plural.
+    /// The plural name.
     pub resource: String,
 }
 
@@ -17,7 +17,7 @@ impl std::str::FromStr for GroupResource {
         let is_plain = !resource.is_empty() && !text.contains(['/', '*', ' ']) && !text.ends_with('.');
         is_plain
             .then(|| Self { group: group.to_lowercase(), resource: resource.to_lowercase() })
-            .ok_or_else(|| "must be a resource, or resource.group: pods, deployments.apps".to_owned())
+            .ok_or_else(|| "must be a resource or resource.group, such as pods or deployments.apps".to_owned())
     }
 }
 

@@ -9,100 +9,100 @@ use tributary_apimachinery::ClusterName;
 
 use super::duration::parse_duration;
 
-/// What stands at the end of its help.
+/// The text below the flags in `tributary join --help`.
 pub(super) const EXAMPLES: &str = "Examples:
   tributary join eu-admin --name eu --config clusters/
-      prints what it would do in the cluster of context eu-admin, asks, does it, and writes
-      clusters/eu.yaml and clusters/eu.token; then: tributary serve --config clusters/
+      prints the changes to the cluster of context eu-admin, asks for confirmation, makes the changes,
+      and writes clusters/eu.yaml and clusters/eu.token; then: tributary serve --config clusters/
   tributary join eu-admin --name eu --config clusters/ --profile write --yes
-      asks nothing; users may change what their own rights let them change
+      does not ask; users can also write, as far as the rules of the cluster allow
   tributary join eu-admin --name eu --config clusters/ --dry-run
-      prints, and does nothing
+      prints the changes and makes none
 
-What it makes there:
-  A namespace, a ServiceAccount with a token, a ClusterRole that names each kind (no '*'), and its
-  binding. Run it again after kinds were added to the cluster, or to change the profile: it changes
-  what is other than it should be, says so, and keeps what the account was made for (profile,
-  impersonation, tokens, the token's lifetime) except for the flags that you give. In the cluster's
-  file it sets endpoints, authorities, credentials, impersonation and tokenReview; all other fields
-  and all comments stay. To leave, delete the ClusterRoleBinding and the namespace.
+Objects in the cluster:
+  A namespace, a ServiceAccount with a token, a ClusterRole that names each resource (no '*'), and a
+  ClusterRoleBinding. Run the command again to change the profile, or after resources were added to
+  the cluster: it prints and corrects the differences, and keeps the settings of the account (profile,
+  impersonation, tokens, lifetime of the token) except for flags that you give. In the file of the
+  cluster it sets endpoints, certificate authorities, credentials, impersonation and tokenReview; all
+  remaining fields and all comments stay. To undo it, delete the ClusterRoleBinding and the namespace.
 
 Profiles:
-  read               lists and watches everything but secrets; users may read
-  read-with-secrets  secrets, too
-  write              as read; users may change things, exec and forward ports as well
-  In each of them a user may do no more than the cluster's own rules let them. Before Kubernetes 1.36,
-  with --impersonation any and with --tokens a profile cannot bound what is done in users' names:
-  whoever has the account may act as anybody.
+  read               Tributary caches all resources but Secrets; users can read these resources
+  read-with-secrets  Tributary caches all resources; users can read them
+  write              as read; users can also write, exec, forward ports and read Secrets
+  Under each profile, a user can do no more than the rules of the cluster allow. Before Kubernetes
+  1.36, with --impersonation any, and with --tokens, the cluster does not enforce the profile for
+  impersonated users: a person with the account's token can act as any user.
 
-Exit codes: 0 done, 1 the cluster does not answer or refuses, 2 a flag or the kubeconfig has to be corrected.";
+Exit codes: 0 done, 1 the cluster does not answer or refuses, 2 an error in a flag or the kubeconfig.";
 
 /// The arguments of `join`.
 #[derive(Args, Clone, Debug)]
 pub struct JoinArguments {
-    /// The context that leads to the cluster, as somebody who may make roles there
+    /// The context of the cluster, with a user who may create roles there
     #[arg(value_name = "CONTEXT")]
     pub context: String,
-    /// The kubeconfig of the context [default: $KUBECONFIG, else ~/.kube/config]
+    /// The kubeconfig of the context [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The configuration directory of serve: the UpstreamCluster and the account's token are written there
+    /// The directory of serve --config, for the UpstreamCluster and the token of the account
     #[arg(long, value_name = "DIR")]
     pub config: PathBuf,
-    /// The name of the cluster [default: its name in the directory, or else one made from the context]
+    /// The name of the cluster [default: its name in the directory, or a name made from the context]
     #[arg(long, value_name = "NAME")]
     pub name: Option<ClusterName>,
-    /// What the account may do [default: as it is there, else read]
+    /// The rights of the account [default: unchanged; read for a new account]
     #[arg(long, value_enum)]
     pub profile: Option<Profile>,
-    /// How the account may act as users; auto is as it is there, else constrained where the cluster knows that
+    /// The rights of the account to impersonate users
     #[arg(long, value_enum, default_value = "auto")]
     pub impersonation: ImpersonationChoice,
-    /// Tell the cluster the uids of users [default: as it is there, else false]
+    /// Send the uids of users to the cluster [default: unchanged; false for a new account]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub impersonate_uid: Option<bool>,
-    /// Tell the cluster these extras of users; '' for none [default: as it is there, else none]
+    /// Send these extras of users to the cluster; '' for no extras [default: unchanged; no extras for a new account]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub impersonate_extra: Option<Vec<String>>,
-    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews. The account may act
-    /// as anybody then, in every way (--impersonation any) [default: as it is there, else false]
+    /// Authenticate tokens by the cluster: ServiceAccount tokens, and tokens that the cluster reviews. The account can
+    /// then impersonate any user (--impersonation any) [default: unchanged; false for a new account]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub tokens: Option<bool>,
     /// The namespace of the account
     #[arg(long, value_name = "NAME", default_value = "tributary")]
     pub namespace: String,
-    /// The name of the account, its role and its binding
+    /// The name of the ServiceAccount, its ClusterRole and its ClusterRoleBinding
     #[arg(long, value_name = "NAME", default_value = "tributary")]
     pub account: String,
-    /// How long the account's token lasts, or never, if it does not end; run join again before it ends [default: as it
-    /// is there, else never]
+    /// The lifetime of the token of the account, at least 10m, or never for a token without an end. Run join again
+    /// before the token expires [default: unchanged; never for a new account]
     #[arg(long, value_name = "DURATION")]
     pub token_lifetime: Option<TokenLifetime>,
-    /// Print what would be done, and do nothing
+    /// Print the changes without making them
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask
+    /// Make the changes without asking
     #[arg(long, short)]
     pub yes: bool,
 }
 
-/// What an account may do.
+/// The rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Lists and watches everything but secrets.
+    /// Cache all resources but Secrets; users can read these resources.
     Read,
-    /// Secrets, too.
+    /// Cache all resources; users can read them.
     ReadWithSecrets,
-    /// As the first, and users may change what their own rights let them change.
+    /// As read; users can also write, exec, forward ports and read Secrets, as far as their rights allow.
     Write,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles, from the least rights on.
     pub const ALL: [Self; 3] = [Self::Read, Self::ReadWithSecrets, Self::Write];
 
-    /// As the command line has it.
+    /// Returns the value of `--profile`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -112,31 +112,31 @@ impl Profile {
     }
 }
 
-/// How an account may act as users.
+/// The rights of an account to impersonate users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImpersonationChoice {
-    /// As it is there; else constrained where the cluster knows that (Kubernetes 1.36 and later), else any.
+    /// Unchanged; for a new account constrained if the cluster supports it (Kubernetes 1.36 and later), or any.
     Auto,
-    /// For what the profile names alone (KEP-5284).
+    /// Impersonate users only for the requests that the profile names (KEP-5284).
     Constrained,
-    /// In every way.
+    /// Impersonate users for all requests.
     Any,
 }
 
-/// kube-apiserver takes no shorter token (`ValidateTokenRequest` in kubernetes' `pkg/apis/authentication/validation`).
+/// The shortest lifetime that kube-apiserver accepts (`ValidateTokenRequest` in `pkg/apis/authentication/validation`).
 const TOKEN_LIFETIME_MIN: Duration = Duration::from_secs(10 * 60);
 
-/// How long an account's token lasts.
+/// The lifetime of the token of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TokenLifetime {
-    /// It does not end.
+    /// The token does not expire.
     Lasting,
-    /// It ends after so long.
+    /// The token expires after this time.
     Ends(Duration),
 }
 
-/// How [`TokenLifetime::Lasting`] is written.
+/// The text of [`TokenLifetime::Lasting`].
 const NEVER: &str = "never";
 
 impl std::str::FromStr for TokenLifetime {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_lasts_for_10_minutes_at_least_or_for_ever() {
+    fn token_lifetime_is_at_least_10_minutes_or_never() {
         let ends = |seconds| Ok(TokenLifetime::Ends(Duration::from_secs(seconds)));
         for (text, expected) in [
             ("never", Ok(TokenLifetime::Lasting)),
@@ -195,6 +195,6 @@ mod tests {
             assert_eq!(text.parse::<TokenLifetime>(), expected, "{text}");
         }
         let lasting = TokenLifetime::Ends(Duration::from_secs(3_600));
-        assert_eq!(lasting.to_string().parse::<TokenLifetime>(), Ok(lasting), "what is noted is read again");
+        assert_eq!(lasting.to_string().parse::<TokenLifetime>(), Ok(lasting), "the text parses to the same value");
     }
 }

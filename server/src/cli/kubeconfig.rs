@@ -11,58 +11,59 @@ use super::duration::parse_duration_above_zero;
 /// The commands of `kubeconfig`.
 #[derive(Debug, Subcommand)]
 pub enum KubeconfigCommand {
-    /// Take out of a kubeconfig what `serve --merge-into-kubeconfig` has put in
+    /// Remove the contexts of `serve --merge-into-kubeconfig` from a kubeconfig
     #[command(after_help = "Example:\n  tributary kubeconfig remove")]
     Remove(RemoveArguments),
-    /// Make a kubeconfig for a user of a shared endpoint, with a certificate that the authority for clients signs
+    /// Create a kubeconfig for a user of an endpoint in shared mode, with a client certificate
     #[command(after_help = USER_EXAMPLES)]
     User(UserArguments),
 }
 
-/// The end of the help of `kubeconfig user`.
+/// The text below the flags in `tributary kubeconfig user --help`.
 const USER_EXAMPLES: &str = "Example:
   tributary kubeconfig user ann --group dev --client-ca people.crt --client-ca-key people.key \\
     --server https://tributary.example.com:6443 --certificate-authority server-ca.crt --clusters eu,us
       writes ann.kubeconfig; then: kubectl --kubeconfig ann.kubeconfig auth whoami
 
-A certificate cannot be revoked before it ends: keep --expires short. serve --denied-users-file
-refuses a user at once.
+A certificate cannot be revoked: keep --expires short. To lock out a user at once, use serve
+--denied-users-file.
 
-Exit codes: 0 done, 1 a file cannot be written, 2 a flag or a file has to be corrected.";
+Exit codes: 0 done, 1 a file cannot be written, 2 an error in a flag or a file.";
 
 /// The arguments of `kubeconfig user`.
 #[derive(Args, Clone, Debug)]
 pub struct UserArguments {
-    /// The user: the common name of the certificate
+    /// The user, the common name of the certificate
     #[arg(value_name = "NAME")]
     pub name: String,
     /// A group of the user, an organization of the certificate; may be given several times
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// The certificate of the authority that signs: one of serve --client-ca-file, or of an authority that it names
+    /// The certificate of the signing authority: a certificate of serve --client-ca-file, or of an intermediate
+    /// authority
     #[arg(long, value_name = "FILE")]
     pub client_ca: PathBuf,
     /// The key of --client-ca
     #[arg(long, value_name = "FILE")]
     pub client_ca_key: PathBuf,
-    /// How long the certificate is valid; it ends no later than the authority
+    /// The lifetime of the certificate; it ends with the certificate of the authority at the latest
     #[arg(long, value_name = "DURATION", default_value = "720h", value_parser = parse_duration_above_zero)]
     pub expires: Duration,
     /// The URL of the endpoint
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:7443", value_parser = parse_server)]
     pub server: String,
-    /// The authority of the endpoint's own certificate [default: those of the system]
+    /// The certificate authority of the endpoint's serving certificate [default: the authorities of the system]
     #[arg(long, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
-    /// Clusters that get a context of their own, beside 'all'
+    /// Clusters with a context of their own, in addition to 'all'
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub clusters: Vec<ClusterName>,
-    /// The file to write (0600) [default: NAME.kubeconfig]
+    /// The file to write, with mode 0600 [default: NAME.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// The URL of an endpoint, without a slash at its end.
+/// Parses the URL of an endpoint, without the slash at the end.
 fn parse_server(text: &str) -> Result<String, &'static str> {
     const FORM: &str = "must be https://HOST[:PORT]";
     let url: http::Uri = text.parse().map_err(|_| FORM)?;
@@ -74,25 +75,25 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
 /// The arguments of `kubeconfig remove`.
 #[derive(Args, Clone, Debug)]
 pub struct RemoveArguments {
-    /// The kubeconfig [default: each file of $KUBECONFIG, else ~/.kube/config]
+    /// The kubeconfig [default: each file of $KUBECONFIG or ~/.kube/config]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
-/// How contexts are put into a kubeconfig that has others.
+/// Flags that add contexts to an existing kubeconfig.
 #[derive(Args, Clone, Debug)]
 pub struct MergeArguments {
-    /// Put the contexts into your own kubeconfig too, beside what it has, as tributary-all and one for each cluster.
-    /// They stay when the program ends; `tributary kubeconfig remove` takes them out. Not with a shared endpoint
-    /// [default: no; without =FILE: the first file of $KUBECONFIG that exists, else ~/.kube/config]
+    /// Add the contexts to your own kubeconfig, as tributary-all and tributary-CLUSTER. They stay when the program
+    /// ends; `tributary kubeconfig remove` removes them. Not in shared mode [default: no; without =FILE: the first file
+    /// of $KUBECONFIG that exists, or ~/.kube/config]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub merge_into_kubeconfig: Option<Option<PathBuf>>,
-    /// What the names of contexts, clusters and user begin with that --merge-into-kubeconfig puts in
+    /// Prefix of the contexts, clusters and user that --merge-into-kubeconfig adds
     #[arg(long, value_name = "TEXT", default_value = DEFAULT_PREFIX, value_parser = parse_prefix)]
     pub kubeconfig_prefix: String,
 }
 
-/// Distinct from what a kubeconfig has, and says whose they are.
+/// The default prefix. It names the program and differs from the names in most kubeconfigs.
 const DEFAULT_PREFIX: &str = "tributary-";
 
 impl Default for MergeArguments {
@@ -103,5 +104,5 @@ impl Default for MergeArguments {
 
 fn parse_prefix(text: &str) -> Result<String, &'static str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@/:".contains(c);
-    if text.chars().all(is_plain) { Ok(text.to_owned()) } else { Err("must be letters, digits and -_.@/: alone") }
+    if text.chars().all(is_plain) { Ok(text.to_owned()) } else { Err("must contain only letters, digits and -_.@/:") }
 }

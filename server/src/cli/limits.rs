@@ -1,4 +1,4 @@
-//! What `serve` holds at most.
+//! The flags of limits of `serve`.
 
 use std::time::Duration;
 
@@ -10,100 +10,91 @@ use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
 use crate::listener_settings::Bounds;
 
-/// Which part of the memory is for objects: half. The other half is for what is not counted with them: what clients
-/// leave unread of clusters' answers; a list that takes the place of what is held, of which everything may have changed
-/// while a cluster was away; the changes that are remembered; what clients have not read of other answers, bodies and
-/// heads (256, 128 and 64 MiB); the program and what the allocator keeps. Too little of it ends the process, for
-/// everybody; too few bytes for objects leave out what comes last.
+/// Bytes of memory for each byte of cached objects: objects get half of the memory. The other half is for unread
+/// answers of clusters, a relist that replaces a collection, the history, unread answers to clients, bodies and heads
+/// (256, 128 and 64 MiB), the program and the allocator. With too little memory the process ends for all clients; with
+/// too small a limit for objects, only the last collections are missing.
 const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 
-/// What objects have at least: 64 MiB, some ten thousand of them. A process that has less than twice that serves a few
-/// small clusters, whose objects it should not be without.
+/// The lowest default limit for objects: 64 MiB, about ten thousand objects. A process with less than 128 MiB serves a
+/// few small clusters, and their objects should fit.
 const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
-/// Which part of what all objects may occupy one collection may, half: after a restart who is listed first is not to
-/// take what those have that were there before, and the pods of one large cluster are most of what many hold.
+/// A single collection gets half of the limit for all objects by default. After a restart, the collection that is
+/// listed first must not take the room of all collections that were cached before. The pods of a large cluster can be
+/// most of the objects.
 const COLLECTIONS_OF_ALL: u64 = 2;
 
-/// Which part of the memory is for what clients leave unread of clusters' answers: a quarter, of 2 GiB 2,048 answers.
-/// One client has three eighths of these where it is alone, 768: some more than it may have under way at one endpoint,
-/// and not as many again at each.
+/// Bytes of memory for each byte of unread answers of clusters: these get a quarter of the memory. With 2 GiB, 2,048
+/// answers fit. A single client gets three eighths of them, 768, which is slightly more than it can have in flight at
+/// an endpoint.
 const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 
-/// What these have at least: 32 MiB, which are 128 answers at once.
+/// The lowest default limit for unread answers of clusters: 32 MiB, for 128 answers at once.
 const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
-/// The least that the flag sets: 1 MiB, which are four answers at once. Of less, hardly one finds room.
+/// The lowest value of `--max-member-unread-bytes`: 1 MiB, for four answers at once.
 const MEMBER_UNREAD_BYTES_TO_SET_MIN: u64 = 1 << 20;
 
-/// Limits of `serve`. A number of bytes may be a quantity, as `128Mi`. Each bound is a metric, too.
+/// The limits of `serve`. Byte limits accept quantities such as `128Mi`. Each limit is also a metric.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
-    /// Client connections that are open at once; further ones wait until one closes
+    /// Maximum number of client connections. Further connections wait until a connection closes
     #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
     pub max_connections: usize,
-    /// Bytes of answers that clients have not read, all connections together. A connection that has used its share is
-    /// given no more until its client reads: its streams wait, and its requests are answered 429. An answer that nobody
-    /// reads is cut after a while
+    /// Maximum bytes of answers that clients have not read, for all connections together
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_bytes::<usize>)]
     pub max_unread_bytes: usize,
-    /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at
-    /// most 50 s; connections take turns
+    /// Maximum number of answers above 64 KiB (lists, initial watch events) that are written at once. Further answers
+    /// wait up to 50 s
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
     pub max_long_answers: usize,
-    /// Bytes of changes that are remembered for each resource of each cluster; a client that was away for longer than
-    /// they reach back lists again
+    /// Bytes of history of each resource in each cluster. A watch from an older version is answered 410, and its client
+    /// lists again
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes, value_parser = parse_bytes_or_none)]
     pub history_bytes: usize,
-    /// How long changes are remembered
+    /// The time for which history is kept
     #[arg(long = "history-seconds", value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub history_age: Duration,
-    /// Bytes of encoded watch events that are kept for other watchers, for each resource
+    /// Bytes of encoded watch events of each resource that are kept and shared by watches
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes, value_parser = parse_bytes_or_none)]
     pub encodings_bytes: usize,
-    /// How long a resource is held that nobody reads or watches
+    /// The time after which an unused resource leaves the cache
     #[arg(long = "unused-seconds", value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     pub unused_after: Duration,
-    /// Requests in flight, without watches, exec, logs and other long-running ones. Of three quarters of them one
-    /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is
-    /// for connections with few requests. More is answered 429 with Retry-After
+    /// Maximum number of requests in flight, without long-running requests; shared among connections. Above it, the
+    /// answer is 429
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
-    /// Watches, followed logs, exec and other long-running requests at once, where many users are served. Shared among
-    /// users as requests in flight are, over all their connections and all clusters (15,000 of 40,000 for one alone).
-    /// Those that are sent on to clusters also take room of --max-member-unread-bytes, which has less of it on a small
-    /// machine. More is answered 429 with Retry-After
+    /// Maximum number of long-running requests (watch, logs, exec, attach, port-forward) in shared mode; shared among
+    /// users. Above it, the answer is 429
     #[arg(long, value_name = "N", default_value_t = Self::default().max_long_running_requests, value_parser = parse_count)]
     pub max_long_running_requests: usize,
-    /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
-    /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
+    /// Maximum bytes of buffered bodies (writes, their answers, lists from clusters); shared among connections. Above
+    /// it, the answer is 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_bytes::<usize>)]
     pub max_held_bytes: usize,
-    /// Bytes of clusters' answers that last and that clients have not read yet, all clusters together;
-    /// --max-unread-bytes is about what is on its way to clients. Each log, and each request through `proxy`, reserves
-    /// 256 KiB, a watch of a cluster's own view 64 KiB, until its answer has ended. Shared among connections, and
-    /// users, as requests in flight are; a request that finds no room is answered 429. Less than 1 MiB is refused
-    /// [default: a quarter of the memory: the cgroup's limit, or else the machine's; 32 MiB at least]
+    /// Maximum bytes of long-running answers of clusters that clients have not read; shared among connections and
+    /// users. A logs or `proxy` request reserves 256 KiB, a watch of a cluster path 64 KiB. Above it, the answer is
+    /// 429. Minimum: 1 MiB [default: a quarter of the memory (cgroup limit or machine), at least 32 MiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_member_unread_bytes)]
     pub max_member_unread_bytes: Option<usize>,
-    /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is asked for its
-    /// objects at each request for a name and each list of the newest state. Watches leave it out with a Warning, or
-    /// are answered 429 under --partial Deny [default: 4 GiB, or half of --max-total-collection-bytes where that is
-    /// less]
+    /// Maximum bytes of the cached objects of a resource in a cluster. A larger collection is not cached: gets and
+    /// lists are forwarded, and watches omit the cluster with a Warning, or are answered 429 under --partial Deny
+    /// [default: half of --max-total-collection-bytes, at most 4 GiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes::<u64>)]
     pub max_collection_bytes: Option<u64>,
-    /// Bytes that the objects of all resources in all clusters may occupy together. Who would have more is treated as
-    /// with --max-collection-bytes; the others keep what they have [default: half of the memory that there is by the
-    /// limit of the cgroup, or else in the machine; 64 MiB at least]
+    /// Maximum bytes of all cached objects. A collection that does not fit is not cached; cached collections stay
+    /// [default: half of the memory (cgroup limit or machine), at least 64 MiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes::<u64>)]
     pub max_total_collection_bytes: Option<u64>,
-    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
-    /// at once. A new one takes the place of the one that has been unused for longest. Those in use are shared among
-    /// connections as requests in flight are; a connection that has its share is answered 429 for the next one
+    /// Maximum number of namespaces of a resource that are cached one by one because a cluster forbids a list of all
+    /// namespaces; shared among connections. A new namespace replaces an unused one; above the share of a connection,
+    /// the answer is 429
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
-    /// How long a request may take until its answer begins, unless it is long-running; 504 after that
+    /// Maximum time until an answer begins, except of long-running requests. After it, the answer is 504
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration_above_zero)]
     pub request_timeout: Duration,
 }
@@ -132,7 +123,7 @@ impl Default for LimitArguments {
 }
 
 impl LimitArguments {
-    /// The router's part, where there is so much memory, in bytes.
+    /// Returns the limits of the router on a machine or cgroup with `memory` bytes.
     pub fn router(&self, memory: u64) -> Limits {
         let total = self.max_total_collection_bytes.unwrap_or_else(|| total_collection_bytes(memory));
         Limits {
@@ -145,31 +136,30 @@ impl LimitArguments {
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
             member_unread_bytes: self.max_member_unread_bytes.unwrap_or_else(|| member_unread_bytes(memory)),
-            collection_bytes: self.max_collection_bytes.unwrap_or_else(|| of_one_collection(total)),
+            collection_bytes: self.max_collection_bytes.unwrap_or_else(|| collection_bytes_of(total)),
             total_collection_bytes: total,
             namespace_views: self.max_namespace_views,
             request_timeout: self.request_timeout,
         }
     }
 
-    /// Whether what objects may occupy, and what clusters' answers may leave unread, is together more than so much
-    /// memory, in bytes.
+    /// Reports whether the limits of objects and of unread answers of clusters together exceed `memory` bytes.
     pub fn exceed(limits: &Limits, memory: u64) -> bool {
         limits.total_collection_bytes.saturating_add(limits.member_unread_bytes as u64) > memory
     }
 }
 
-/// What objects may have of so much memory, in bytes.
+/// Returns the default limit of all objects, in bytes.
 fn total_collection_bytes(memory: u64) -> u64 {
     (memory / MEMORY_FOR_EACH_COLLECTION_BYTE).max(TOTAL_COLLECTION_BYTES_MIN)
 }
 
-/// What one collection may have of so much for all, in bytes.
-fn of_one_collection(total: u64) -> u64 {
+/// Returns the default limit of a single collection for a limit of `total` bytes for all objects.
+fn collection_bytes_of(total: u64) -> u64 {
     (total / COLLECTIONS_OF_ALL).clamp(1, COLLECTION_BYTES)
 }
 
-/// What clusters' answers may leave unread of so much memory, in bytes.
+/// Returns the default limit of unread answers of clusters, in bytes.
 fn member_unread_bytes(memory: u64) -> usize {
     let bytes = (memory / MEMORY_FOR_EACH_UNREAD_BYTE).max(MEMBER_UNREAD_BYTES_MIN);
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -198,11 +188,11 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    /// As much as the router's own defaults are made for.
+    /// The memory for which the default limits of the router are made.
     const MEMORY: u64 = 8 << 30;
 
     #[test]
-    fn limits_are_the_routers() {
+    fn flags_set_the_limits_of_the_router() {
         let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2 --max-held-bytes 1Gi";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         let expected = Limits { collection_bytes: 1, namespace_views: 2, held_bytes: 1 << 30, ..Limits::default() };
@@ -221,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_follows_from_the_memory_where_no_flag_says_otherwise() {
+    fn default_limits_follow_from_the_memory() {
         const GIB: u64 = 1 << 30;
-        // (flags, memory) → of one collection, of all, of answers that are not read
+        // (flags, memory) → limits of a collection, of all collections, of unread answers
         let rows = [
             ("", 64 * GIB, (4 * GIB, 32 * GIB, 16 << 30)),
             ("", 8 * GIB, (2 * GIB, 4 * GIB, 2 << 30)),
@@ -245,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_for_answers_is_refused() {
+    fn max_member_unread_bytes_below_1_mib_is_an_error() {
         for bytes in ["0", "1000", "1048575", "1MiB"] {
             let line = ["tributary", "serve", "--max-member-unread-bytes", bytes];
             let refused = Cli::try_parse_from(line).unwrap_err().to_string();
@@ -256,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_held_is_compared_with_memory_as_a_whole() {
+    fn exceed_adds_the_limits_of_objects_and_unread_answers() {
         for (flags, memory, expected) in [
             ("", 2 << 30, false),
-            // The least that both have, 96 MiB.
+            // The lowest limits of both together are 96 MiB.
             ("", 96 << 20, false),
             ("", 95 << 20, true),
             ("--max-total-collection-bytes 1610612736", 2 << 30, false),

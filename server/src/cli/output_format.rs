@@ -5,8 +5,8 @@ use clap::ValueEnum;
 /// The form of a command's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }

@@ -1,6 +1,6 @@
-//! The command line of `kubectl tributary`: this program under the name of a kubectl plugin.
+//! The command line of `kubectl tributary`: the program under the name of a kubectl plugin.
 //!
-//! Source: kubectl's plugin mechanism (`kubectl-NAME` on the PATH is `kubectl NAME`).
+//! Source: the plugin mechanism of kubectl (`kubectl-NAME` on the PATH is `kubectl NAME`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tributary_apimachinery::ClusterName;
 use super::rv::RvCommand;
 use super::status::StatusArguments;
 
-/// The name under which kubectl finds the plugin.
+/// The file name by which kubectl finds the plugin.
 const PROGRAM: &str = "kubectl-tributary";
 
 const EXAMPLES: &str = "Examples:
@@ -20,13 +20,13 @@ const EXAMPLES: &str = "Examples:
   kubectl tributary exec deploy/web -n shop --cluster eu -it -- sh
   kubectl tributary status
 
-It uses the kubeconfig as kubectl does, and in it a context that leads to Tributary's merged view.";
+It uses the kubeconfig as kubectl does, with a context of the merged view.";
 
 const WHICH_HELP: &str = "Examples:
   kubectl tributary which deploy/web -n shop
   kubectl tributary which node/node-0 -o name
 
-Exit codes: 0 found, 1 in no cluster, or it cannot be asked, 2 a flag or the kubeconfig has to be corrected.";
+Exit codes: 0 found, 1 no cluster has it or the server does not answer, 2 an error in a flag or the kubeconfig.";
 
 const STATUS_HELP: &str = "Examples:
   kubectl tributary status
@@ -34,7 +34,7 @@ const STATUS_HELP: &str = "Examples:
 
 `tributary status --help` explains the columns.
 
-Exit codes: 0 shown, 1 it cannot be asked, 2 a flag or the kubeconfig has to be corrected.";
+Exit codes: 0 success, 1 the server does not answer, 2 an error in a flag or the kubeconfig.";
 
 const KUBECTL_HELP: &str = "Examples:
   kubectl tributary get deploy/web -n shop --cluster eu -o yaml
@@ -42,11 +42,10 @@ const KUBECTL_HELP: &str = "Examples:
   kubectl tributary logs deploy/web -n shop --cluster eu -f
   kubectl tributary port-forward svc/web -n shop --cluster eu 8080:80
 
-kubectl is run with the cluster's own API as its server, so that pods are those of the cluster, and a name that several
-clusters have is that cluster's. `kubectl COMMAND --help` lists the other flags; all but --server and kubectl's own
---cluster are taken.
+kubectl runs against the cluster path of --cluster, so it sees only objects of that cluster, even if more clusters have
+the name. `kubectl COMMAND --help` lists the flags; --server and kubectl's own --cluster are not available.
 
-Exit codes: those of kubectl; 2 a flag or the kubeconfig has to be corrected.";
+Exit codes: the exit code of kubectl; 2 for an error in a flag or the kubeconfig.";
 
 const DIFF_HELP: &str = "Examples:
   kubectl tributary diff deploy/web -n shop
@@ -54,20 +53,20 @@ const DIFF_HELP: &str = "Examples:
 
 Values of Secrets are not shown, only whether they differ.
 
-Exit codes are those of diff: 0 no difference, 1 differences, 2 a failure.";
+Exit codes, as for diff: 0 no differences, 1 differences, 2 an error.";
 
-/// What a kubectl user wants to know of many clusters.
+/// Commands for the clusters behind a Tributary endpoint.
 #[derive(Debug, Parser)]
-#[command(name = PROGRAM, bin_name = "kubectl tributary", about = "What a kubectl user wants to know of many clusters")]
+#[command(name = PROGRAM, bin_name = "kubectl tributary", about = "Commands for the clusters behind a Tributary endpoint")]
 #[command(version, after_help = EXAMPLES, propagate_version = true, max_term_width = 110)]
 pub struct PluginCli {
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub command: PluginCommand,
 }
 
 impl PluginCli {
-    /// Whether the program was started under the plugin's name.
+    /// Reports whether the program was started under the name of the plugin.
     pub fn is_meant(program: Option<&OsStr>) -> bool {
         program.and_then(|program| Path::new(program).file_stem()) == Some(OsStr::new(PROGRAM))
     }
@@ -76,10 +75,10 @@ impl PluginCli {
 /// The commands of `kubectl tributary`.
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Name the clusters that have an object
+    /// List the clusters that have an object
     #[command(after_help = WHICH_HELP)]
     Which(WhichArguments),
-    /// Show how an object of one name differs between clusters
+    /// Compare an object between clusters
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArguments),
     /// Run `kubectl get` in one cluster
@@ -103,15 +102,15 @@ pub enum PluginCommand {
     /// Run `kubectl delete` in one cluster
     #[command(after_help = KUBECTL_HELP)]
     Delete(KubectlCommand),
-    /// Show how the clusters are: one screen, live
+    /// Show the state of the server and its clusters
     #[command(after_help = STATUS_HELP)]
     Status(StatusArguments),
-    /// Look into composite resourceVersions
+    /// Decode composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
 }
 
-/// The arguments of a kubectl command. kubectl parses all but a few of them.
+/// The arguments of a kubectl command. kubectl parses all of them but `--cluster`, `--kubeconfig` and `--context`.
 #[derive(Args, Clone, Debug)]
 #[command(override_usage = "kubectl tributary COMMAND [TYPE/NAME] --cluster NAME [FLAGS OF KUBECTL] [-- COMMAND]")]
 pub struct KubectlCommand {
@@ -120,27 +119,28 @@ pub struct KubectlCommand {
     pub arguments: Vec<OsString>,
 }
 
-/// Which endpoint is asked.
+/// Flags that select the endpoint.
 #[derive(Args, Clone, Debug)]
 pub struct EndpointArguments {
-    /// The kubeconfig [default: $KUBECONFIG, else ~/.kube/config]
+    /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context of Tributary's merged view [default: the current one]
+    /// The context of the merged view [default: the current context]
     #[arg(long, value_name = "CONTEXT")]
     pub context: Option<String>,
 }
 
-/// Which object is meant.
+/// Arguments that select an object.
 #[derive(Args, Clone, Debug)]
 pub struct ObjectArguments {
-    /// The object. The type may be a plural, a singular, a short name, and have a group: deploy, deployments.apps
+    /// The object. The type can be a plural, a singular or a short name, with or without a group: deploy,
+    /// deployments.apps
     #[arg(value_name = "TYPE/NAME", required = true, num_args = 1..=2)]
     pub object: Vec<String>,
-    /// The object's namespace [default: the context's, else default]
+    /// The namespace of the object [default: the namespace of the context, or default]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Which endpoint is asked.
+    /// Flags that select the endpoint.
     #[command(flatten)]
     pub endpoint: EndpointArguments,
 }
@@ -148,36 +148,36 @@ pub struct ObjectArguments {
 /// The arguments of `which`.
 #[derive(Args, Clone, Debug)]
 pub struct WhichArguments {
-    /// Which object is meant.
+    /// Arguments that select an object.
     #[command(flatten)]
     pub object: ObjectArguments,
-    /// The form of the output
+    /// Output format: a table, names or JSON
     #[arg(long, short, value_enum, default_value = "table")]
     pub output: WhichOutput,
 }
 
-/// The form of the output of `which`.
+/// The output format of `which`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhichOutput {
-    /// For people.
+    /// A table for people.
     Table,
-    /// The names of the clusters, one a line.
+    /// The names of the clusters, a line each.
     Name,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 /// The arguments of `diff`.
 #[derive(Args, Clone, Debug)]
 pub struct DiffArguments {
-    /// Which object is meant.
+    /// Arguments that select an object.
     #[command(flatten)]
     pub object: ObjectArguments,
-    /// The clusters to compare, separated by commas: each further one with the first [default: all that have the
-    /// object]
+    /// The clusters to compare, separated by commas. Each is compared with the first [default: all clusters that have
+    /// the object]
     #[arg(long, alias = "contexts", value_name = "LIST", value_delimiter = ',')]
     pub clusters: Vec<ClusterName>,
-    /// Compare also what each cluster sets by itself: status, uid, versions and times, managedFields
+    /// Also compare fields that each cluster sets: status, uid, versions, times, managedFields
     #[arg(long)]
     pub all_fields: bool,
 }
@@ -189,12 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn command_definition_passes_the_checks_of_clap() {
         PluginCli::command().debug_assert();
     }
 
     #[test]
-    fn arguments_for_kubectl_stay_as_they_are() {
+    fn arguments_of_kubectl_are_not_changed() {
         for arguments in [
             "deploy/web --cluster eu -it -- sh -c x --help",
             "--cluster eu deploy/web -n shop -- ls -l",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_decides() {
+    fn plugin_is_detected_by_the_name_of_the_program() {
         for (program, expected) in [
             ("kubectl-tributary", true),
             ("/usr/local/bin/kubectl-tributary", true),

@@ -1,41 +1,42 @@
-//! The flags of replicas that share the limits of flow control.
+//! The flags for the division of flow-control limits among replicas.
 
 use std::num::NonZeroU32;
 
 use anyhow::ensure;
 use clap::Args;
 
-/// How many replicas share each limit of flow control.
+/// The number of replicas that share each limit of flow control.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Replicas that share the limits of flow control")]
 pub struct ReplicaArguments {
-    /// How many replicas share each limit of flow control. Each has an equal part [default: 1]
+    /// Number of replicas. Each replica gets an equal part of each flow-control limit [default: 1]
     #[arg(long, value_name = "N")]
     pub replica_count: Option<NonZeroU32>,
-    /// A DNS name with one address per replica, such as that of a headless Service. Each limit of flow control is
-    /// divided by the number of its addresses, which is looked up every 5 seconds. --replica-count is the number until
-    /// the name is resolved for the first time
+    /// A DNS name with an address for each replica, such as the name of a headless Service. Flow-control limits are
+    /// divided by the number of addresses, which is looked up every 5 seconds. Until the first answer, --replica-count
+    /// is used
     #[arg(long, value_name = "HOST", requires = "replica_count")]
     pub replica_dns_name: Option<String>,
-    /// Replicas lent limits to each other. Each of these counts as a replica where --replica-count is absent
+    /// A flag of older releases, in which replicas lent limits to each other. Without `--replica-count`, each value
+    /// counts as a replica.
     #[arg(long = "peer", value_name = "URL", hide = true)]
     pub peers: Vec<String>,
-    /// Accepted for older command lines, without effect
+    /// A flag of older releases, without effect.
     #[arg(long, value_name = "IP:PORT", hide = true)]
     pub peer_listen: Option<String>,
-    /// Accepted for older command lines, without effect
+    /// A flag of older releases, without effect.
     #[arg(long, value_name = "FILE", hide = true)]
     pub peer_ca_file: Option<String>,
-    /// Accepted for older command lines, without effect
+    /// A flag of older releases, without effect.
     #[arg(long, value_name = "FILE", hide = true)]
     pub peer_cert_file: Option<String>,
-    /// Accepted for older command lines, without effect
+    /// A flag of older releases, without effect.
     #[arg(long, value_name = "FILE", hide = true)]
     pub peer_key_file: Option<String>,
 }
 
 impl ReplicaArguments {
-    /// Whether there are others.
+    /// Reports whether there are several replicas.
     pub fn are_several(&self) -> bool {
         self.count() > NonZeroU32::MIN || self.replica_dns_name.is_some()
     }
@@ -58,13 +59,13 @@ impl ReplicaArguments {
         }
         ensure!(
             !is_one || !self.are_several(),
-            "--replicas One says that this process serves alone, and --replica-count or --replica-dns-name says that \
-             there are several replicas; leave one of the two out"
+            "--replicas One contradicts --replica-count and --replica-dns-name, which mean several replicas; remove one \
+             of the two"
         );
         Ok(())
     }
 
-    /// Returns the number of replicas that the flags give, this one included.
+    /// Returns the number of replicas from the flags, including this process.
     pub(crate) fn count(&self) -> NonZeroU32 {
         let peers = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         self.replica_count.unwrap_or_else(|| NonZeroU32::MIN.saturating_add(peers))
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_replicas_is_the_one_that_is_given_or_one_more_than_peers() {
+    fn replica_count_is_the_flag_or_the_number_of_peers_plus_one() {
         let count = |number| NonZeroU32::new(number);
         for (replica_count, peers, expected) in [(None, 0, 1), (None, 2, 3), (count(3), 3, 3), (count(6), 1, 6)] {
             let peers = vec!["https://a:1".to_owned(); peers];
@@ -87,6 +88,6 @@ mod tests {
         }
         let name = Some("replicas".to_owned());
         let named = ReplicaArguments { replica_count: count(1), replica_dns_name: name, ..Default::default() };
-        assert!(named.check(true).is_err(), "its number may become another");
+        assert!(named.check(true).is_err(), "the number of addresses can change");
     }
 }

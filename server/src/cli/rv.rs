@@ -17,13 +17,13 @@ pub enum RvCommand {
 /// The arguments of `rv decode`.
 #[derive(Args, Clone, Debug)]
 pub struct DecodeArguments {
-    /// The resourceVersion, as it stands in a list, an event or an object
+    /// The resourceVersion of a list, an event or an object
     #[arg(value_name = "TOKEN")]
     pub token: String,
-    /// The form of the output
+    /// Output format: a table or JSON
     #[arg(long, short, value_enum, default_value = "table")]
     pub output: OutputFormat,
-    /// The data directory with the lists of clusters that compact versions refer to [default: as for serve]
+    /// The data directory with the lists of clusters to which compact versions refer [default: as for serve]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }

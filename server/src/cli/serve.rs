@@ -17,7 +17,7 @@ use super::shared::SharedArguments;
 use super::words;
 use crate::listener_settings::{GoawayChance, ListenAddress};
 
-/// What stands below its flags.
+/// The text below the flags in `tributary serve --help`.
 pub(super) const HELP: &str = "Examples:
   tributary serve
       serves every context of your kubeconfig
@@ -28,84 +28,83 @@ pub(super) const HELP: &str = "Examples:
   tributary serve --contexts '/^eu-/,america=us@1' --resources pods,deployments.apps
       serves the contexts that match a regular expression, and one under another name
   tributary serve --contexts '!old,!/-test$/'
-      serves all contexts but one, and but those that match a regular expression
+      serves all contexts except 'old' and the contexts that match a regular expression
   tributary serve --config clusters/
       serves the UpstreamClusters of the YAML files in a directory
 
 Cluster names:
-  A context becomes a cluster of its name in lower case, with '-' for what a DNS-1123 label does
-  not allow (kubernetes-admin@eu: kubernetes-admin-eu); of an ARN the part after the last '/'
-  counts. Names that collide are refused; NAME=CONTEXT gives another one. 'all' is reserved for
-  the merged view.
-  A context that cannot be used (a file is missing, for example) ends the start if --contexts
-  names it. If it was taken with all others or by a pattern, it becomes a cluster that says why it
-  fails, and the others are served.
+  A cluster has the name of its context, in lower case, with '-' for each character that a DNS-1123
+  label does not allow (kubernetes-admin@eu: kubernetes-admin-eu). For an ARN, the name is the part
+  after the last '/'. Equal names are an error; NAME=CONTEXT sets a different name. The name 'all' is
+  reserved for the merged view.
+  If a context is unusable (a file is missing, for example) and --contexts names it, the start fails.
+  If a pattern or the default selected it, the cluster reports the error, and the remaining contexts
+  are served.
 
 Durations:
-  A DURATION has units (90s, 5m, 1h30m); without one it is seconds (5400).
+  A DURATION has units (90s, 5m, 1h30m). A number without a unit is in seconds (5400).
 
 Security:
-  Only this machine can connect. Requests need the bearer token that is kept in the data
-  directory (0600) and stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez
-  and /readyz need none. The clusters see the kubeconfig's own users.
-  With --client-ca-file, --requestheader-client-ca-file, --authentication-config or
-  --token-review-cluster, or where a cluster's spec.secureServing has an authority for clients, many
-  users are served instead, from any address: each sees and does what they may in each cluster,
-  under their own name.
+  Personal mode, the default: only this machine can connect. Requests need the bearer token from the
+  data directory (mode 0600), which is also in the kubeconfig of --write-kubeconfig. /healthz, /livez
+  and /readyz without parameters need no token. The clusters see the users of the kubeconfig.
+  Shared mode, with --client-ca-file, --requestheader-client-ca-file, --authentication-config,
+  --token-review-cluster, or a certificate authority for clients in a cluster's spec.secureServing:
+  many users can connect, from any address. Tributary impersonates each user, and each cluster's
+  authorization rules apply to them.
 
 Signals:
-  SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
-                   a second one ends at once
-  SIGHUP           read the kubeconfig and the configuration again (a change of the files is
-                   noticed without it, too)
+  SIGTERM, SIGINT  drain: send bookmarks and GOAWAY, then wait up to 10 s for exec, port-forward
+                   and logs -f; a second signal exits at once
+  SIGHUP           read the kubeconfig and the configuration again (changes of the files are also
+                   detected without a signal)
 
 Exit codes:
-  0  done; also after a graceful drain
-  1  a failure of the environment: a port in use, a directory that cannot be written
-  2  a flag, a kubeconfig or a configuration file has to be corrected";
+  0  success, including a graceful drain
+  1  an error of the environment: the port is in use, a directory is not writable
+  2  an error in a flag, a kubeconfig or a configuration file";
 
 /// The arguments of `serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArguments {
-    /// The kubeconfig whose contexts are served [default: $KUBECONFIG, else ~/.kube/config; none with --config alone]
+    /// The kubeconfig with the contexts to serve [default: $KUBECONFIG or ~/.kube/config; no kubeconfig with --config
+    /// alone]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The contexts to serve, separated by commas: a, /regex/, name=context; !a and !/regex/ exclude, and alone leave
-    /// all others [default: all contexts of the kubeconfig]
+    /// Contexts to serve, separated by commas: a, /regex/, name=context. !a and !/regex/ exclude contexts; a list of
+    /// exclusions alone serves all remaining contexts [default: all contexts of the kubeconfig]
     #[arg(long, value_name = "LIST")]
     pub contexts: Option<String>,
-    /// UpstreamClusters and ResourceRegistries in a YAML file, or in the .yaml, .yml and .json files of a directory
+    /// A YAML file, or a directory of .yaml, .yml and .json files, with UpstreamClusters, ResourceRegistries and a
+    /// MergedEndpoint
     #[arg(long, value_name = "FILE|DIR")]
     pub config: Option<PathBuf>,
-    /// The address to listen on: a loopback address, unless the endpoint is shared; port 0 is a free port
+    /// The address to listen on. Outside shared mode it must be a loopback address. Port 0 selects a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7443")]
     pub listen: ListenAddress,
-    /// Hosts, without a port, at which all clusters are served as one. With it, or with spec.serverNames of an
-    /// UpstreamCluster, any other host is answered 503, but for loopback names where it listens on loopback. Addresses
-    /// need not be named for health checks and metrics
+    /// Host names of the merged view, without a port. With this flag, or with spec.serverNames of an UpstreamCluster,
+    /// requests to any other host name are answered 503; loopback names still work if Tributary listens on loopback. By
+    /// IP address, health checks and metrics are always available
     #[arg(long = "merged-host", value_name = "HOST,...", value_delimiter = ',')]
     pub merged_hosts: Vec<Host>,
-    /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster; not with a shared
-    /// endpoint
+    /// Write a kubeconfig for clients to this file, with a context 'all' and a context for each cluster. Not in shared
+    /// mode
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
-    /// How contexts are put into a kubeconfig that has others.
+    /// Flags that add contexts to an existing kubeconfig.
     #[command(flatten)]
     pub merge: MergeArguments,
-    /// Hold only these resources in memory: pods, deployments.apps [default: everything that can be listed and watched,
-    /// on first use]
+    /// Cache only these resources: pods, deployments.apps [default: each resource that can be listed and watched, from
+    /// its first read on]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub resources: Vec<String>,
-    /// The cluster for new objects for which nothing else decides
+    /// The cluster for new objects if no other rule selects a cluster
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
-    /// What lists and watches do about a cluster that has never been read: wait for it, then refuse; or leave it out,
-    /// with a Warning [default: Allow; Deny with --config alone]
+    /// The answer to a list or watch while a cluster has never been read [default: Allow; Deny with --config alone]
     #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<Partial>,
-    /// The form of the versions that single objects carry: Composite, or Integer for clients that compare them as
-    /// numbers (for example controller-runtime's EnableReadYourWritesConsistency).
-    /// A ResourceRegistry decides for its own resources
+    /// The form of the resourceVersions of single objects. A ResourceRegistry overrides it for its resources
     #[arg(
         long,
         value_parser = words::item_resource_versions(),
@@ -114,62 +113,59 @@ pub struct ServeArguments {
         default_value = "Composite"
     )]
     pub item_resource_versions: ItemResourceVersions,
-    /// How many processes serve this endpoint's clients. With Several, a watch of several clusters never resumes from
-    /// an Integer version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
+    /// The number of replicas that serve the same clients. With Several, a watch of several clusters resumes only from
+    /// the versions of lists and bookmarks, not from Integer versions [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
-    /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary,
-    /// else ~/.local/share/tributary]
+    /// The directory for the certificates, the token and the last known discovery of each cluster [default:
+    /// $XDG_DATA_HOME/tributary or ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How long requests are served as before after the signal that ends the process, while /readyz fails already, so
-    /// that load balancers send clients elsewhere: 5s
+    /// Time between the end signal and the drain. Requests are served while /readyz fails, so that load balancers
+    /// choose a different replica. Example: 5s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub shutdown_delay_duration: Duration,
-    /// How likely a request over HTTP/2, a watch as any other, is the last on its connection: its client is told
-    /// (GOAWAY) and opens another, by way of the load balancer, while what is under way goes on. From 0 (never) to
-    /// 0.02; 0.001 spreads clients over several replicas within some thousand requests
+    /// Probability, from 0 to 0.02, that an HTTP/2 request or watch makes its client open a new connection (GOAWAY).
+    /// Requests in flight continue. 0.001 spreads clients over replicas within some thousand requests; 0 disables it
     #[arg(long, value_name = "CHANCE", default_value = "0")]
     pub goaway_chance: GoawayChance,
-    /// Who may connect, and how.
+    /// Flags of shared mode.
     #[command(flatten)]
     pub shared: SharedArguments,
-    /// How many share limits of flow control.
+    /// Flags for the division of flow-control limits among replicas.
     #[command(flatten)]
     pub sharing: ReplicaArguments,
-    /// What is held at most.
+    /// Flags of the resource limits.
     #[command(flatten)]
     pub limits: LimitArguments,
-    /// What is written of requests, and where.
+    /// Flags of the audit log.
     #[command(flatten)]
     pub audit: AuditArguments,
-    /// Where a line of each request is written.
+    /// Flags of the access log.
     #[command(flatten)]
     pub access_log: AccessLogArguments,
-    /// An apiserver.config.k8s.io/v1 TracingConfiguration, as kube-apiserver takes it: which requests are traced, and
-    /// the OpenTelemetry collector that spans are sent to (OTLP over gRPC)
+    /// A TracingConfiguration of apiserver.config.k8s.io/v1, as for kube-apiserver: the traced requests and the
+    /// OpenTelemetry collector (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
-    /// Whether it is `demo` that serves, for somebody who has a first look: the log leaves out what a machine is sized
-    /// by.
+    /// Whether `tributary demo` serves. Its log omits the limits.
     #[arg(skip)]
     pub is_demo: bool,
 }
 
 impl ServeArguments {
-    /// Whether the contexts of a kubeconfig are served: always, unless `--config` stands alone.
+    /// Reports whether contexts of a kubeconfig are served: always, unless `--config` is the only source.
     pub fn serves_contexts(&self) -> bool {
         self.clusters().has_contexts()
     }
 
-    /// Where the clusters are named.
+    /// Returns the flags that select clusters.
     pub fn clusters(&self) -> ClusterArguments<'_> {
         let Self { config, kubeconfig, contexts, .. } = self;
         ClusterArguments { config: config.as_deref(), kubeconfig: kubeconfig.as_deref(), contexts: contexts.as_deref() }
     }
 
-    /// Whether this process alone serves its clients. Whoever shares an endpoint may well run it twice,
-    /// and has to say so if not.
+    /// Reports whether this process is the only replica. With `--config` alone, several replicas are the default.
     pub fn is_alone(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,
@@ -178,13 +174,13 @@ impl ServeArguments {
     }
 }
 
-/// How many processes serve one endpoint.
+/// The number of replicas of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Replicas {
-    /// This one.
+    /// This process is the only replica.
     #[value(name = "One")]
     One,
-    /// This one and others, for example behind a load balancer.
+    /// Several replicas serve the clients, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
 }

@@ -1,4 +1,4 @@
-//! The flags of the shared mode. They have kube-apiserver's names and forms wherever it has them.
+//! The flags of shared mode. Names and forms are those of kube-apiserver, if it has the flag.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,84 +14,82 @@ use super::sni_cert_key::SniCertKey;
 use crate::listener_settings::PeerNetwork;
 use crate::listener_settings::{TLS_1_2, TLS_1_3, TlsVersions};
 
-/// Who may connect, and how: many users, each with their own rights.
+/// The flags of shared mode: many users, each with their own rights.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Shared mode: many users, each with their own rights")]
 pub struct SharedArguments {
-    /// Certificates of the authorities that vouch for clients: the common name is the user, organizations are groups.
-    /// With this flag, --authentication-config, --token-review-cluster, --requestheader-client-ca-file or an
-    /// UpstreamCluster with spec.secureServing.clientCAFile or clientCAData the endpoint is shared: its generated token
-    /// is refused, and each user sees and does what they may in each cluster
+    /// Certificate authorities for client certificates: the common name is the user, organizations are groups. This
+    /// flag enables shared mode, as do --authentication-config, --token-review-cluster, --requestheader-client-ca-file
+    /// and spec.secureServing.clientCAFile or clientCAData of an UpstreamCluster. The generated token is then refused
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// The serving certificate, followed by its intermediates; without it one for loopback names is made
+    /// The serving certificate, followed by its intermediates [default: a generated certificate for loopback names]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// The key of --tls-cert-file
+    /// The private key of --tls-cert-file
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// A serving certificate and its key for clients that ask for certain names (SNI), or come to certain addresses; a
-    /// name may begin with *. Without names it is for those of the certificate. Given names come before certificates'
-    /// own, and the first flag before the others. May be repeated. A cluster's own certificate
-    /// (spec.secureServing) comes before them
+    /// A serving certificate and its key for host names (SNI) or IP addresses; names can begin with *. Default names:
+    /// the names in the certificate. Given names have priority over names of certificates, and earlier flags over later
+    /// flags. The certificate of spec.secureServing has priority over all. May be given several times
     #[arg(long, value_name = "CERT,KEY[:NAME,...]")]
     pub tls_sni_cert_key: Vec<SniCertKey>,
-    /// The oldest TLS that is spoken
+    /// Minimum TLS version of client connections
     #[arg(long, value_enum, value_name = "VERSION", default_value = "VersionTLS12")]
     pub tls_min_version: TlsVersion,
-    /// Certificates of the authorities that vouch for a proxy in front, which names users in headers
+    /// Certificate authorities for authenticating proxies, which send user names in headers
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The common names that such a proxy may have; without it each that the authorities vouch for. Required beside
+    /// Common names of authenticating proxies; if empty, each certificate of the authorities is accepted. Required with
     /// --client-ca-file
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "requestheader_client_ca_file")]
     pub requestheader_allowed_names: Vec<String>,
-    /// The headers of the user's name, the first of which counts that is there
+    /// Headers to inspect for user names; the first header that is present is used
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-user")]
     pub requestheader_username_headers: Vec<HeaderName>,
-    /// The headers of the user's uid, none if not given; X-Remote-Uid is usual
+    /// Headers to inspect for uids, for example X-Remote-Uid
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub requestheader_uid_headers: Vec<HeaderName>,
-    /// The headers of groups
+    /// Headers to inspect for groups
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-group")]
     pub requestheader_group_headers: Vec<HeaderName>,
-    /// How the headers of extras begin
+    /// Header prefixes to inspect for extras
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-", value_parser = header_prefix)]
     pub requestheader_extra_headers_prefix: Vec<String>,
-    /// An AuthenticationConfiguration of apiserver.config.k8s.io/v1: the issuers whose tokens are verified here
+    /// An AuthenticationConfiguration of apiserver.config.k8s.io/v1 with the issuers of tokens
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
-    /// The cluster that is asked (TokenReview) about tokens that are no configured issuer's and no ServiceAccount's of
-    /// a cluster. Whom it names is known in all clusters, but for names that begin with system:
+    /// The cluster that reviews (TokenReview) tokens of no configured issuer and of no cluster's ServiceAccounts. Its
+    /// users are known in all clusters, except names that begin with system:
     #[arg(long, value_name = "NAME")]
     pub token_review_cluster: Option<ClusterName>,
-    /// How long what a cluster said of a token is remembered
+    /// Time for which the result of a TokenReview is cached, at most 2m
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = cache_ttl)]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// Audiences: a token that a cluster reviews must be for one of them; without it, for that cluster's own API
+    /// Accepted audiences of tokens that a cluster reviews [default: the audiences of the cluster's API server]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Networks of load balancers that say by the PROXY protocol, version 1 or 2, where each connection comes from;
-    /// from them a connection without it is refused, and from all others one with it
+    /// Networks of load balancers that send a PROXY protocol header (version 1 or 2). Connections from these networks
+    /// need the header; from any other address the header is refused
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub proxy_protocol_from: Vec<PeerNetwork>,
-    /// A DeniedUsers file: the users that it names are answered nothing, and what they have open ends
+    /// A DeniedUsers file. Requests of its users are refused, and their open requests end
     #[arg(long, value_name = "FILE")]
     pub denied_users_file: Option<PathBuf>,
-    /// How long the last known rights in a cluster hold that is cut off as a whole
+    /// Time for which the last known rights in an unreachable cluster remain valid
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse_duration)]
     pub stale_rights: Duration,
-    /// After how long what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for never
+    /// Maximum duration of watches, followed logs, exec, attach and port-forward; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     pub max_stream_age: Duration,
-    /// Whether authorities of clusters' own hosts (`spec.secureServing`) vouch for clients, as the first configuration
-    /// says.
+    /// Whether a cluster has its own certificate authority for clients (`spec.secureServing`) in the first
+    /// configuration.
     #[arg(skip)]
     pub hosts_vouch: bool,
 }
 
+/// The defaults of personal mode.
 impl Default for SharedArguments {
-    /// One person's endpoint.
     fn default() -> Self {
         Self {
             client_ca_file: None,
@@ -119,13 +117,13 @@ impl Default for SharedArguments {
 }
 
 impl SharedArguments {
-    /// How many users are served.
+    /// Returns the settings of shared mode.
     pub fn mode(&self) -> SharedMode {
         let max_stream_age = Some(self.max_stream_age).filter(|age| !age.is_zero());
         SharedMode { stale_rights: self.stale_rights, max_stream_age }
     }
 
-    /// Whether many users are served, each with their own rights.
+    /// Reports whether a flag enables shared mode.
     pub fn is_shared(&self) -> bool {
         self.client_ca_file.is_some()
             || self.requestheader_client_ca_file.is_some()
@@ -134,7 +132,7 @@ impl SharedArguments {
             || self.hosts_vouch
     }
 
-    /// How clusters are asked about tokens.
+    /// Returns the settings of token reviews.
     pub fn token_reviews(&self) -> TokenReviews {
         TokenReviews {
             cluster: self.token_review_cluster.clone(),
@@ -144,19 +142,19 @@ impl SharedArguments {
     }
 }
 
-/// The oldest TLS, in kube-apiserver's words.
+/// The minimum TLS version, with the values of kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsVersion {
-    /// TLS 1.2 and later.
+    /// Accept TLS 1.2 and later.
     #[value(name = "VersionTLS12")]
     Tls12,
-    /// TLS 1.3 alone.
+    /// Accept only TLS 1.3.
     #[value(name = "VersionTLS13")]
     Tls13,
 }
 
 impl TlsVersion {
-    /// The versions that are spoken.
+    /// Returns the accepted TLS versions.
     pub fn and_later(self) -> TlsVersions {
         match self {
             Self::Tls12 => TLS_1_2,
@@ -165,15 +163,15 @@ impl TlsVersion {
     }
 }
 
-/// The beginning of a header's name, in lower case. An empty one would take every header for an extra.
+/// Parses the prefix of a header name, in lower case. An empty prefix would match every header.
 fn header_prefix(text: &str) -> Result<String, String> {
     match text.parse::<HeaderName>() {
         Ok(name) => Ok(name.as_str().to_owned()),
-        Err(_) => Err("must be the beginning of a header's name".to_owned()),
+        Err(_) => Err("must be the beginning of a header name".to_owned()),
     }
 }
 
-/// Longer than kube-apiserver's own default would let users who are gone go on for long.
+/// With a longer time, deleted users could continue for too long. The value is the default of kube-apiserver.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
 
 fn cache_ttl(text: &str) -> Result<Duration, String> {
@@ -196,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_rights_and_streams_last_is_said_as_a_duration_or_in_seconds() {
+    fn stale_rights_and_max_stream_age_accept_durations_and_seconds() {
         let mode = |arguments: &[&str]| Line::parse_from([&["serve"][..], arguments].concat()).shared.mode();
         let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
         assert_eq!(mode(&[]), SharedMode::default());

@@ -1,18 +1,18 @@
-//! A value of `--tls-sni-cert-key`, in kube-apiserver's form (component-base `cli/flag/namedcertkey_flag.go`).
+//! A value of `--tls-sni-cert-key`, in the form of kube-apiserver (component-base `cli/flag/namedcertkey_flag.go`).
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::credentials::CertificateName;
 
-/// A serving certificate, its key, and the names for which clients see it.
+/// A serving certificate, its key, and the names of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniCertKey {
-    /// The certificate's file.
+    /// The path of the certificate file.
     pub certificate: PathBuf,
-    /// The key's file.
+    /// The path of the key file.
     pub key: PathBuf,
-    /// What it is for; nothing where that is what the certificate itself says.
+    /// The names for which clients get the certificate; if empty, the names in the certificate.
     pub names: Vec<CertificateName>,
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_kube_apiserver_reads_it() {
+    fn flag_parses_as_in_kube_apiserver() {
         for (text, expected) in [
             ("foo.crt,foo.key", Ok("")),
             (" foo.crt , foo.key ", Ok("")),

@@ -1,42 +1,37 @@
-//! Flags whose values are words of the configuration. Their meaning is the type's;
-//! what the help says of them stands here.
+//! Parsers and help texts of flags whose values are also values of configuration fields.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tributary_apimachinery::{ItemResourceVersions, Partial};
 
-/// A value of a flag: how it is written, what the help says of it, and what it means.
+/// A value of a flag: its text, its help, and the parsed value.
 type Word<T> = (&'static str, &'static str, T);
 
 const ITEM_RESOURCE_VERSIONS: &[Word<ItemResourceVersions>] = &[
-    (
-        "Composite",
-        "The version of the object's own cluster, in the form that lists and bookmarks have",
-        ItemResourceVersions::Composite,
-    ),
-    ("Integer", "A number that names the cluster, too", ItemResourceVersions::Integer),
+    ("Composite", "The composite form, with the component of the object's cluster", ItemResourceVersions::Composite),
+    ("Integer", "A number, for clients that compare versions as numbers", ItemResourceVersions::Integer),
 ];
 
 const PARTIAL: &[Word<Partial>] = &[
-    ("Deny", "Wait for it up to 30 s, then answer 429", Partial::Deny),
-    ("Allow", "Answer without it; a Warning names each missing cluster", Partial::Allow),
+    ("Deny", "Wait up to 30 s, then answer 429", Partial::Deny),
+    ("Allow", "Answer without the cluster; a Warning names it", Partial::Allow),
 ];
 
-/// Reads the form of the versions that single objects carry.
+/// Parses the form of item versions.
 pub(super) fn item_resource_versions() -> impl TypedValueParser<Value = ItemResourceVersions> {
     one_of(ITEM_RESOURCE_VERSIONS)
 }
 
-/// Reads what lists and watches do about clusters that are unknown.
+/// Parses `Deny` or `Allow`.
 pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Reads one of these words. A flag with `ignore_case` accepts any case. A field of a file has one spelling, because
-/// the API server validates the CustomResourceDefinition that way.
+/// Parses one of `words`. A flag with `ignore_case` accepts any case. A field of a file has a single spelling, because
+/// the API server validates the CustomResourceDefinition in this way.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [Word<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {
         let meant = words.iter().find(|(word, ..)| word.eq_ignore_ascii_case(&text));
-        meant.map(|(.., value)| *value).ok_or("is none of the words that are allowed")
+        meant.map(|(.., value)| *value).ok_or("is not an allowed value")
     })
 }

@@ -304,11 +304,11 @@ mod tests {
                         spec: { resources: [pods], itemResourceVersions: Integer }\n";
         let integer = format!("{}{registry}", CLUSTER.replace("  index: 3\n", ""));
         for (text, expected) in [
-            ("kind: Pod\napiVersion: v1\n", "is not known"),
+            ("kind: Pod\napiVersion: v1\n", "is not supported"),
             (&CLUSTER.replace("endpoints", "endpoint"), "endpoint"),
             (&CLUSTER.replace("name: eu", "name: all"), "reserved"),
             (&missing_file, "spec.caFile: the file"),
-            (&integer, "Integer needs a spec.index in UpstreamCluster \"eu\"; give it one from 0 to 9999"),
+            (&integer, "Integer needs a spec.index in UpstreamCluster \"eu\"; give it a number from 0 to 9999"),
         ] {
             let found = findings(text).await;
             assert!(found.errors.iter().any(|error| error.contains(expected)), "{expected} in {:?}", found.errors);

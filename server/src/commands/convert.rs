@@ -128,7 +128,7 @@ mod tests {
         let notes = converted.notes.join("\n");
         for part in [
             "a.yaml: document 2 (line 10): Secret \"s\" is none of KubeGateway's clusters; left out",
-            "as it is written: warning: UpstreamCluster \"eu\": spec.insecureSkipVerify: true leaves the servers unchecked",
+            "as it is written: warning: UpstreamCluster \"eu\": spec.insecureSkipVerify: true disables verification of the servers",
         ] {
             assert!(notes.contains(part), "{part} in {notes}");
         }

@@ -307,7 +307,7 @@ mod tests {
             ),
             ("--verb get --path nonsense", "the path nonsense: "),
             ("--verb get --resource pods --cluster asia", "there is no UpstreamCluster \"asia\""),
-            ("--verb get --resource pods/", "must be a resource, or resource/subresource"),
+            ("--verb get --resource pods/", "must be a resource or resource/subresource"),
         ] {
             let error = tested(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");

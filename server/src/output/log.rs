@@ -16,27 +16,27 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use tributary_apimachinery::text::is_terminal_control;
 
-/// The spelling of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines of text for people.
+    /// Text lines for people.
     Text,
-    /// One JSON object per line, for collectors.
+    /// A JSON object per line, for log collectors.
     Json,
 }
 
-/// The least important line that is written.
+/// The lowest level of log lines to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// A promise of Tributary was broken.
+    /// Broken guarantees of Tributary.
     Error,
-    /// Faults while the process serves.
+    /// Degraded service that continues.
     Warn,
-    /// The lifecycle: started, clusters joined and left, drained.
+    /// Start, clusters that join or leave, drain.
     Info,
-    /// One line per request: method, path, status, latency.
+    /// A line per request: method, path, status, latency.
     Debug,
-    /// One line per event.
+    /// A line per watch event.
     Trace,
 }
 

@@ -120,9 +120,9 @@ fn spread(seen: &Seen) -> [(usize, usize); 2] {
 
 /// Requests one after the other are nearly even: on a busy machine a request can begin before the one before it is
 /// counted as ended. A few at once may be off by more, as each goes where the fewest are in flight. With eight and more
-/// on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) requests spread over further ones on purpose, half
-/// as many as there are cores and four at most (`spread_over` in `server/src/commands/serve/endpoint.rs`): the
-/// encryption of one runs on one core.
+/// on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) requests spread over further connections on
+/// purpose, half as many as there are cores and four at most (`spread_over` in
+/// `server/src/commands/serve/endpoint.rs`): the encryption of a connection runs on one core.
 #[tokio::test]
 async fn the_requests_of_one_connection_are_spread_evenly_over_one_connection_to_each_endpoint() {
     let seen = Seen::default();

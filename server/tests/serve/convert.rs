@@ -65,7 +65,7 @@ async fn a_converted_cluster_is_sent_what_the_gateway_sent_it() {
     std::fs::write(&given, manifest(&servers)).unwrap();
     let (code, converted, notes) = run(&["convert", given.to_str().unwrap()], directory.path()).await;
     assert_eq!(code, Some(0), "{notes}");
-    assert!(notes.contains("is disabled: it is drained"), "{notes}");
+    assert!(notes.contains("is disabled; it becomes a drained endpoint"), "{notes}");
     let config = directory.path().join("config");
     std::fs::create_dir(&config).unwrap();
     std::fs::write(config.join("eu.yaml"), &converted).unwrap();
