@@ -186,7 +186,7 @@ fn tables() -> Vec<(String, String)> {
     tables.push(("serve tracing".to_owned(), flags(serve, Some("Tracing"))));
     let shared = "Shared mode: many users, each with their own rights";
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
-    let mut described = DescribedObjects::default();
+    let mut described = Vec::new();
     for definition in tributary_crds::render::definitions() {
         let kind = definition.spec.names.kind.clone();
         let definition = serde_json::to_value(definition).unwrap();
@@ -265,49 +265,60 @@ fn without_default(help: &str) -> (String, String) {
 
 // Fields
 
-/// The fields of the objects that a table describes, and the place of each object: its kind and the path of its field.
-/// A later object with the same fields refers to this place.
-#[derive(Default)]
-struct DescribedObjects(Vec<(Value, String, String)>);
+/// An object whose fields a table describes.
+struct DescribedObject {
+    properties: Value,
+    kind: String,
+    path: String,
+}
 
-impl DescribedObjects {
-    /// Returns a reference to an object with the same fields, or adds the object.
-    fn reference_or_add(&mut self, properties: &Value, kind: &str, path: &str) -> Option<String> {
-        let Some((_, other, place)) = self.0.iter().find(|(known, ..)| known == properties) else {
-            self.0.push((properties.clone(), kind.to_owned(), path.to_owned()));
-            return None;
-        };
-        let of = if other == kind { String::new() } else { format!(" of {other}") };
-        Some(format!(" Fields: as for `{place}`{of}."))
-    }
+/// A table of the fields of a kind. An object with the same fields as a described object refers to it.
+struct FieldTable<'a> {
+    kind: &'a str,
+    described: &'a mut Vec<DescribedObject>,
+    text: String,
 }
 
 /// The fields of an object's `spec`. The fields of a nested object follow the object.
-fn fields(kind: &str, spec: &Value, described: &mut DescribedObjects) -> String {
-    let mut table = String::from("| field | type; default | meaning |\n|---|---|---|\n");
-    add_fields((kind, spec), "", described, &mut table);
-    table
+fn fields(kind: &str, spec: &Value, described: &mut Vec<DescribedObject>) -> String {
+    let text = String::from("| field | type; default | meaning |\n|---|---|---|\n");
+    let mut table = FieldTable { kind, described, text };
+    table.add(spec, "");
+    table.text
 }
 
-fn add_fields((kind, schema): (&str, &Value), prefix: &str, described: &mut DescribedObjects, table: &mut String) {
-    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let default = match &field["default"] {
-            Value::Null if required.contains(&name.as_str()) => "; required".to_owned(),
-            Value::Null => String::new(),
-            Value::String(text) => format!("; `{text}`"),
-            other => format!("; `{other}`"),
-        };
-        let (nested, brackets) = if field["items"].is_object() { (&field["items"], "[]") } else { (field, "") };
-        let (properties, path) = (&nested["properties"], format!("{prefix}{name}{brackets}"));
-        let reference = properties.is_object().then(|| described.reference_or_add(properties, kind, &path)).flatten();
-        let is_described = reference.is_some();
-        let meaning = field["description"].as_str().unwrap_or_default().to_owned() + &reference.unwrap_or_default();
-        let type_and_default = type_of(field) + &default;
-        table.push_str(&row(&[&format!("`{prefix}{name}`"), &type_and_default, &meaning]));
-        if !is_described {
-            add_fields((kind, nested), &format!("{path}."), described, table);
+impl FieldTable<'_> {
+    fn add(&mut self, schema: &Value, prefix: &str) {
+        let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let default = match &field["default"] {
+                Value::Null if required.contains(&name.as_str()) => "; required".to_owned(),
+                Value::Null => String::new(),
+                Value::String(text) => format!("; `{text}`"),
+                other => format!("; `{other}`"),
+            };
+            let (nested, brackets) = if field["items"].is_object() { (&field["items"], "[]") } else { (field, "") };
+            let path = format!("{prefix}{name}{brackets}");
+            let reference = self.reference(nested, &path);
+            let meaning =
+                field["description"].as_str().unwrap_or_default().to_owned() + reference.as_deref().unwrap_or_default();
+            let type_and_default = type_of(field) + &default;
+            self.text.push_str(&row(&[&format!("`{prefix}{name}`"), &type_and_default, &meaning]));
+            if reference.is_none() {
+                self.add(nested, &format!("{path}."));
+            }
         }
+    }
+
+    /// Returns a reference to an object with the same fields, if a table has described such an object.
+    fn reference(&mut self, object: &Value, path: &str) -> Option<String> {
+        let properties = object["properties"].as_object().map(|_| object["properties"].clone())?;
+        if let Some(known) = self.described.iter().find(|known| known.properties == properties) {
+            let of = if known.kind == self.kind { String::new() } else { format!(" of {}", known.kind) };
+            return Some(format!(" Fields: as for `{}`{of}.", known.path));
+        }
+        self.described.push(DescribedObject { properties, kind: self.kind.to_owned(), path: path.to_owned() });
+        None
     }
 }
 
