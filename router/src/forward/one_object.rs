@@ -1,4 +1,4 @@
-//! Requests for one object: to the cluster that owns it.
+//! Requests for one object go to the cluster that owns the object.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tributary_answers::ground::Ground;

@@ -1,4 +1,4 @@
-//! The decision which cluster owns an object: pure functions, so that tables can test them.
+//! Pure functions that decide which cluster owns an object. Tables test them.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;
@@ -63,7 +63,7 @@ pub(crate) enum NoOwner {
     Unsure {
         /// The cluster with the object.
         known: ClusterName,
-        /// The clusters that may have one.
+        /// The clusters that may have an object of the name.
         unknown: Vec<ClusterName>,
     },
     /// The object is not in the cluster that the request names.
@@ -355,7 +355,7 @@ mod tests {
             (&only, "a", "b", "", Err(unsure("a", "b"))),
             (&only, "a", "b", "b", Err(unsure("a", "b"))),
             (&only, "a", "b", "c", Err(unsure("a", "b"))),
-            // The configuration sends it there, whatever the unknown cluster has.
+            // The configuration names the cluster already.
             (&only, "a", "b", "a", nowhere()),
             // A cluster that is known to have it is not unknown.
             (&only, "a", "a", "", owner("a")),

@@ -8,7 +8,7 @@ use tributary_fleet::topology::Fleet;
 use super::decision::NoOwner;
 use crate::request::ClientRequest;
 
-/// The question that has no owner as its answer.
+/// The object whose owner is unknown, for the text of the refusal.
 pub(crate) struct OwnerQuestion<'a> {
     pub(super) request: ClientRequest<'a>,
     /// The ground that decided.

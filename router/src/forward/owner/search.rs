@@ -18,7 +18,7 @@ use crate::versions::ClientVersion;
 /// The clusters that a search asks for an object that memory lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// None: memory is enough.
+    /// No cluster: memory is enough.
     Memory,
     /// The reachable clusters, because a client may have made the object past this process a moment ago. A cluster that
     /// does not answer counts by memory.
@@ -39,7 +39,7 @@ pub(crate) struct Search<'a> {
     uid: Option<&'a str>,
     /// A cluster that lost the object a moment ago. All others are asked.
     lost_by: Option<&'a ClusterName>,
-    /// The client's versions of the object. Memory answers as soon as it is as new as they are.
+    /// The client's versions of the object. Memory answers after it has reached these versions.
     seen: &'a [ClientVersion],
     /// Whether clusters that memory does not know are asked, too, if another cluster has the object.
     asks_unknown: bool,

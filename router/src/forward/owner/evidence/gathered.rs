@@ -16,7 +16,7 @@ pub(in crate::forward) struct Gathered {
 }
 
 impl Gathered {
-    /// Adds a cluster whose answer says nothing.
+    /// Adds a cluster with an unclear answer or none.
     pub(in crate::forward) fn add_unknown(&mut self, cluster: &ClusterName, cause: String) {
         self.troubles.push(Trouble { cluster: cluster.clone(), cause, age: None });
         self.evidence.may.push(cluster.clone());

@@ -310,7 +310,7 @@ mod tests {
         let resource = GroupVersionResource::new("", "v1", "configmaps");
         let release = Release::named("n", "r");
         let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");
-        // Nothing of another name is looked at.
+        // The search reads no object with a different name.
         assert!(poll!(pin!(has_record(&others, &release, &resource))).is_ready());
         let names = || (0..1_000).map(|number| format!("sh.helm.release.v1.r.v{number:04}"));
         let unlabelled = objects(names(), "{}");

@@ -105,7 +105,7 @@ impl Release {
         self.records.is_some()
     }
 
-    /// The resources that its records may have.
+    /// The resources of the release's records: one, or Secrets and ConfigMaps.
     pub(crate) fn resources(&self) -> Vec<GroupVersionResource> {
         match &self.records {
             Some(resource) => vec![resource.clone()],
@@ -196,9 +196,9 @@ mod tests {
             ("sh.helm.release.v1.r.v", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1x", of_r, TYPE, [false; 4]),
             ("r", of_r, TYPE, [false; 4]),
-            // Another release's, whose name goes on.
+            // The release `r.v1` has a longer name.
             ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
-            // The labels tell of another one than the name.
+            // The labels name a different release than the name.
             ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, TYPE, [false; 4]),
         ] {
@@ -250,7 +250,7 @@ mod tests {
             (None, None, annotated(text("../m")), None),
             (Some("n"), None, hook(text("r")), Some(("n", Some("r")))),
             (Some("n"), None, hook(None), Some(("n", None))),
-            // Which of all namespaces its release is in nobody knows.
+            // The namespace of the release is unknown.
             (None, None, hook(text("r")), None),
             (Some("n"), Some("sh.helm.release.v1.r.v1"), record(), Some(("n", Some("r")))),
             (Some("n"), Some("mine"), record(), None),
