@@ -1,4 +1,4 @@
-//! Pure functions that decide which cluster owns an object. Tables test them.
+//! Pure functions that decide which cluster owns an object, so that tables can test the decision.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;
