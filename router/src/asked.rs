@@ -1,4 +1,4 @@
-//! What a request asks of members, in the words by which they judge it.
+//! The attributes of a request by which members authorize it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tributary_rights::{CallerRights, Candidates};
 
 use crate::caller::Caller;
 
-/// The clusters that there are for what a request refers to: where its caller may do this with it.
+/// The clusters in which the caller may do the action with an object that a request refers to.
 pub(crate) async fn candidates_of<'a>(
     clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
     caller: &Caller,
@@ -34,7 +34,7 @@ pub(crate) async fn candidates_of<'a>(
     }
 }
 
-/// Whether a cluster that has not told what it serves may be told of to whoever asks for this.
+/// The clusters that an answer may name although their discovery is unknown.
 pub(crate) async fn may_know(
     clusters: &[&Arc<Cluster>],
     caller: &Caller,
@@ -48,17 +48,17 @@ pub(crate) async fn may_know(
     candidates_of(clusters.iter().map(|cluster| cluster.name()), caller, resource, verb).await
 }
 
-/// A verb on an object, or on a collection, without what lies below it.
+/// The attributes of an action on an object or a collection, without its subresource.
 pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> ResourceAttributes<'a> {
     ResourceAttributes { subresource: "", ..ResourceAttributes::from_request(resource, verb) }
 }
 
-/// Whether a review is of whoever asks for it.
+/// Whether a review is about its own caller.
 pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
     resource.resource.resource.starts_with("selfsubject")
 }
 
-/// The name of the object that a request passes through to: what is proxied may be named `[scheme:]name:port`.
+/// The name of the object of a request. A proxied object may be named `[scheme:]name:port`.
 pub(crate) fn proxied_name(resource: &ResourceRequest) -> &str {
     let named = resource.name.as_deref().unwrap_or_default();
     match resource.subresource.as_deref() {

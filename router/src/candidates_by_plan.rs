@@ -1,5 +1,4 @@
-//! Which clusters are candidates for a request, by who answers it: those where its caller may do what is asked, or look
-//! at its object.
+//! The candidates of a request: the clusters where its caller may do the action, or look at its object.
 
 use std::sync::Arc;
 
@@ -57,14 +56,13 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Whether a list may leave out the clusters of which it is not known what may be listed there: as reads from memory,
-/// it says what those clusters say of which it is known.
+/// Whether a live list may leave out the clusters in which the rights are unknown, as a list from memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
-/// What a cluster has to let somebody do to be there for a request which it refuses: then it is found to be the one
-/// that is meant, and its policy says why it refuses. `None` where whatever refuses is left out.
+/// The action that makes a cluster a candidate although its policy refuses the request. Then the cluster can be found as
+/// the owner, and its policy words the refusal. `None` if clusters that refuse are left out.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {
@@ -75,8 +73,7 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
     }
 }
 
-/// The clusters of which a collection is wanted, of those that its policy selects, or all; `None` where that cannot be
-/// read.
+/// The clusters that the request and the registry select; `None` for a malformed selector.
 fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
     match plan {
         ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
@@ -110,7 +107,7 @@ fn decide(
         let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
         rights.candidates(clusters.clone(), &asked)
     };
-    // Where the caller may do it. Everybody may ask about themselves.
+    // A user may always ask about itself.
     let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone(), &request),
         _ => candidates(&[asked]),
@@ -125,11 +122,11 @@ fn decide(
             candidates(&[asked, object])
         }
     };
-    // Whoever is nobody in any cluster is told who they are all the same, and whoever may not be somebody else is not.
+    // A user without rights in any cluster may ask for its own identity, but not for that of another user.
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
-    // What is nowhere allowed is refused before anybody looks whether the object exists, as a kube-apiserver does it.
+    // An action that no cluster allows is refused before the search for the object, as in kube-apiserver.
     let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
@@ -137,12 +134,12 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
-    // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
+    // Clusters that are not selected, or whose policies refuse the request, do not count for the refusal.
     let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_one_unknown = match &wanted {
         Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),
-        // The reader of the selector refuses a malformed one.
+        // A later stage refuses the malformed selector.
         None => candidates.is_one_unknown(),
     };
     if is_one_unknown {

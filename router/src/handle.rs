@@ -304,7 +304,8 @@ impl Router {
                 let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));
                 let undescribed = undescribed.filter(|cluster| cluster.undescribed(resource).is_some());
                 let told: Vec<_> = undescribed.map(|cluster| cluster.undescribed_trouble(resource)).collect();
-                forward::locate::unknown(&self.fleet, resource.clone(), name, (&names, &told)).into()
+                let unknown = forward::owner::UnknownClusters { clusters: &names, troubles: &told };
+                unknown.refuse(&self.fleet, resource.clone(), name).into()
             }
         }
     }

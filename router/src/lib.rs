@@ -21,14 +21,10 @@ mod dispatch;
 mod flow_control;
 mod flow_shares;
 mod forward;
-mod grounds;
 mod handle;
 mod health;
-mod helm_release;
 mod identities;
-mod known_releases;
 mod last_heard_keeper;
-mod located;
 mod memory;
 mod mixed_releases;
 mod own_credential;
@@ -102,8 +98,8 @@ use tributary_views::views::Views;
 use tributary_views::views::held_metrics::HeldMetrics;
 
 use crate::caller::Caller;
-use crate::known_releases::KnownReleases;
-use crate::located::{Located, LookupKey};
+use crate::forward::owner::answers::{Answers, QuestionKey};
+use crate::forward::owner::helm::known_releases::KnownReleases;
 use crate::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
 use dispatch::DispatchGate;
@@ -158,7 +154,7 @@ pub struct Router {
     leaving: AtomicBool,
     alone: bool,
     openapi: OpenApi,
-    locations: Arc<SharedQuestions<LookupKey, Located>>,
+    locations: Arc<SharedQuestions<QuestionKey, Answers>>,
     releases: KnownReleases,
     /// What users may do in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
@@ -486,7 +482,7 @@ impl Router {
     }
 
     /// The questions where objects are.
-    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<LookupKey, Located>> {
+    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<QuestionKey, Answers>> {
         &self.locations
     }
 

@@ -1,4 +1,4 @@
-//! The Warning of a list of Helm's records that has records of one release name in several clusters. Helm knows a
+//! The Warning of a list with Helm's records of one release name from several clusters. Helm knows a
 //! release by its namespace and name: `helm history` would show the revisions of two clusters as those of one release.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::selection::Selection;
 /// The number of objects in a piece of work; between pieces other tasks run.
 const LOOKED_AT: usize = 1_000;
 
-/// Contexts that the Warning of one release names: as many as fit on a terminal's line.
+/// The number of contexts in the Warning of one release: they fit on a terminal's line.
 const COMMANDS_MAX: usize = 3;
 
 /// The clusters that have records of each release, in the order of their lists.
@@ -33,7 +33,7 @@ pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &Label
 }
 
 /// Finds the clusters of each release of which a list shows records.
-pub(crate) async fn of_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
+pub(crate) async fn find_in_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     let scope = selection.scope();
     for (cluster, snapshot) in snapshots.iter().filter(|(cluster, _)| selection.wants_cluster(cluster)) {

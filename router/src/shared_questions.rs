@@ -1,9 +1,9 @@
-//! Questions to members that requests share: whoever comes while one is under way waits for the next.
+//! Questions to members that requests share. A request that comes during a question waits for the next question.
 //!
-//! An answer says nothing to a request that came after the question was put: what it asks for may have been made in
-//! between, past this process. So nothing is remembered of an answer, however fresh; what is shared is a question that
-//! has not been put yet. One that was answered in vain is put again no sooner than [`PAUSE`] after, so that a client
-//! which asks for a name that is nowhere costs each member a few small requests a second, however often it asks.
+//! The answer to an earlier question does not count for a later request: a client may have made the object in between,
+//! past this process. So no answer is cached; requests share a question that has not begun. A question without a result
+//! begins again [`PAUSE`] later at the earliest. So a client that asks for a missing name costs each member a few small
+//! requests a second, however often it asks.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,32 +15,32 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long after a question that was answered in vain the same one is put again. A quarter of a second: four questions
-/// a second, and no longer than people notice.
+/// The pause after a question without a result. A quarter of a second: four questions a second, and no longer than people
+/// notice.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How many questions are remembered before those are looked for that can be forgotten.
+/// The number of topics before the first sweep.
 const SWEPT_FROM: usize = 256;
 
-/// A question that may be shared.
+/// A question that requests share.
 type SharedLookup<A> = Shared<BoxFuture<'static, A>>;
 
-/// Questions by what they ask. One per kind of question.
+/// Shared questions by key. The router has one for each kind of question.
 pub(crate) struct SharedQuestions<K, A> {
     topics: Mutex<Topics<K, A>>,
 }
 
 struct Topics<K, A> {
     by_key: HashMap<K, Topic<A>>,
-    /// How many there are when those are looked for next that can be forgotten.
+    /// The number of topics at the next sweep, which removes unused topics.
     sweep_at: usize,
 }
 
-/// One question, put again and again.
+/// The questions with one key.
 struct Topic<A> {
-    /// The one that has not been put yet.
+    /// The question that has not begun.
     next: Option<SharedLookup<A>>,
-    /// Held while one is under way; when the last one was put that was in vain.
+    /// A lock for the duration of a question, with the start of the last question if it had no result.
     turn: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
@@ -55,8 +55,8 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// The answer to a question that is put from now on. `put` puts it; `in_vain` judges the answer. Cancelling is
-    /// safe: others who wait go on with the question, and it ends when nobody does.
+    /// Asks a question that begins now or later. `put` asks the members; `in_vain` tells whether the answer has no
+    /// result. Dropping the future is safe: other requests continue the question, and it ends with the last of them.
     pub(crate) async fn share_question<F>(
         self: &Arc<Self>,
         key: K,
@@ -86,14 +86,14 @@ where
         put: impl Future<Output = A> + Send + 'static,
         in_vain: fn(&A) -> bool,
     ) -> SharedLookup<A> {
-        // Not held by the question: it stands in there, and both would live for ever.
+        // Weak: the question is a value of the map, and a strong reference would keep both alive forever.
         let questions = Arc::downgrade(self);
         let question = async move {
             let mut vain = turn.lock().await;
             if let Some(before) = *vain {
                 tokio::time::sleep_until(before + PAUSE).await;
             }
-            // Whoever comes from now on is not answered by this one.
+            // Later requests get the next question.
             let put_now = questions.upgrade().and_then(|all| all.topics.lock().by_key.get_mut(&key)?.next.take());
             drop(put_now);
             let begun = Instant::now();
@@ -110,10 +110,10 @@ impl<A> Topic<A> {
         Self { next: None, turn: Arc::default() }
     }
 
-    /// Whether nothing is known of it that matters: nobody asks, and no pause is to be kept.
+    /// Whether the topic is unused: no question, and no pause.
     fn is_over(&self) -> bool {
         let idle = self.turn.try_lock().is_ok_and(|vain| vain.is_none_or(|begun| begun.elapsed() >= PAUSE));
-        // One that nobody waits for any more is held here alone.
+        // A question without requests has this one reference.
         idle && self.next.as_ref().is_none_or(|next| next.strong_count() == Some(1))
     }
 }
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Questions that take 10 ms and whose answer is how often they have been put.
+    /// Questions that take 10 ms, with the number of questions as the answer.
     #[derive(Default)]
     struct Asked {
         questions: Arc<SharedQuestions<&'static str, u32>>,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_while_a_question_is_under_way_waits_for_the_next() {
+    async fn a_request_during_a_question_waits_for_the_next_question() {
         let asked = Asked::default();
         let late = |after| {
             let asked = &asked;
@@ -157,12 +157,12 @@ mod tests {
                 asked.ask(|_| false).await
             }
         };
-        // The first is put at once; whoever comes meanwhile shares the second.
+        // The first begins at once; the requests during the first share the second.
         assert_eq!(join_all([late(0), late(1), late(5), late(9), late(12)]).await, [1, 2, 2, 2, 3]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_in_vain_is_put_again_after_a_pause_however_often_it_is_asked() {
+    async fn a_question_without_a_result_begins_again_after_a_pause() {
         let asked = Asked::default();
         let begun = Instant::now();
         let clients = (0..200).map(|_| async {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_takes_the_question_from_nobody() {
+    async fn a_request_that_ends_does_not_end_the_question_of_others() {
         let asked = Asked::default();
         let client = |comes: u64, goes: u64| {
             let asked = &asked;
@@ -186,8 +186,8 @@ mod tests {
                 tokio::time::timeout(Duration::from_millis(goes - comes), asked.ask(|_| false)).await.ok()
             }
         };
-        // The first's is under way, and ends with it at 5 ms. The second's has not been put then, and is the others',
-        // too; the second goes away before it is put, or while it is under way.
+        // The first request ends at 5 ms with its question. The second request shares a later question with the others,
+        // and ends before or during it.
         for goes in [4, 8] {
             let answers = join_all([client(0, 5), client(1, goes), client(2, 100), client(3, 100)]).await;
             assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_nobody_waits_for_ends_and_is_forgotten() {
+    async fn a_question_without_requests_ends_and_its_topic_is_removed() {
         let asked = Asked::default();
         let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));

@@ -27,9 +27,9 @@ use tributary_sharing::flow::large_bodies::at_once;
 use tributary_views::view::Deletion;
 
 use super::media_type::content_type;
+use super::owner::helm::release::may_be_record;
 use super::whole::{Interrupted, whole};
 use crate::Router;
-use crate::helm_release::may_be_record;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
 

@@ -1,5 +1,5 @@
-//! Questions to members, in a client's name, about what this process has to know to answer the client: few at once at
-//! each member, clients in turn, each with an end, and what they are answered counted among the bytes that are held.
+//! Questions to members in a client's name, which precede the answer to the client. A member gets few questions at once,
+//! clients take turns, each question has a time limit, and the answers count towards `--max-held-bytes`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +19,29 @@ use tributary_sharing::limits::ASKED_AT_ONCE;
 use super::send;
 use crate::caller::Caller;
 
-/// A question.
+/// A question to members.
 #[derive(Clone)]
 pub(super) struct Question {
     /// Path and query.
     pub(super) path: Arc<str>,
-    /// The JSON that is posted: a review. `None` where something is read.
+    /// The JSON of a review, which is posted; `None` for a get.
     pub(super) review: Option<Bytes>,
-    /// In which form it is to be answered.
+    /// The `Accept` header.
     pub(super) accept: HeaderValue,
-    /// In whose name it is put.
+    /// The client.
     pub(super) caller: Caller,
-    /// What its answers are counted among.
+    /// The limit that its answers count towards.
     pub(super) held_bytes: Arc<FairSemaphore>,
-    /// The largest answer that is read, in bytes.
+    /// The limit for the length of an answer, in bytes.
     pub(super) answer_bytes_max: usize,
-    /// How long members may take.
+    /// The time limit of members.
     pub(super) patience: Patience,
-    /// Counts each time it is put to a member.
+    /// The number of questions so far, by member and question.
     pub(super) put: Counter,
 }
 
 impl Question {
-    /// The request that puts it.
+    /// The request with the question.
     fn message(&self) -> Request<Body> {
         let mut message = Request::new(self.review.clone().map_or_else(body::empty, body::full));
         message.headers_mut().insert(header::ACCEPT, self.accept.clone());
@@ -53,17 +53,17 @@ impl Question {
     }
 }
 
-/// How long members may take to answer.
+/// The time limit of members.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// Each so long until it is its turn, and so long from then on.
+    /// This time for each member until its turn comes, and again from then on.
     Each(Duration),
-    /// All together until then.
+    /// This end for all members.
     Until(Instant),
 }
 
 impl Patience {
-    /// The end of what begins now.
+    /// The end of a wait that begins now.
     fn end(self) -> Instant {
         match self {
             Self::Each(time) => Instant::now() + time,
@@ -72,20 +72,19 @@ impl Patience {
     }
 }
 
-/// What became of a question to one member.
+/// The reply of one member.
 pub(super) enum Reply {
-    /// It was answered, with anything but 403. A 404 is not read.
+    /// An answer other than 403. The body of a 404 is not read.
     Answer(StatusCode, Bytes, Portion),
-    /// The member forbids it, 403: it says so, or is not asked because it does not let the user be whom they ask to be.
+    /// The member's 403, or the refusal to let the user act as the user of the request; then the member is not asked.
     Forbidden(Refusal),
-    /// It was not its turn in time, or there was no room for what it says.
+    /// No turn in time, or no room for the answer.
     NotPut(Refusal),
-    /// There was no answer, or none that can be read, and why.
+    /// The cause for no answer, or for an unreadable one.
     Unanswered(String),
 }
 
-/// Puts a question to these clusters, some at once, each when it is the client's turn there. The replies come in no
-/// order.
+/// Asks these clusters, some at once, each as soon as it is the client's turn there. The replies have no order.
 pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) -> Vec<(Arc<Cluster>, Reply)> {
     let replies = clusters.into_iter().map(|cluster| {
         let question = question.clone();
@@ -100,10 +99,10 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let holder = question.caller.holder;
     let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
-    // Those before may have given up their turns when the time was over for all.
+    // Other questions may have given up their turns at the common end.
     let is_over = || question.patience.end() <= Instant::now();
     let Some(_turn) = turn.ok().filter(|_| !is_over()) else {
-        // Nothing is known of it, not even that it does not answer.
+        // The member's state is unknown: it was not asked.
         return Reply::NotPut(LimitRefusal::Questions { cluster: cluster.name().clone() }.into());
     };
     let room = match question.held_bytes.acquire(holder, 0) {
@@ -115,7 +114,7 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
         match send::ask_cluster(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
             Err(refusal) if refusal.forbids_acting() => Reply::Forbidden(refusal),
-            // What a cluster says of our account, and would say of the user, too, is told in its words.
+            // The cluster forbids our account an action that it forbids the user, too.
             Err(refusal) if refusal.said_by_member().is_some_and(says_forbidden) => Reply::Forbidden(refusal),
             Err(refusal) => Reply::Unanswered(refusal.status().message),
         }
@@ -125,7 +124,7 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     timeout_at(end, Box::pin(reply)).await.unwrap_or_else(late)
 }
 
-/// An answer, read whole in a room that grows with it.
+/// Reads an answer whole, in room that grows with it.
 async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut room: Portion) -> Reply {
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {
@@ -141,7 +140,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
     }
 }
 
-/// 429: what a cluster says cannot be held, so that it is not known.
+/// The 429 for an answer without room in memory.
 fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
     LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
 }

@@ -1,4 +1,4 @@
-//! The body of a request that goes to a member, read whole.
+//! A request to a member whose body is read.
 
 use bytes::Bytes;
 use http::{Method, Request, request};
@@ -20,16 +20,16 @@ pub(crate) struct BufferedRequest {
     pub(crate) head: request::Parts,
     /// The body, converted to JSON if it came as YAML.
     pub(crate) body: RequestBody,
-    /// What the body says.
+    /// The facts in the body that choose the cluster.
     pub(crate) facts: Facts,
-    /// What the body is.
+    /// The kind of the body.
     pub(super) shape: BodyKind,
-    /// What it occupies of the bytes that may be held, as long as it is.
+    /// The body's part of the limit `--max-held-bytes`.
     portion: Portion,
 }
 
 impl BufferedRequest {
-    /// Reads the body of a request, of at most so many bytes.
+    /// Reads the body of a request, `bytes_max` bytes at most.
     ///
     /// # Errors
     /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type,
@@ -64,7 +64,7 @@ impl BufferedRequest {
         Ok(Self { head, body, facts, shape, portion })
     }
 
-    /// Whether it is a server-side apply, which makes the object if there is none.
+    /// Whether the request is a server-side apply, which makes the object if there is none.
     pub(crate) fn is_apply(&self) -> bool {
         self.body.format() == Format::ApplyYaml
     }
@@ -74,7 +74,7 @@ impl BufferedRequest {
         self.portion.holder()
     }
 
-    /// The cluster that the annotation in its body names.
+    /// The cluster that the annotation in the body names.
     pub(super) fn named_cluster(&self) -> Option<&str> {
         self.facts.cluster.as_deref()
     }
@@ -86,7 +86,7 @@ impl BufferedRequest {
     }
 }
 
-/// Why a request's body was not read. Nothing has been sent anywhere yet.
+/// The refusal of a request whose body cannot be read. No member has seen the request.
 pub(super) fn unreadable(error: BoxError) -> Refusal {
     match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
         (Some(body::TooLarge(limit)), _) => LimitRefusal::Body { max: *limit }.into(),

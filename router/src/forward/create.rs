@@ -1,4 +1,4 @@
-//! New objects: to the cluster that they mean.
+//! Creates: new objects go to the cluster that the first ground names.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use tributary_sharing::body::{Body, WHOLE_BODY_BYTES_MAX};
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
-use super::meant;
-use super::missing_namespace::explained;
+use super::missing_namespace::explain_missing_namespace;
+use super::owner::Write;
 use super::target::send_translated;
 use crate::request::ClientRequest;
 
 /// Answers a create.
 ///
 /// # Errors
-/// As [`meant::of_new`]; 400 where no cluster is meant, with the ways to name one; what the member answers passes.
+/// As [`Write::owner_of_new`]. The member's own refusals pass.
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, .. } = request;
     let (form, include) = request.object_form()?;
@@ -25,25 +25,25 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         return Err(RequestRefusal::VersionOfNew.into());
     }
-    let meant = meant::of_new(request, &held, &[]).await?.ok_or_else(|| meant::not_named(request, &held))?;
+    let target = Write { request, body: &held, seen: &[] }.owner_of_new().await?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         cache_resource(request).await;
     }
     let error_form = request.preferences.error_form();
     let wish = TranslationOptions { form, error_form, include, writes: !held.is_dry_run() };
-    let answer = send_translated(request, &meant.target, &held, &wish).await?;
-    explained(request, &meant, answer).await
+    let answer = send_translated(request, &target, &held, &wish).await?;
+    explain_missing_namespace(request, &target, answer).await
 }
 
-/// Sees to it that the resource is held before an object of it is made: a watch that goes on after the object's integer
-/// needs its event in the log, and in a log that begins later it is not.
+/// Caches the resource before an object of it is made: a watch from the object's integer needs the event in the log, and
+/// a log that begins later lacks the event.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
-        // An object can be made where the others cannot be read.
+        // A cluster whose objects cannot be read may still take a new one.
         let held = request.view();
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }
 }
 
-/// How long a create waits until its resource is held. It does so once, where nobody has read the resource before.
+/// The time that a create waits until its resource is cached. Only the first create of an unread resource waits.
 const HELD_WITHIN: Duration = Duration::from_secs(3);

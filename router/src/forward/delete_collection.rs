@@ -1,4 +1,4 @@
-//! Requests that concern every cluster: deleting a collection.
+//! Deletion of a collection in every cluster.
 
 use std::sync::Arc;
 
@@ -56,21 +56,22 @@ pub(crate) async fn delete_collection(
     }
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all(router.large_bodies()).await?;
-    let (clusters, unknown) = (wanted_clusters(request, &wanted), unknown(request, &wanted));
+    let (clusters, unknown) = (wanted_clusters(request, &wanted), unknown_troubles(request, &wanted));
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
-    all_allow(request, &clusters, is_nowhere).await?;
-    all_in_reach(request, &clusters, unknown)?;
-    // Without it a deletion might not be noted that was made.
+    check_rights(request, &clusters, is_nowhere).await?;
+    check_reach(request, &clusters, unknown)?;
+    // Without room for an answer, later reads would not wait for its deletions.
     let reserve = Reserve::for_request(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
-            async { (cluster.name(), delete_in(request, cluster, &held, shared.as_ref(), &reserve).await) }.boxed()
+            async { (cluster.name(), delete_in_cluster(request, cluster, &held, shared.as_ref(), &reserve).await) }
+                .boxed()
         })
         .collect();
     let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(DELETED_AT_ONCE).collect().await;
     answers.sort_by_key(|(cluster, _)| *cluster);
-    outcome(answers)?;
+    combine_answers(answers)?;
     let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
     let mut response = answer::json(StatusCode::OK, success);
     selected_names::warn(response.headers_mut(), &request, &wanted, |cluster| request.candidates.has(cluster));
@@ -79,31 +80,31 @@ pub(crate) async fn delete_collection(
     Ok(response)
 }
 
-/// The clusters in which is deleted: what a list of the collection does not show is not deleted with it.
+/// The clusters of the deletion: those whose objects a list of the collection shows.
 fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Arc<Cluster>> {
     let selected = request.serving().filter(|name| selects(request, wanted, name));
     selected.filter_map(|name| request.cluster(name)).collect()
 }
 
-/// Whether what a cluster has is of the collection.
+/// Whether the collection includes the objects of the cluster.
 fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterName) -> bool {
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
 /// The troubles of wanted clusters that may serve the resource although their discovery lacks it.
-fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
+fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
     let troubles = may_serve.chain(request.undescribed());
     troubles.filter(|trouble| selects(request, wanted, &trouble.cluster)).collect()
 }
 
-/// A collection of which the caller may not delete a part that they see is not touched. `is_nowhere`: no cluster that
-/// is there for the caller has what is asked for, nor may have it.
+/// Checks that the caller may delete each part of the collection that they see. `is_nowhere`: no candidate serves the
+/// resource, or may serve it.
 ///
 /// # Errors
-/// 403 that names the clusters which do not allow it, and none where it is nowhere; 503 where that is not known of
-/// some.
-async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_nowhere: bool) -> Result<(), Refusal> {
+/// 403 with the clusters that do not allow the deletion, without names if it is nowhere; 503 if the rights in a cluster
+/// are unknown.
+async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_nowhere: bool) -> Result<(), Refusal> {
     let ClientRequest { caller, resource, .. } = request;
     let Some(rights) = caller.rights() else { return Ok(()) };
     let asked = attributes(resource, Verb::DeleteCollection.as_str());
@@ -113,7 +114,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_now
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
-    // Of what is asked for nothing may be there for the caller, as in a list of it.
+    // A list of the collection shows the caller nothing, and so does the refusal.
     if refusing.is_empty() && !is_nowhere {
         return Ok(());
     }
@@ -130,12 +131,12 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_now
     Err(rights.forbids(names(), refused))
 }
 
-/// A collection that would certainly not be deleted as a whole is not touched. `unknown`: what keeps others from being
-/// asked than those that are known to serve the resource.
+/// Checks that all clusters can be reached, so that the whole collection is deleted. `unknown` has the troubles of
+/// clusters that may serve the resource.
 ///
 /// # Errors
-/// 503 that names the clusters that are out of reach, and the unknown ones.
-fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: Vec<Trouble>) -> Result<(), Refusal> {
+/// 503 with the clusters out of reach and the unknown clusters.
+fn check_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: Vec<Trouble>) -> Result<(), Refusal> {
     let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(unknown).collect();
     if troubles.is_empty() {
         return Ok(());
@@ -145,11 +146,11 @@ fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: 
     Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
 }
 
-/// What the members' answers come to.
+/// Combines the answers of the members.
 ///
 /// # Errors
 /// The first refusal, with the clusters where the deletion failed and where it was done.
-fn outcome(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<(), Refusal> {
+fn combine_answers(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<(), Refusal> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in answers {
         match answer {
@@ -164,13 +165,13 @@ fn outcome(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<(), Refu
     }
 }
 
-/// In how many clusters is deleted at once. Each answers with all that it deleted, up to 8 MiB, which are held until
-/// they are read. Where there is no room for another, one after the other is read in the reserve.
+/// The number of deletions at once. A cluster answers with all deleted objects, up to 8 MiB, which stay in memory until
+/// they are read. Without room for another answer, the answers are read one after the other in the reserve.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Deletes in one cluster. `shared` is the body as every member is sent it, where that is one; `reserve` the room for
-/// its answer where there is no other.
-async fn delete_in(
+/// Deletes in one cluster. `shared` is the body for every member, if there is one. `reserve` is room for an answer that
+/// finds no other room.
+async fn delete_in_cluster(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     held: &BufferedRequest,
@@ -186,7 +187,7 @@ async fn delete_in(
         let given = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
         match (given.component(cluster.name()), given) {
             (Some(own), _) => Ok(own.revision().to_string()),
-            // No object of another cluster is at this version: each deletion would fail.
+            // The version belongs to no object of this cluster: each deletion would fail.
             (None, ClientVersion::Opaque(given)) if given.cluster == *cluster.name() => Ok(given.version),
             (None, ClientVersion::Item(owner, _) | ClientVersion::Opaque(OpaqueVersion { cluster: owner, .. })) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
@@ -220,14 +221,12 @@ async fn delete_in(
         }
         Ok(())
     };
-    // An answer that stays away, or is larger than can be held, or keeps others waiting for the reserve, leaves what is
-    // done done: what it names is not waited for.
+    // The deletion counts without a complete answer (none in time, too large, no room): later reads do not wait then.
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
-/// Has later reads wait until the deletions are seen, and forgets where Helm releases are whose records went. A member
-/// answers with the objects as they were before; an answer above 8 MiB was not read, and what it names is not waited
-/// for.
+/// Has later reads wait for the deletions, and removes Helm releases with deleted records from the cache. A member
+/// answers with the objects before their deletion. Reads do not wait for the objects of an answer above 8 MiB.
 fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);
@@ -268,8 +267,8 @@ struct CollectionItemMetadata {
     deletion_timestamp: Option<String>,
 }
 
-/// What a member's answer says was deleted, without what was being deleted already: that may change no more. A Status
-/// says nothing.
+/// Reads the deletions from a member's answer, without objects that were being deleted before: these may not change any
+/// more. A Status names no object.
 fn deletions(answer: &[u8]) -> Vec<Deletion> {
     let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
     let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());
@@ -286,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_deleted_already_is_not_waited_for() {
+    fn reads_do_not_wait_for_objects_that_were_being_deleted_before() {
         let answer = br#"{"kind":"PodList","items":[
             {"metadata":{"namespace":"n","name":"a","uid":"1","resourceVersion":"7"}},
             {"metadata":{"namespace":"n","name":"b","uid":"2","resourceVersion":"8","deletionTimestamp":"2026-01-01T00:00:00Z"}},

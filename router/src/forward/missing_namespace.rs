@@ -1,4 +1,4 @@
-//! A new object whose namespace is not in the cluster that it means: its client is told where the namespace is.
+//! The refusal of a new object whose namespace is missing in the chosen cluster.
 
 use std::sync::Arc;
 
@@ -8,22 +8,21 @@ use tributary_apimachinery::Status;
 use tributary_sharing::body::{self, Body};
 use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
-use super::evidence;
-use super::meant::Meant;
+use super::owner::OwnerTarget;
+use super::owner::evidence::find_namespace;
 use crate::request::ClientRequest;
 
-/// The answer to a write that makes an object; where the member has no such namespace, with the reason why that cluster
-/// was asked, and with the clusters that have it.
+/// Explains the answer to a write that makes an object, if the member has no such namespace.
 ///
 /// # Errors
-/// That refusal. What else the member says passes.
-pub(super) async fn explained(
+/// A refusal with the ground that chose the cluster, and with the clusters that have the namespace. Other answers pass.
+pub(super) async fn explain_missing_namespace(
     request: ClientRequest<'_>,
-    meant: &Meant,
+    target: &OwnerTarget,
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let Some(namespace) = request.resource.namespace.as_deref() else { return Ok(answer) };
-    // Nothing was chosen where there is one cluster.
+    // With a single cluster there is no choice to explain.
     let is_chosen = request.clusters().len() > 1;
     if answer.status() != StatusCode::NOT_FOUND || !is_chosen {
         return Ok(answer);
@@ -34,10 +33,10 @@ pub(super) async fn explained(
     if !said.details.is_some_and(|about| about.kind == "namespaces" && about.name == namespace) {
         return Ok(Response::from_parts(head, body::full(text)));
     }
-    let cluster = meant.target.cluster.name();
-    let mut elsewhere = evidence::of_namespace(request).await?.evidence.has;
+    let cluster = target.cluster.name();
+    let mut elsewhere = find_namespace(request).await?.evidence.has;
     elsewhere.retain(|other| other != cluster);
     let (resource, namespace) = (request.resource.resource.clone(), Arc::from(namespace));
-    let (cluster, ground) = (cluster.clone(), meant.ground);
+    let (cluster, ground) = (cluster.clone(), target.ground);
     Err(ClusterRefusal::NoNamespace { resource, namespace, cluster, ground, elsewhere }.into())
 }

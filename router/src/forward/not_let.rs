@@ -1,5 +1,5 @@
-//! A cluster that does not let this endpoint act in its users' names: found in what it answers, and told apart from
-//! what is the user's own to be refused.
+//! Recognizes the answer of a cluster that does not let this endpoint's account act as its users, and tells it apart from
+//! a refusal of the user.
 
 use std::sync::Arc;
 
@@ -15,31 +15,30 @@ use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
 use crate::caller::Caller;
 
-/// What is said to be refused to our account.
+/// The permission that our account lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lacking {
-    /// To act as the user: the verb is `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) one such as
-    /// `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    /// The permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb such
+    /// as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
     Impersonation,
-    /// To do this in the user's name: `impersonate-on:user-info:list`. It is said first of an account that may not act
-    /// as anybody, too.
+    /// The permission for this action as the user: `impersonate-on:user-info:list`. A cluster names this permission first,
+    /// also for an account that may act as no user.
     ThisInTheirName,
 }
 
-/// Which user a cluster takes somebody for. Each profile of `tributary join` lets every user ask.
+/// The path of reviews of one's own identity. Each profile of `tributary join` lets every user post them.
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const WHO_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 
-/// The request that asks it.
+/// The request for such a review.
 const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO, query: None };
 
-/// The answer to a request in the name of one of many users, unless the cluster says that this endpoint may not act as
-/// them.
+/// Checks the answer to a request as one of many users for a refusal of this endpoint's account.
 ///
 /// # Errors
-/// 403 in the cluster's words where the user may not do it either: it would say so to them. Else 503, for that is its
-/// administrator's to mend.
-pub(super) async fn unless_not_let(
+/// 403 in the cluster's words if the user lacks the permission, too; otherwise 503, because only an administrator of the
+/// cluster can help.
+pub(super) async fn check_impersonation(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     sent: &SentRequest<'_>,
@@ -51,14 +50,14 @@ pub(super) async fn unless_not_let(
     let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let is_short = length.is_some_and(|length: usize| length <= REFUSAL_BYTES_MAX);
     if answer.status() != StatusCode::FORBIDDEN || !is_short {
-        note_lets_act(cluster, answer.status());
+        note_impersonation(cluster, answer.status());
         return Ok(answer);
     }
-    Box::pin(unless_it_says_so(cluster, caller, sent, answer)).await
+    Box::pin(check_refusal(cluster, caller, sent, answer)).await
 }
 
-/// The same of a short refusal, which is read.
-async fn unless_it_says_so(
+/// Checks a short 403, whose text is read.
+async fn check_refusal(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     sent: &SentRequest<'_>,
@@ -67,21 +66,21 @@ async fn unless_it_says_so(
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
     // A workload behind a service proxy may answer in YAML.
-    match at_once(of_yaml(text.len()), || lacking(sent, cluster.name(), &text)) {
-        Some(lacking) => Err(not_let(cluster, caller, sent, lacking, &text).await),
+    match at_once(of_yaml(text.len()), || missing_permission(sent, cluster.name(), &text)) {
+        Some(lacking) => Err(refuse(cluster, caller, sent, lacking, &text).await),
         None => Ok(Response::from_parts(head, body::full(text))),
     }
 }
 
-/// Whoever is answered with success was let act. Other answers may come from before a cluster looks who asks.
-fn note_lets_act(cluster: &Cluster, status: StatusCode) {
+/// Notes that the cluster lets us act as users, if the answer is a success. Other answers may precede the check.
+fn note_impersonation(cluster: &Cluster, status: StatusCode) {
     if !cluster.lets_act() && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS) {
         cluster.note_lets_act();
     }
 }
 
-/// What our account lacks, by what a kube-apiserver says to what it was sent; `None` where it speaks of somebody else.
-fn lacking(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
+/// Reads the missing permission from a refusal of kube-apiserver; `None` if the refusal is about another account.
+fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
     let message = rewrite::status_message(text)?;
     let verb = refused_verb(&message)?;
     let lacking = match verb.strip_prefix("impersonate")? {
@@ -90,8 +89,8 @@ fn lacking(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option
         mode if mode.starts_with("-on:") => Lacking::ThisInTheirName,
         _ => return None,
     };
-    // The message begins with the resource as the path has it, and nobody serves one of such a name: what it says then
-    // may be the client's own words.
+    // The message begins with the resource of the path. A resource with special characters does not exist, and the
+    // message may be text of the client.
     let info = sent.info(cluster).ok()?;
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     let is_named_plainly =
@@ -99,25 +98,25 @@ fn lacking(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option
     is_named_plainly.then_some(lacking)
 }
 
-/// The verb that a message says is refused: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only where
-/// there is one, and with nothing but `forbidden: ` before `User` for what is no resource. Names are quoted as Go does
-/// it, so what stands in one is not taken for words of the message. (apimachinery `NewForbidden`, apiserver
+/// Reads the refused verb from a message: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only if
+/// there is one, and only `forbidden: ` before `User` for a path without a resource. Names are quoted as in Go,
+/// so a name cannot look like a part of the message. (apimachinery `NewForbidden`, apiserver
 /// `forbiddenMessage`)
 fn refused_verb(message: &str) -> Option<&str> {
     let cause = match message.strip_prefix("forbidden: ") {
         Some(cause) => cause,
         None => {
             let (_resource, rest) = message.split_once(' ')?;
-            let rest = unquoted(rest).map_or(Some(rest), |rest| rest.strip_prefix(' '))?;
+            let rest = skip_quoted(rest).map_or(Some(rest), |rest| rest.strip_prefix(' '))?;
             rest.strip_prefix("is forbidden: ")?
         }
     };
-    let rest = unquoted(cause.strip_prefix("User ")?)?.strip_prefix(" cannot ")?;
+    let rest = skip_quoted(cause.strip_prefix("User ")?)?.strip_prefix(" cannot ")?;
     rest.split(' ').next()
 }
 
-/// What follows a text in Go's quotes; `None` where there is none.
-fn unquoted(text: &str) -> Option<&str> {
+/// The rest after a text in Go's quotes; `None` without such a text.
+fn skip_quoted(text: &str) -> Option<&str> {
     let quoted = text.strip_prefix('"')?;
     let mut is_escaped = false;
     let end = quoted.find(|letter| {
@@ -128,8 +127,8 @@ fn unquoted(text: &str) -> Option<&str> {
     Some(&quoted[end + 1..])
 }
 
-/// What the client is told instead of what the cluster says of our account.
-async fn not_let(
+/// The refusal for the client instead of the cluster's refusal of our account.
+async fn refuse(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     sent: &SentRequest<'_>,
@@ -142,14 +141,14 @@ async fn not_let(
     {
         return MemberRefusal::Said(refusal.status()).into();
     }
-    let is_beyond = lacking == Lacking::ThisInTheirName && lets_act(cluster, caller).await;
+    let is_beyond = lacking == Lacking::ThisInTheirName && probe_impersonation(cluster, caller).await;
     let beyond = info.as_ref().filter(|_| is_beyond).map(Beyond::from_request);
     cluster.note_not_let(&rewrite::status_message(text).unwrap_or_default(), beyond.as_ref());
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
 
-/// Whether the cluster lets us act as a user at all: it is asked who that is, where it has let us act as nobody yet.
-async fn lets_act(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
+/// Whether the cluster lets us act as a user at all. If it never has, it is asked for the user's identity.
+async fn probe_impersonation(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
     if !cluster.lets_act()
         && let Ok(client) = &cluster.setup.client
         && let Ok(identity) = caller.identity(&cluster.setup, &WHO_ASKS).await
@@ -158,7 +157,7 @@ async fn lets_act(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
             .body(body::full(Bytes::from_static(WHO_BODY)))
         && let Ok(answer) = client.send_question(request, identity).await
     {
-        note_lets_act(cluster, answer.status());
+        note_impersonation(cluster, answer.status());
     }
     cluster.lets_act()
 }
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_is_told_from_the_user_by_the_verb_alone() {
+    fn the_verb_tells_a_refusal_of_the_account_from_one_of_the_user() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";
@@ -201,14 +200,14 @@ mod tests {
                 r#"pods is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "pods""#,
                 Some(Lacking::ThisInTheirName),
             ),
-            // What this process asks comes with its query.
+            // Questions of this process have a query.
             (
                 secrets,
                 r#"secrets is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "secrets""#,
                 Some(Lacking::ThisInTheirName),
             ),
             (secrets, r#"secrets is forbidden: User "ann" cannot list resource "secrets""#, None),
-            // The user's own, whatever they ask for, and whatever is said why.
+            // Refusals of the user, with any name and cause.
             (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
             (
                 pod,
@@ -233,9 +232,9 @@ mod tests {
             let sent = SentRequest { method: &Method::GET, path, query: None };
             let status = Status { message: message.to_owned(), ..Status::forbidden(None, "", "") };
             let text = serde_json::to_vec(&status).unwrap();
-            assert_eq!(lacking(&sent, &cluster, &text), expected, "{message}");
+            assert_eq!(missing_permission(&sent, &cluster, &text), expected, "{message}");
         }
         let sent = SentRequest { method: &Method::GET, path: pod, query: None };
-        assert_eq!(lacking(&sent, &cluster, b"cannot impersonate resource"), None);
+        assert_eq!(missing_permission(&sent, &cluster, b"cannot impersonate resource"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The request that a member is sent for a client's: its body rewritten in the form that it came in.
+//! The request for a member: the client's request with a rewritten body in the same format.
 
 use http::{HeaderValue, Request, header};
 use tributary_answers::refusal::Refusal;
@@ -10,11 +10,11 @@ use tributary_sharing::flow::large_bodies::LargeBodies;
 use super::buffered::BufferedRequest;
 
 impl BufferedRequest {
-    /// The request for a member: versions translated by `version`, the annotation taken out,
-    /// an answer in JSON asked for.
+    /// Makes the request for a member: `version` translates the versions, the annotation is removed, and the answer is
+    /// to be JSON.
     ///
     /// # Errors
-    /// What `version` answers, and 400 for a body that is not of its form.
+    /// The refusal of `version`; 400 for a body that does not match its format.
     pub(crate) fn for_member(
         &self,
         has_annotations: bool,
@@ -46,17 +46,17 @@ impl BufferedRequest {
         Ok((!names_version).then_some(shared))
     }
 
-    /// The request for a member with this body, which is not copied.
+    /// Makes the request for a member with this body, without a copy of the body.
     pub(crate) fn with_body(&self, rewritten: Rewritten, accept: &'static str) -> Request<Body> {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();
-        // Most members are asked for just this; then it is not written and read anew.
+        // For most members the URI stays as it is, and need not be written and parsed again.
         *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
         request.extensions_mut().clone_from(&self.head.extensions);
         let headers = request.headers_mut();
-        // The answer is rewritten here: it has to come in JSON, and not compressed.
+        // Tributary rewrites the answer, so it has to be JSON without compression.
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         headers.remove(header::ACCEPT_ENCODING);
         headers.remove(header::CONTENT_LENGTH);
@@ -67,10 +67,10 @@ impl BufferedRequest {
     }
 }
 
-/// Has something rewritten whose versions `version` translates.
+/// Rewrites a text with `rewrite`, in which `version` translates the versions.
 ///
 /// # Errors
-/// What `version` answers, and 400 for what cannot be read.
+/// The refusal of `version`; 400 for a text that cannot be read.
 pub(super) fn translating<T>(
     mut version: impl FnMut(VersionOf, &str) -> Result<String, Refusal>,
     rewrite: impl FnOnce(Translate<'_>) -> Result<T, Status>,

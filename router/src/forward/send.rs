@@ -14,7 +14,7 @@ use tributary_rights::SentRequest;
 use tributary_sharing::body::{self, Body};
 
 use super::lasting::Lasting;
-use super::not_let::unless_not_let;
+use super::not_let::check_impersonation;
 use crate::caller::Caller;
 use crate::request_trace::BegunStage;
 
@@ -66,7 +66,7 @@ async fn send_and_wait(
     drop(waiting);
     stage.note_status(answer.status().as_u16());
     drop(stage);
-    let answer = unless_not_let(cluster, caller, &sent, answer).await?;
+    let answer = check_impersonation(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -102,7 +102,7 @@ pub(crate) async fn ask_cluster(
     let answer = ask_as(cluster, identity, request, path).await?;
     stage.note_status(answer.status().as_u16());
     drop(stage);
-    unless_not_let(cluster, caller, &sent, answer).await
+    check_impersonation(cluster, caller, &sent, answer).await
 }
 
 /// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.

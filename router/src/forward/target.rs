@@ -1,30 +1,18 @@
-//! The cluster that a request goes to, and its versions in that cluster's own words.
-
-use std::sync::Arc;
+//! Sending a request to its cluster with versions in that cluster's own form.
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::{self, VersionOf};
-use tributary_apimachinery::{Object, Verb};
-use tributary_fleet::topology::Cluster;
 use tributary_sharing::body::Body;
 
 use super::answer::{TranslationOptions, translate};
 use super::buffered::BufferedRequest;
+use super::owner::OwnerTarget;
 use super::rewritten::translating;
 use super::send::send;
 use super::{integers, preconditions, room};
 use crate::request::ClientRequest;
-
-/// Where a request goes, and what its versions are translated by.
-pub(crate) struct OwnerTarget {
-    /// The cluster.
-    pub(crate) cluster: Arc<Cluster>,
-    /// The object that the request is for, as last seen; `None` for a new one.
-    pub(crate) object: Option<Arc<Object>>,
-    /// The object that an Event is about, where it was looked up.
-    pub(crate) involved: Option<Arc<Object>>,
-}
 
 /// Sends a held request to a cluster and gives its answer.
 ///

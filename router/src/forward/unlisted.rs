@@ -4,7 +4,7 @@ use http::{Request, Response};
 use tributary_answers::refusal::Refusal;
 use tributary_sharing::body::Body;
 
-use super::locate;
+use super::owner::UnknownClusters;
 use super::send::send;
 use crate::request::ClientRequest;
 
@@ -21,7 +21,8 @@ pub(crate) async fn to_only_cluster(
     let others: Vec<_> = request.may_serve().iter().map(|own| own.name().clone()).collect();
     if !info.verb.is_read() && !others.is_empty() {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
-        return Err(locate::unknown(router.fleet(), resource, name, (&others, &[])).into());
+        let unknown = UnknownClusters { clusters: &others, troubles: &[] };
+        return Err(unknown.refuse(router.fleet(), resource, name).into());
     }
     send(&cluster, caller, message, info, query).await
 }

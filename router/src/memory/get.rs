@@ -5,13 +5,14 @@ use std::sync::Arc;
 use http::{Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_answers::negotiate::{Encoding, ResponseKind};
-use tributary_answers::refusal::{ClusterRefusal, Refusal};
+use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterSelector, GetOptions, Names, Partial};
 use tributary_rights::Readable;
 use tributary_sharing::body::Body;
 use tributary_views::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 
-use crate::grounds::{self, Meaning, NoOwner};
+use crate::forward::owner::OwnerQuestion;
+use crate::forward::owner::decision::{Claim, Evidence, NoOwner};
 use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
@@ -66,19 +67,19 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     if !(is_unique && found.len() == 1) && standings.unknown().any(|cluster| request.can_ask(cluster)) {
         return Err(Refusal::NotCached(Box::default()));
     }
-    let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = grounds::owner(&owners, standings.may_have(), Meaning::Known);
-    let owner = owner.map_err(|none| match none {
-        NoOwner::Nowhere if readable.as_ref().is_some_and(|readable| readable.is_one_unknown) => {
-            let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());
-            ClusterRefusal::rights_unknown(resource, name).into()
-        }
-        none => {
-            let refusal = none.refusal(request, &standings.troubles());
-            refusal.with_warnings(|| standing::warnings(&served.resource, &standings))
-        }
-    })?;
-    let (cluster, object) = found.swap_remove(owner);
+    let evidence = Evidence {
+        has: found.iter().map(|(cluster, _)| cluster.clone()).collect(),
+        may: standings.may_have().cloned().collect(),
+        is_one_hidden: readable.as_ref().is_some_and(|readable| readable.is_one_unknown),
+        ..Evidence::default()
+    };
+    let refuse = |none| {
+        let refusal: Refusal = OwnerQuestion::for_name(request, &standings.troubles()).refuse(none).into();
+        refusal.with_warnings(|| standing::warnings(&served.resource, &standings))
+    };
+    let owner = evidence.owner_of_name(&Claim::AnyKnown).map_err(refuse)?;
+    let owned = found.into_iter().find(|(cluster, _)| *cluster == owner);
+    let (cluster, object) = owned.ok_or_else(|| refuse(NoOwner::Nowhere))?;
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();

@@ -196,7 +196,7 @@ async fn mixed_releases_warning(
     if !is_first || !mixed_releases::is_list_of_records(resource, &options.label_selector) {
         return None;
     }
-    let found = mixed_releases::of_list(&read.snapshots, &read.filter).await;
+    let found = mixed_releases::find_in_list(&read.snapshots, &read.filter).await;
     tributary_answers::warnings::warning_header(&found.warning()?)
 }
 

@@ -8,8 +8,8 @@ use tributary_rights::Candidates;
 
 use super::asked::AskedRight;
 use crate::asked::is_of_oneself;
-use crate::forward::evidence;
-use crate::grounds::Evidence;
+use crate::forward::owner::decision::Evidence;
+use crate::forward::owner::evidence::{NamedObject, find_named};
 use crate::request::ClientRequest;
 
 /// Chooses the candidates that a review concerns; all candidates if none is known to have the namespace or the account.
@@ -55,7 +55,7 @@ async fn find_having(
         return None;
     }
     let resource = GroupVersionResource::new("", "v1", resource);
-    let found = evidence::of_name(request, request.candidates, &resource, namespace, name).await;
+    let found = find_named(request, request.candidates, NamedObject { resource, namespace, name }).await;
     let Evidence { has, may, .. } = found.ok()?.evidence;
     (!has.is_empty()).then(|| has.into_iter().chain(may).collect())
 }

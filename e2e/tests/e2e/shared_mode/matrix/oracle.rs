@@ -13,7 +13,7 @@
 //!   says that it is taken (409), to those whom it lets make it; in which others it is taken shows in no answer.
 //!
 //! Of what memory does not hold (`is_live`) less is due, for the members are asked in the user's name
-//! (`docs/shared-mode.md`, "What a user sees"; `forward/locate.rs` of the router):
+//! (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
 //!
 //! * A list of all namespaces has the members alone that let the user list all. Where the request asks for none of
 //!   these it is empty.

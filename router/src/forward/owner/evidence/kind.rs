@@ -1,14 +1,14 @@
-//! Which clusters serve what a write is of.
+//! The clusters that serve the resource of a write.
 
 use std::sync::Arc;
 
 use tributary_fleet::topology::Cluster;
 
-use crate::grounds::Evidence;
+use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
 /// Finds the clusters that serve the resource, and those that may. A cluster out of reach counts by its last discovery.
-pub(in crate::forward) fn of_kind(request: ClientRequest<'_>) -> Evidence {
+pub(in crate::forward) fn find_serving(request: ClientRequest<'_>) -> Evidence {
     let ClientRequest { configuration, served, .. } = request;
     let may = |cluster: &&Arc<Cluster>| {
         !configuration.has_told(cluster)

@@ -1,4 +1,4 @@
-//! Where Helm releases are that members were asked for a moment ago.
+//! A cache of the clusters' answers about Helm releases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,55 +7,53 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
+use super::release::Release;
 use crate::caller::CallerKey;
-use crate::grounds::Evidence;
-use crate::helm_release::Release;
+use crate::forward::owner::decision::Evidence;
 
-/// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
+/// The answers of the last seconds: one upgrade writes dozens of objects.
 #[derive(Default)]
 pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 
 #[derive(Default)]
 struct ReleaseAnswers {
     answers: HashMap<ReleaseKey, (Instant, Evidence)>,
-    /// How often something was forgotten: an answer to a question from before says nothing of what was written since.
+    /// The number of times that answers were forgotten. An answer to an earlier question lacks later writes.
     generation: u64,
 }
 
-/// Which question was asked, in whose name.
+/// A question for the records of a release.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseKey {
-    /// Who asked.
+    /// The identity of the caller at the clusters.
     pub(crate) caller: CallerKey,
-    /// What its records are.
+    /// The resource of the records.
     pub(crate) resource: GroupVersionResource,
-    /// Whose they are.
     pub(crate) release: Release,
-    /// Which clusters were asked: what others have the answer does not say.
+    /// The clusters that were asked.
     pub(crate) clusters: Box<[ClusterName]>,
 }
 
-/// How long an answer is good for. 10 s: most upgrades take less, and records that are written through this process end
-/// it at once.
+/// The lifetime of an answer. 10 s: most upgrades take less, and a write of a record through this process ends it at
+/// once.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How many answers are kept: more than clients upgrade releases in 10 s.
+/// The number of answers in the cache: more than clients upgrade releases in 10 s.
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {
-    /// What members answered to a question a moment ago.
+    /// The answer to a question, if it is in the cache.
     pub(crate) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// When a question is put, as [`insert`](Self::insert) asks for it.
+    /// The generation of a question that is put now, for [`insert`](Self::insert).
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
-    /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten
-    /// since.
+    /// Adds the answer to a question of this generation, if there is room and nothing was forgotten since.
     pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
@@ -64,7 +62,7 @@ impl KnownReleases {
         }
     }
 
-    /// Forgets what is known of a namespace in which a record may have been written.
+    /// Forgets the releases of a namespace in which a record may have been written.
     pub(crate) fn forget(&self, namespace: &str) {
         let mut known = self.0.lock();
         known.generation += 1;
@@ -86,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_of_the_clusters_that_were_asked() {
+    fn an_answer_counts_only_for_the_clusters_that_were_asked() {
         let known = KnownReleases::default();
         known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
@@ -94,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_a_record_was_written_is_not_kept() {
+    fn an_answer_to_a_question_before_a_write_is_not_cached() {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");

@@ -1,4 +1,4 @@
-//! Which clusters have records of a Helm release: as memory knows, or as they are asked.
+//! The clusters that have records of a Helm release: memory answers, or the clusters do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use tributary_fleet::metrics::QuestionAbout;
 use tributary_fleet::topology::Cluster;
 use tributary_views::view::WrittenBy;
 
-use super::gathered::Gathered;
-use super::named::object;
+use super::known_releases::ReleaseKey;
+use super::release::Release;
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
-use crate::grounds::Evidence;
-use crate::helm_release::Release;
-use crate::known_releases::ReleaseKey;
+use crate::forward::owner::decision::Evidence;
+use crate::forward::owner::evidence::{Gathered, object_request};
 use crate::request::ClientRequest;
 
-/// Which clusters have records of a release. Nobody is asked where there is one cluster, and so nothing to choose.
+/// Finds the clusters that have records of a release. With a single cluster there is nothing to choose, and no question.
 ///
-/// Of a hook that does not name its release several clusters may have one: then it is the one that Helm works on.
+/// Several clusters may have a release to which a hook without a release name may belong. Then it belongs to the
+/// release that Helm works on.
 ///
-/// Takes 3 s at most: all that may have records are asked at once, Secrets and ConfigMaps together.
-pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: &Release) -> Gathered {
+/// Takes 3 s at most: all clusters are asked at once, for Secrets and ConfigMaps together.
+pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, release: &Release) -> Gathered {
     if request.clusters().len() < 2 {
         return Gathered::default();
     }
     let end = Instant::now() + ANSWERED_WITHIN;
-    let found = of_records(request, release, end).await;
+    let found = find_records_until(request, release, end).await;
     if found.evidence.has.len() > 1
         && let Some(pending) = release.if_several()
     {
-        let mut pending = of_records(request, &pending, end).await;
+        let mut pending = find_records_until(request, &pending, end).await;
         let Evidence { has, is_weak, .. } = &pending.evidence;
-        // What anyone may make says nothing where releases are in Secrets.
+        // A ConfigMap, which any client can make, counts for nothing if the releases are in Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
         if is_one || (has.is_empty() && pending.not_put.is_some()) {
-            // Whoever may have a release may have one that is worked on.
+            // A cluster that may have a release may have one that Helm works on.
             pending.evidence.may.extend(found.evidence.may);
             return pending;
         }
@@ -52,96 +52,98 @@ pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: 
     found
 }
 
-/// Which clusters have records of a release, as long as there is time.
-async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
+/// Finds the clusters that have records of a release, until the time is over.
+async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
     let union = request.router.fleet().union();
     let resources = release.resources();
     let served: Vec<_> = resources.iter().filter_map(|resource| union.get(resource)).collect();
-    let asked = served.iter().map(|served| Box::pin(of_resource(request, release, served, end)));
-    let (of_each, unsure): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
+    let searches = served.iter().map(|served| Box::pin(find_records_of_resource(request, release, served, end)));
+    let (found, unsure): (Vec<_>, Vec<_>) = join_all(searches).await.into_iter().unzip();
     let undiscovered = request.undiscovered();
     let undiscovered = undiscovered.iter().map(|cluster| cluster.name());
-    let all = |of: fn(&Evidence) -> &Vec<ClusterName>| {
-        of_each.iter().flat_map(|found| of(&found.evidence)).collect::<BTreeSet<_>>()
+    let all = |clusters: fn(&Evidence) -> &Vec<ClusterName>| {
+        found.iter().flat_map(|found| clusters(&found.evidence)).collect::<BTreeSet<_>>()
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    // Whoever may write a ConfigMap can make one that looks like a record; of the type of Helm's Secrets nobody else
-    // makes any.
+    // A client that may write ConfigMaps can make one that looks like a record. Only Helm makes Secrets of its type.
     let in_secrets =
-        served.iter().zip(&of_each).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
+        served.iter().zip(&found).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
     let (has, is_weak) = match in_secrets {
         Some((_, own)) => (own.evidence.has.iter().collect(), false),
         None => (all(|own| &own.has), true),
     };
-    let evidence = Evidence { has: names(has), may: names(may), forbidden: names(all(|own| &own.forbidden)), is_weak };
+    let forbidden = names(all(|own| &own.forbidden));
+    let evidence = Evidence { has: names(has), may: names(may), forbidden, is_weak, is_one_hidden: false };
     if !evidence.has.is_empty() && !evidence.is_weak {
-        // Who is silent changes nothing then, and is not asked again for each object.
+        // Silent clusters cannot change this result, and are not asked again for each object.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
             request.router.releases().insert(key, asked_at, evidence);
         }
     }
-    let (mut told, mut not_put) = (Vec::new(), None);
-    for found in of_each {
-        told.extend(found.told);
+    let (mut troubles, mut not_put) = (Vec::new(), None);
+    for found in found {
+        troubles.extend(found.troubles);
         not_put = not_put.or(found.not_put);
     }
-    Gathered { evidence, told, not_put }
+    Gathered { evidence, troubles, not_put }
 }
 
 /// An answer to a question that some clusters left open.
 struct Unsure {
     key: ReleaseKey,
-    /// Of which generation it is.
+    /// The generation of the question.
     asked_at: u64,
     evidence: Evidence,
 }
 
-/// Which clusters have records of one resource: as memory knows where it is held anyway; the others are asked.
-async fn of_resource(
+/// Finds the clusters that have records of one resource. Memory answers if it holds the resource; other clusters are
+/// asked.
+async fn find_records_of_resource(
     request: ClientRequest<'_>,
     release: &Release,
     served: &ServedResource,
     end: Instant,
 ) -> (Gathered, Option<Unsure>) {
-    let wanted = object(served.resource.clone(), Some(release.namespace().to_owned()), None);
+    let wanted = object_request(served.resource.clone(), Some(release.namespace().to_owned()), None);
     let candidates = request.candidates_of(&wanted, "list").await;
-    let of_records = request.about(&wanted, served, &candidates);
-    let serving: Vec<_> = of_records.serving().cloned().collect();
-    let is_read = !request.caller.is_another()
-        && of_records.is_held()
+    let records = request.about(&wanted, served, &candidates);
+    let serving: Vec<_> = records.serving().cloned().collect();
+    let is_readable = !request.caller.is_another()
+        && records.is_held()
         && request.router.views().get(&served.resource, None).is_some()
-        && of_records.left_out().is_empty();
-    let known = match is_read {
-        true => timeout(REMEMBERED_WITHIN, in_memory(of_records, release)).await.ok().and_then(Result::ok),
+        && records.left_out().is_empty();
+    let known = match is_readable {
+        true => timeout(REMEMBERED_WITHIN, find_in_memory(records, release)).await.ok().and_then(Result::ok),
         false => None,
     };
     let (mut found, unsure) = match known {
         Some(known) if known.may.is_empty() => (known.into(), None),
         Some(known) => {
-            let (mut answered, unsure) = ask_clusters(of_records, release, &known.may, end).await;
+            let (mut answered, unsure) = ask_clusters(records, release, &known.may, end).await;
             answered.evidence.has.extend(known.has);
             (answered, unsure)
         }
-        None => ask_clusters(of_records, release, &serving, end).await,
+        None => ask_clusters(records, release, &serving, end).await,
     };
-    only_where_all_forbid(&mut found, serving.len());
+    forgive_denials(&mut found, serving.len());
     (found, unsure)
 }
 
-/// Who forbids to look may have some that show this client none, unless all `clusters` do: then nobody there depends on
-/// them.
-fn only_where_all_forbid(found: &mut Gathered, clusters: usize) {
+/// Counts clusters that forbid the client to look as clusters that may have records, unless all `clusters` forbid it:
+/// then no client there depends on records.
+fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
-    found.told.extend(forbidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None }));
+    let troubles = forbidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None });
+    found.troubles.extend(troubles);
     if forbidden.len() < clusters {
         may.append(forbidden);
     }
 }
 
-/// What memory knows of the records, once what was written through this process is seen.
-async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
+/// Finds the records in memory, after the writes through this process have appeared.
+async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
     let held = Arc::clone(view.log().head());
@@ -156,10 +158,10 @@ async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evid
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
-/// Whether a snapshot has a record. Only what has a record's name is looked at, and others have their turn in between:
-/// of what is none there may be any number.
+/// Whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and yields to other
+/// tasks in between: any number of such objects may be no records.
 async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
-    let (keys, scope) = (release.keys(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
+    let (keys, scope) = (release.key_prefix(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
     let mut after = keys.clone();
     loop {
         let (mut looked_at, mut last) = (0, None);
@@ -167,7 +169,7 @@ async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVers
             if !object.key().as_str().starts_with(&keys) {
                 return false;
             }
-            if release.has(resource, object) {
+            if release.has_record(resource, object) {
                 return true;
             }
             (looked_at, last) = (looked_at + 1, Some(object.key().as_str().to_owned()));
@@ -180,7 +182,7 @@ async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVers
     }
 }
 
-/// What clusters say when they are asked for records, or have said a moment ago.
+/// Asks clusters for records, unless they have answered a moment ago.
 async fn ask_clusters(
     request: ClientRequest<'_>,
     release: &Release,
@@ -201,7 +203,7 @@ async fn ask_clusters(
     let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
     for (cluster, reply) in ask_each(askable, question).await {
-        add_records(&mut found, cluster.name(), read_reply(&key.release, reply));
+        add_reply(&mut found, &key.release, cluster.name(), reply);
     }
     if found.evidence.may.is_empty() {
         router.releases().insert(key, asked_at, found.evidence.clone());
@@ -215,7 +217,7 @@ async fn ask_clusters(
 fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Question {
     let ClientRequest { router, caller, .. } = request;
     Question {
-        path: key.release.question(&key.resource).into(),
+        path: key.release.question_path(&key.resource).into(),
         review: None,
         accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
         caller: caller.of_shared_question(),
@@ -226,53 +228,22 @@ fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Quest
     }
 }
 
-/// Adds what a cluster says.
-fn add_records(found: &mut Gathered, cluster: &ClusterName, said: RecordsSaid) {
-    let Gathered { evidence, told, not_put } = found;
-    let of = match said {
-        RecordsSaid::Some => &mut evidence.has,
-        RecordsSaid::None => return,
-        RecordsSaid::Forbidden => &mut evidence.forbidden,
-        RecordsSaid::Nothing(cause) => {
-            told.push(Trouble { cluster: cluster.clone(), cause, age: None });
-            &mut evidence.may
-        }
-        RecordsSaid::NotPut(why) => {
-            *not_put = Some(why);
-            &mut evidence.may
-        }
-    };
-    of.push(cluster.clone());
-}
-
-/// What a cluster says of the records of a release.
-enum RecordsSaid {
-    /// It has some.
-    Some,
-    /// It has none.
-    None,
-    /// It forbids to look.
-    Forbidden,
-    /// It does not say it, and why.
-    Nothing(String),
-    /// It was not asked, and why.
-    NotPut(Refusal),
-}
-
-/// What a reply says: with names, because a selector cannot ask for those.
-fn read_reply(release: &Release, reply: Reply) -> RecordsSaid {
+/// Adds the reply of a cluster. The names in the list decide, because a selector cannot ask for names.
+fn add_reply(found: &mut Gathered, release: &Release, cluster: &ClusterName, reply: Reply) {
     match reply {
-        Reply::Answer(StatusCode::NOT_FOUND, ..) => RecordsSaid::None,
-        Reply::Forbidden(_) => RecordsSaid::Forbidden,
+        Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
+        Reply::Forbidden(_) => found.evidence.forbidden.push(cluster.clone()),
         Reply::Answer(StatusCode::OK, text, _) => match serde_json::from_slice::<RecordList>(&text) {
-            Ok(list) if list.items.iter().any(|item| release.has_name(&item.metadata.name)) => RecordsSaid::Some,
-            Ok(list) if list.metadata.rest.as_deref().is_none_or(str::is_empty) => RecordsSaid::None,
-            Ok(_) => RecordsSaid::Nothing("it has more that look like records than are read".to_owned()),
-            Err(error) => RecordsSaid::Nothing(format!("its answer cannot be read: {error}")),
+            Ok(list) if list.items.iter().any(|item| release.has_name(&item.metadata.name)) => {
+                found.evidence.has.push(cluster.clone());
+            }
+            Ok(list) if list.metadata.rest.as_deref().is_none_or(str::is_empty) => {}
+            Ok(_) => found.add_unknown(cluster, "it has more that look like records than are read".to_owned()),
+            Err(error) => found.add_unknown(cluster, format!("its answer cannot be read: {error}")),
         },
-        Reply::Answer(code, ..) => RecordsSaid::Nothing(format!("it answered {code}")),
-        Reply::NotPut(why) => RecordsSaid::NotPut(why),
-        Reply::Unanswered(cause) => RecordsSaid::Nothing(cause),
+        Reply::Answer(code, ..) => found.add_unknown(cluster, format!("it answered {code}")),
+        Reply::NotPut(why) => found.add_not_put(cluster, why),
+        Reply::Unanswered(cause) => found.add_unknown(cluster, cause),
     }
 }
 
@@ -286,7 +257,7 @@ struct RecordList {
 
 #[derive(Default, Deserialize)]
 struct RecordsMetadata {
-    /// There is more than was asked for.
+    /// The rest of a longer list.
     #[serde(rename = "continue")]
     rest: Option<String>,
 }
@@ -301,16 +272,16 @@ struct RecordMetadata {
     name: String,
 }
 
-/// Within which time it is known who has records: a write waits for it.
+/// The time limit of the search: a write waits for it.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long memory may take; then all clusters are asked in its place. 1 s, so that the larger part is left for them.
+/// The time limit of memory. After it, the clusters are asked. 1 s, so that most of the time is left to them.
 const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many objects are looked at before others have their turn. 256, each of them a look at a few labels.
+/// The number of objects between two yields. 256, each of them a look at a few labels.
 const LOOKED_AT: usize = 256;
 
-/// The largest answer that is read, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations
+/// The largest answer, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations
 /// may take a few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -335,11 +306,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_among_what_only_looks_like_records_gives_others_their_turn() {
+    async fn a_search_among_objects_that_look_like_records_yields_to_other_tasks() {
         let resource = GroupVersionResource::new("", "v1", "configmaps");
         let release = Release::named("n", "r");
         let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");
-        // Nothing of another name is looked at.
+        // The search reads no object with a different name.
         assert!(poll!(pin!(has_record(&others, &release, &resource))).is_ready());
         let names = || (0..1_000).map(|number| format!("sh.helm.release.v1.r.v{number:04}"));
         let unlabelled = objects(names(), "{}");

@@ -1,5 +1,5 @@
-//! Whether a client may write what it may not get: RBAC grants each verb by itself, so that a cluster which forbids to
-//! look for a name may have an object of it that the write would change.
+//! The right to write an object that the client may not get. RBAC grants each verb separately, so a cluster that forbids
+//! the get may have an object that the write would change.
 
 use std::sync::Arc;
 
@@ -11,35 +11,32 @@ use tributary_apimachinery::Verb;
 use tributary_fleet::metrics::QuestionAbout;
 use tributary_sharing::limits::REVIEW_ANSWER_BYTES_MAX;
 
-use super::{ASKED_WITHIN, Located};
+use super::answers::Answers;
+use super::questions::ASKED_WITHIN;
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::request::ClientRequest;
 
-/// Where such reviews are posted (`authorization.k8s.io/v1`; apiserver's RBAC lets every authenticated user:
-/// `system:basic-user` in `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
+/// The path of access reviews (`authorization.k8s.io/v1`). RBAC allows every authenticated user to post them
+/// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Asks the clusters that forbid to get the name whether they forbid the write, too, where one other cluster has an
-/// object of it. Those that do not, or do not say, are unknown from then on. Costs each of them one small request
-/// beside the one that it has refused; a write of a name that several have, or none, is refused without.
-pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, mut located: Located) -> Located {
-    if located.found.len() != 1 || located.forbidden.is_empty() {
-        return located;
+/// If only one cluster has the object, asks the clusters that forbid the client to get it whether they forbid the write,
+/// too. A cluster that does not forbid the write, or does not answer, is unknown from then on. Cost: one more small
+/// request to each of them.
+pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
+    if answers.found.len() != 1 || answers.forbidden.is_empty() {
+        return;
     }
-    let clusters = located.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
+    let clusters = answers.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
     let verb = request.info.verb;
     for (cluster, reply) in ask_each(clusters, question(request, verb)).await {
-        let doubt = doubt(reply, verb);
-        if doubt.is_some() {
-            located.forbidden.retain(|name| name != cluster.name());
-        }
+        let Some(doubt) = doubt(reply, verb) else { continue };
+        answers.forbidden.retain(|name| name != cluster.name());
         match doubt {
-            None => {}
-            Some(Doubt::Told(cause)) => located.not_told(&cluster, cause),
-            Some(Doubt::NotPut(why)) => located.not_asked(&cluster, why),
+            Doubt::Told(cause) => answers.add_unknown(&cluster, cause),
+            Doubt::NotPut(why) => answers.add_not_put(&cluster, why),
         }
     }
-    located
 }
 
 /// One SelfSubjectAccessReview of the write, in the client's name.
@@ -65,15 +62,15 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
     }
 }
 
-/// Why a cluster that forbids to get a name may have it for the write.
+/// The reason why a cluster that forbids the get may have the object for the write.
 enum Doubt {
-    /// By what it said, or did not.
+    /// The cluster allows the write, or gives no clear answer.
     Told(String),
-    /// It was not asked.
+    /// The cluster was not asked.
     NotPut(Refusal),
 }
 
-/// `None` where it forbids the write, too.
+/// Reads the reply to a review. `None` if the cluster forbids the write, too.
 fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
     let told = |cause| Some(Doubt::Told(cause));
     let unknown = |why: &str| told(format!("it forbids to get it, and does not say whether you may {verb} it: {why}"));
@@ -102,7 +99,7 @@ mod tests {
     use tributary_sharing::flow::holder::Holder;
 
     #[test]
-    fn only_a_plain_no_is_none() {
+    fn only_a_review_that_forbids_the_write_leaves_no_doubt() {
         let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),

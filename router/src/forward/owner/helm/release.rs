@@ -1,5 +1,5 @@
-//! Which Helm release an object belongs to, and what the records of a release are: Secrets or ConfigMaps with labels, a
-//! name and, if they are Secrets, a type of their own.
+//! The Helm release of an object, and the records of a release: Secrets or ConfigMaps with labels, a name and, if they
+//! are Secrets, a type of their own.
 //!
 //! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 
@@ -14,48 +14,49 @@ use tributary_answers::refusal::ReleaseName;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     namespace: String,
-    /// Its name; `None` for any release of the namespace, where no name is known.
+    /// The name; `None` for any release of the namespace.
     name: Option<String>,
-    /// What its records are; of an object that belongs to one that is not known.
+    /// The resource of the records; `None` if only an object of the release is known.
     records: Option<GroupVersionResource>,
-    /// Which of its records count.
+    /// The records that count.
     state: RecordState,
 }
 
-/// Which records of a release count.
+/// The records of a release that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
     /// All.
     Any,
-    /// All, and if several clusters have some, those that say that Helm works on the release: hooks are made then.
+    /// All. If several clusters have some, only records that say that Helm works on the release, as it makes hooks then.
     PendingIfSeveral,
-    /// Those that say so.
+    /// Only records that say that Helm works on the release.
     Pending,
 }
 
-/// What the label `status` of a record says while Helm works on the release.
+/// The values of a record's label `status` while Helm works on the release.
 ///
 /// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
 const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
-/// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with
-/// one of them is looked at further.
+/// The labels of records, and of all other objects that Helm writes except hooks (`pkg/action/validate.go`). An object
+/// without them belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// How many records are asked for. One would do, were it not for objects that have the labels of a record and not its
-/// name, of which nobody has many.
+/// The number of records in an answer. One would do without objects that have the labels of a record and another name;
+/// such objects are few.
 const ASKED_FOR: usize = 100;
 
-/// Whether what a member answered a write with may be a record of a release. What does not say its name may be one.
+/// Whether the answer to a write may be a record of a release. An answer without a name may be one.
 pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
-    let told = || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
-    let named = request.name.as_deref().map(str::as_bytes).or_else(|| answer.get(told()?));
+    let answered =
+        || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
+    let named = request.name.as_deref().map(str::as_bytes).or_else(|| answer.get(answered()?));
     named.map_or_else(|| are_records(&request.resource), |name| is_record(&request.resource, name))
 }
 
 impl Release {
-    /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by
-    /// a label that most charts give it; one that has not belongs to a release of its namespace.
+    /// The release of an object with this name. A hook has no annotation with the release. It names the release by a label
+    /// that most charts set; without the label it belongs to a release of its namespace.
     pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
@@ -66,7 +67,7 @@ impl Release {
         }
         let (namespace, name, state) = match (&said.name, &said.hook) {
             (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), RecordState::Any),
-            (None, Some(events)) if is_of_test(events) => (own?, said.instance.clone(), RecordState::Any),
+            (None, Some(events)) if is_test_hook(events) => (own?, said.instance.clone(), RecordState::Any),
             (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
@@ -74,7 +75,7 @@ impl Release {
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
-    /// The release that a member's object names.
+    /// The release of a member's object.
     pub(crate) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
         if !MARKS.iter().any(|(label, value)| object.label(label) == Some(value)) {
             return None;
@@ -83,28 +84,28 @@ impl Release {
         Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
-    /// What decides where several clusters have records of it, if anything does.
+    /// The records that decide if several clusters have records, or `None`.
     pub(crate) fn if_several(&self) -> Option<Self> {
         (self.state == RecordState::PendingIfSeveral && self.name.is_none())
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
     }
 
-    /// Its namespace, in which its records are.
+    /// The namespace with its records.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// As refusals name it.
+    /// The name in refusals.
     pub(crate) fn into_name(self) -> ReleaseName {
         ReleaseName { namespace: self.namespace, name: self.name }
     }
 
-    /// Whether it is known of one of its records, and not of an object that belongs to it.
-    pub(crate) fn is_of_record(&self) -> bool {
+    /// Whether one of its records names the release, rather than an object that belongs to it.
+    pub(crate) fn is_known_by_record(&self) -> bool {
         self.records.is_some()
     }
 
-    /// The resources that its records may be of.
+    /// The resources of the release's records: one, or Secrets and ConfigMaps.
     pub(crate) fn resources(&self) -> Vec<GroupVersionResource> {
         match &self.records {
             Some(resource) => vec![resource.clone()],
@@ -112,20 +113,20 @@ impl Release {
         }
     }
 
-    /// What the keys of its records begin with: they lie together in a snapshot.
-    pub(crate) fn keys(&self) -> String {
+    /// The prefix of its records' keys. The records lie together in a snapshot.
+    pub(crate) fn key_prefix(&self) -> String {
         let of_name = self.name.as_ref().map(|name| format!("{name}.v"));
         format!("{}/{KEY_BEGIN}{}", self.namespace, of_name.unwrap_or_default())
     }
 
-    /// Whether a record of its kind would have this name.
+    /// Whether a record of the release may have this name.
     pub(crate) fn has_name(&self, record: &str) -> bool {
         release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
-    /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write
-    /// a ConfigMap is not Helm.
-    pub(crate) fn has(&self, resource: &GroupVersionResource, object: &Object) -> bool {
+    /// Whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm may write
+    /// ConfigMaps.
+    pub(crate) fn has_record(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
             && object.label("name") == release_of(object.name())
@@ -134,8 +135,8 @@ impl Release {
             && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
     }
 
-    /// The question for its records of one resource. Their names are for the answer to tell.
-    pub(crate) fn question(&self, resource: &GroupVersionResource) -> String {
+    /// The path and query of the question for its records of one resource. A selector cannot ask for their names.
+    pub(crate) fn question_path(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
         let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
         if self.state == RecordState::Pending {
@@ -151,15 +152,15 @@ impl Release {
         path
     }
 
-    /// One of a name, for tests.
+    /// A release for tests.
     #[cfg(test)]
     pub(crate) fn named(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: RecordState::Any }
     }
 }
 
-/// Whether a hook is made by `helm test`, at any time, by its annotation: a list of events.
-fn is_of_test(events: &str) -> bool {
+/// Whether `helm test` makes the hook, at any time, by the list of events in its annotation.
+fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
 
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_known_by_its_name_its_labels_and_its_type() {
+    fn a_record_has_the_name_the_labels_and_the_type_of_its_release() {
         let object = |name: &str, labels: &str, of_type: &str| {
             let text = format!(
                 r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
@@ -195,25 +196,25 @@ mod tests {
             ("sh.helm.release.v1.r.v", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1x", of_r, TYPE, [false; 4]),
             ("r", of_r, TYPE, [false; 4]),
-            // Another release's, whose name goes on.
+            // The release `r.v1` has a longer name.
             ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
-            // The labels tell of another one than the name.
+            // The labels name a different release than the name.
             ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, TYPE, [false; 4]),
         ] {
             let object = object(name, labels, of_type);
             let found = [
-                release.has(&secrets, &object),
-                any.has(&secrets, &object),
-                release.has(&maps, &object),
-                any.has(&maps, &object),
+                release.has_record(&secrets, &object),
+                any.has_record(&secrets, &object),
+                release.has_record(&maps, &object),
+                any.has_record(&maps, &object),
             ];
             assert_eq!(found, expected, "{name}, {labels}, {of_type}");
         }
     }
 
     #[test]
-    fn only_what_has_the_name_of_a_record_makes_forget_where_releases_are() {
+    fn only_an_answer_with_the_name_of_a_record_may_be_a_record() {
         for (path, answer, expected) in [
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_looked_for_in_its_own_namespace() {
+    fn an_object_names_a_release_of_its_own_namespace_or_of_the_annotated_one() {
         let request = |namespace: Option<&str>| ResourceRequest {
             resource: GroupVersionResource::new("", "v1", "secrets"),
             namespace: namespace.map(str::to_owned),
@@ -249,7 +250,7 @@ mod tests {
             (None, None, annotated(text("../m")), None),
             (Some("n"), None, hook(text("r")), Some(("n", Some("r")))),
             (Some("n"), None, hook(None), Some(("n", None))),
-            // Which of all namespaces its release is in nobody knows.
+            // The namespace of the release is unknown.
             (None, None, hook(text("r")), None),
             (Some("n"), Some("sh.helm.release.v1.r.v1"), record(), Some(("n", Some("r")))),
             (Some("n"), Some("mine"), record(), None),

@@ -1,0 +1,399 @@
+//! Pure functions that decide which cluster owns an object, so that tables can test the decision.
+
+use tributary_answers::ground::Ground;
+use tributary_apimachinery::ClusterName;
+
+/// The clusters that have an object, as far as Tributary knows: the object of a request, or an object that a ground
+/// looks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// The clusters with the object.
+    pub(crate) has: Vec<ClusterName>,
+    /// The clusters that may have the object.
+    pub(crate) may: Vec<ClusterName>,
+    /// The clusters that forbid the client to look, if all of them do. If only some do, they are in [`Self::may`]: a
+    /// client that sees such objects in no cluster does not depend on them.
+    pub(crate) forbidden: Vec<ClusterName>,
+    /// Any client can make the objects in [`Self::has`] (ConfigMaps that look like Helm's). Such an object decides only
+    /// if no other cluster may have a better one.
+    pub(crate) is_weak: bool,
+    /// A cluster that the caller may not learn of may have the object.
+    pub(crate) is_one_hidden: bool,
+}
+
+/// The cluster that a request means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<'a> {
+    /// The request names no cluster, and the only known object will do: a read can be repeated, and a resource with
+    /// `names: Unique` has no second object of the name.
+    AnyKnown,
+    /// The request names no cluster and changes the object. No other cluster may have an object of the name.
+    OnlyOne,
+    /// The annotation in the body names this cluster, which has to have the object.
+    Annotated(&'a str),
+    /// The ground holds only for the object of this cluster.
+    Of(Ground, ClusterName),
+    /// An apply, which makes the object in this cluster if the cluster has none. Other clusters may have the name.
+    MadeIn(Ground, ClusterName),
+}
+
+impl Claim<'_> {
+    /// The ground of the claim. Without another one it is the name.
+    pub(crate) fn ground(&self) -> Ground {
+        match self {
+            Self::AnyKnown | Self::OnlyOne => Ground::Name,
+            Self::Annotated(_) => Ground::Annotation,
+            Self::Of(ground, _) | Self::MadeIn(ground, _) => *ground,
+        }
+    }
+}
+
+/// The reason why no cluster is the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoOwner {
+    /// No cluster has the object, and all clusters are known. Controllers read this as deleted.
+    Nowhere,
+    /// The known clusters, or the named cluster, lack the object. These clusters may have it.
+    Unknown(Vec<ClusterName>),
+    /// A cluster may have the object, and the caller may not learn of that cluster.
+    RightsUnknown,
+    /// Several clusters have the object, and the request names none.
+    Several(Vec<ClusterName>),
+    /// A cluster has the object, and others may have one too. A write would be a guess.
+    Unsure {
+        /// The cluster with the object.
+        known: ClusterName,
+        /// The clusters that may have an object of the name.
+        unknown: Vec<ClusterName>,
+    },
+    /// The object is not in the cluster that the request names.
+    Elsewhere {
+        /// The named cluster.
+        named: String,
+        /// The cluster with the object.
+        owner: ClusterName,
+    },
+    /// Every cluster forbids the client to look for the Helm release. The next ground decides, except `placement`.
+    Forbidden(Vec<ClusterName>),
+}
+
+impl NoOwner {
+    /// Whether the answer of one more cluster can change this result.
+    pub(crate) fn depends_on_unknown(&self) -> bool {
+        matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
+    }
+}
+
+impl Evidence {
+    /// The owner of the object that a request names. Clusters that may have the object count if no other cluster has
+    /// it, if there must be no other, and if the request names them.
+    ///
+    /// # Errors
+    /// [`NoOwner`].
+    pub(crate) fn owner_of_name(&self, claim: &Claim<'_>) -> Result<ClusterName, NoOwner> {
+        let (owner, is_guess) = match claim {
+            Claim::MadeIn(_, cluster) => return Ok(cluster.clone()),
+            Claim::Of(_, cluster) if self.has.contains(cluster) => return Ok(cluster.clone()),
+            Claim::Annotated(named) => (self.owner_where_named(named), false),
+            Claim::AnyKnown => (self.only_owner(false), false),
+            Claim::OnlyOne | Claim::Of(..) => (self.only_owner(true), true),
+        };
+        match owner {
+            Err(NoOwner::Nowhere) if self.is_one_hidden => Err(NoOwner::RightsUnknown),
+            Ok(_) if self.is_one_hidden && is_guess => Err(NoOwner::RightsUnknown),
+            owner => owner,
+        }
+    }
+
+    /// The only cluster with the object. `excludes_unknown`: no other cluster may have one.
+    fn only_owner(&self, excludes_unknown: bool) -> Result<ClusterName, NoOwner> {
+        match (&self.has[..], self.may.is_empty()) {
+            ([], true) => Err(NoOwner::Nowhere),
+            ([], false) => Err(NoOwner::Unknown(self.may.clone())),
+            ([known], false) if excludes_unknown => {
+                Err(NoOwner::Unsure { known: known.clone(), unknown: self.may.clone() })
+            }
+            ([owner], _) => Ok(owner.clone()),
+            (several, _) => Err(NoOwner::Several(several.to_vec())),
+        }
+    }
+
+    /// The cluster that the annotation names, if it has the object.
+    fn owner_where_named(&self, named: &str) -> Result<ClusterName, NoOwner> {
+        let is_named = |cluster: &&ClusterName| cluster.as_str() == named;
+        match (self.has.iter().find(is_named), self.may.iter().find(is_named), self.has.first()) {
+            (Some(owner), _, _) => Ok(owner.clone()),
+            (None, Some(unknown), _) => Err(NoOwner::Unknown(vec![unknown.clone()])),
+            (None, None, None) => Err(NoOwner::Nowhere),
+            (None, None, Some(other)) => Err(NoOwner::Elsewhere { named: named.to_owned(), owner: other.clone() }),
+        }
+    }
+
+    /// The cluster that a ground names by this evidence. `placement` is the cluster that the configuration names.
+    ///
+    /// # Errors
+    /// [`NoOwner::Nowhere`] if the ground does not apply: the next ground decides. All other errors refuse the write.
+    pub(crate) fn owner_by_ground(
+        &self,
+        ground: Ground,
+        placement: Option<&ClusterName>,
+    ) -> Result<ClusterName, NoOwner> {
+        let may: Vec<_> = self.may.iter().filter(|cluster| !self.has.contains(cluster)).cloned().collect();
+        let is_release = ground == Ground::Release;
+        let rests_on_unknown = ground.rests_on_others() || self.is_weak;
+        match &self.has[..] {
+            // The new object goes to this cluster without the ground, too.
+            [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => Err(NoOwner::Nowhere),
+            [only] if rests_on_unknown && !may.is_empty() => Err(NoOwner::Unsure { known: only.clone(), unknown: may }),
+            // An object of the hidden cluster might speak for that cluster.
+            [only] if rests_on_unknown && self.is_one_hidden && placement == Some(only) => Err(NoOwner::Nowhere),
+            [_] if rests_on_unknown && self.is_one_hidden => Err(NoOwner::RightsUnknown),
+            [only] => Ok(only.clone()),
+            [] if is_release && !may.is_empty() => Err(NoOwner::Unknown(may)),
+            [] if is_release && !self.forbidden.is_empty() => Err(NoOwner::Forbidden(self.forbidden.clone())),
+            [] if is_release && self.is_one_hidden => Err(NoOwner::RightsUnknown),
+            [] => Err(NoOwner::Nowhere),
+            several if is_release => Err(NoOwner::Several(several.to_vec())),
+            _ => Err(NoOwner::Nowhere),
+        }
+    }
+}
+
+/// Whether the 403 of a cluster counts, rather than memory without an object of the name.
+///
+/// In personal mode each 403 counts. With many users Tributary knows the rights: a user who may not get an object may
+/// be allowed to write it, or to read a subresource, and memory knows that it does not exist. A get, and a kind that is
+/// not cached, have no answer but the cluster's.
+pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
+    !request.is_shared || !request.is_held || request.is_get
+}
+
+/// The properties of a request that decide whether the 403 of a cluster is its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeniedRequest {
+    /// Tributary serves many users and knows their rights.
+    pub(crate) is_shared: bool,
+    /// Memory holds the resource.
+    pub(crate) is_held: bool,
+    /// The request gets the object itself.
+    pub(crate) is_get: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<ClusterName> {
+        text.split_whitespace().map(|it| ClusterName::new(it).unwrap()).collect()
+    }
+
+    fn name(text: &str) -> ClusterName {
+        ClusterName::new(text).unwrap()
+    }
+
+    fn unsure(known: &str, unknown: &str) -> NoOwner {
+        NoOwner::Unsure { known: name(known), unknown: names(unknown) }
+    }
+
+    /// The code of the answer to a request for a name, or the name of the owner. `answers` has the answers of the
+    /// clusters `a`, `b` and `c`; a cluster without a question (`429`) may have the object, like a silent one.
+    fn answer(answers: &str, claim: &Claim<'_>, request: DeniedRequest) -> String {
+        let with = |wanted: &str| -> Vec<ClusterName> {
+            let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
+            all.filter(|(_, code)| *code == wanted).map(|(cluster, _)| name(cluster)).collect()
+        };
+        let may = [with("none"), with("429")].concat();
+        let evidence = Evidence { has: with("200"), may, ..Evidence::default() };
+        match evidence.owner_of_name(claim) {
+            Ok(owner) => return owner.to_string(),
+            Err(none) if none.depends_on_unknown() && !with("429").is_empty() => "429",
+            Err(NoOwner::Nowhere) if !with("403").is_empty() && is_denial_final(request) => "403",
+            Err(NoOwner::Nowhere) => "404",
+            Err(NoOwner::Unknown(_) | NoOwner::Unsure { .. }) => "503",
+            Err(NoOwner::Several(_)) => "409",
+            Err(none) => panic!("{none:?}"),
+        }
+        .to_owned()
+    }
+
+    /// Each row has the answers of three clusters for a name, then the answer to a get, to a write without a cluster,
+    /// and to such a write by one of many users for a cached kind.
+    #[test]
+    fn the_answers_of_clusters_decide_the_answer_for_a_name() {
+        let get = DeniedRequest { is_shared: false, is_held: true, is_get: true };
+        let get_of_user = DeniedRequest { is_shared: true, ..get };
+        let write = DeniedRequest { is_get: false, ..get };
+        let write_of_user = DeniedRequest { is_get: false, ..get_of_user };
+        let live_write_of_user = DeniedRequest { is_held: false, ..write_of_user };
+        for (answers, got, written, written_by_user) in [
+            ("404 404 404", "404", "404", "404"),
+            ("404 404 403", "403", "403", "404"),
+            ("403 403 403", "403", "403", "404"),
+            ("404 404 none", "503", "503", "503"),
+            ("404 403 none", "503", "503", "503"),
+            ("200 404 404", "a", "a", "a"),
+            ("200 404 403", "a", "a", "a"),
+            ("404 200 none", "b", "503", "503"),
+            ("200 403 none", "a", "503", "503"),
+            ("200 200 404", "409", "409", "409"),
+            ("200 200 none", "409", "409", "409"),
+            ("404 404 429", "429", "429", "429"),
+            ("404 403 429", "429", "429", "429"),
+            ("200 404 429", "a", "429", "429"),
+        ] {
+            for (claim, request, expected) in [
+                (Claim::AnyKnown, get, got),
+                (Claim::AnyKnown, get_of_user, got),
+                (Claim::OnlyOne, write, written),
+                (Claim::OnlyOne, write_of_user, written_by_user),
+                (Claim::OnlyOne, live_write_of_user, written),
+            ] {
+                assert_eq!(answer(answers, &claim, request), expected, "{answers}: {claim:?}, {request:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_claim_and_the_clusters_with_the_name_decide_the_owner() {
+        let nowhere = || Err(NoOwner::Nowhere);
+        let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
+        let several = |clusters| Err(NoOwner::Several(names(clusters)));
+        let elsewhere = |named: &str, owner| Err(NoOwner::Elsewhere { named: named.to_owned(), owner: name(owner) });
+        let owner = |cluster| Ok(name(cluster));
+        let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
+        let made_in = |cluster| Claim::MadeIn(Ground::Annotation, name(cluster));
+        for (has, may, claim, expected) in [
+            ("", "", Claim::AnyKnown, nowhere()),
+            ("", "", Claim::OnlyOne, nowhere()),
+            ("", "", Claim::Annotated("a"), nowhere()),
+            ("", "", of("b"), nowhere()),
+            ("", "b c", Claim::AnyKnown, unknown("b c")),
+            ("", "b c", Claim::OnlyOne, unknown("b c")),
+            ("", "b c", of("b"), unknown("b c")),
+            ("", "b c", Claim::Annotated("a"), nowhere()),
+            ("", "b c", Claim::Annotated("b"), unknown("b")),
+            ("a", "", Claim::AnyKnown, owner("a")),
+            ("a", "", Claim::OnlyOne, owner("a")),
+            ("a", "b", Claim::AnyKnown, owner("a")),
+            ("a", "b c", Claim::OnlyOne, Err(unsure("a", "b c"))),
+            ("a b", "", Claim::AnyKnown, several("a b")),
+            ("a b", "", Claim::OnlyOne, several("a b")),
+            ("a b", "c", Claim::OnlyOne, several("a b")),
+            ("a b", "", Claim::Annotated("b"), owner("b")),
+            ("a", "b", Claim::Annotated("a"), owner("a")),
+            ("a", "", Claim::Annotated("b"), elsewhere("b", "a")),
+            ("a", "c", Claim::Annotated("b"), elsewhere("b", "a")),
+            ("a", "b c", Claim::Annotated("b"), unknown("b")),
+            ("a b", "c", Claim::Annotated("c"), unknown("c")),
+            ("a b", "", Claim::Annotated("nobody's"), elsewhere("nobody's", "a")),
+            ("a b", "c", of("b"), owner("b")),
+            // The member refuses a claim that is wrong, if it is certain which member has the object.
+            ("a", "", of("b"), owner("a")),
+            ("a", "b", of("b"), Err(unsure("a", "b"))),
+            ("a b", "", of("c"), several("a b")),
+            ("a b", "c", made_in("d"), owner("d")),
+        ] {
+            let evidence = Evidence { has: names(has), may: names(may), ..Evidence::default() };
+            assert_eq!(evidence.owner_of_name(&claim), expected, "{has}; {may}; {claim:?}");
+        }
+    }
+
+    #[test]
+    fn a_hidden_cluster_makes_a_guess_of_what_no_ground_decides() {
+        let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
+        for (has, claim, expected) in [
+            ("", Claim::AnyKnown, Err(NoOwner::RightsUnknown)),
+            ("", Claim::Annotated("a"), Err(NoOwner::RightsUnknown)),
+            ("a", Claim::AnyKnown, Ok(name("a"))),
+            ("a", Claim::OnlyOne, Err(NoOwner::RightsUnknown)),
+            ("a", of("a"), Ok(name("a"))),
+            ("a", of("b"), Err(NoOwner::RightsUnknown)),
+            ("a", Claim::Annotated("a"), Ok(name("a"))),
+            ("a b", Claim::OnlyOne, Err(NoOwner::Several(names("a b")))),
+        ] {
+            let evidence = Evidence { has: names(has), is_one_hidden: true, ..Evidence::default() };
+            assert_eq!(evidence.owner_of_name(&claim), expected, "{has}; {claim:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_that_every_cluster_hides_decides_nothing_unless_a_cluster_may_have_it() {
+        for (has, may, expected) in [
+            ("", "", Err(NoOwner::Forbidden(names("a b")))),
+            ("", "c", Err(NoOwner::Unknown(names("c")))),
+            ("c", "", Ok(name("c"))),
+            ("c d", "", Err(NoOwner::Several(names("c d")))),
+        ] {
+            let evidence =
+                Evidence { has: names(has), may: names(may), forbidden: names("a b"), ..Evidence::default() };
+            assert_eq!(evidence.owner_by_ground(Ground::Release, None), expected, "{has}; {may}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_anybody_can_make_decides_only_if_no_cluster_may_have_a_better_one() {
+        for (may, placement, expected) in
+            [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
+        {
+            let evidence = Evidence { has: names("a"), may: names(may), is_weak: true, ..Evidence::default() };
+            let owner = evidence.owner_by_ground(Ground::Release, names(placement).first());
+            assert_eq!(owner, expected, "{may}; {placement}");
+        }
+    }
+
+    #[test]
+    fn the_evidence_of_a_ground_decides_the_owner() {
+        let owner = |cluster| Ok(name(cluster));
+        let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
+        let several = |clusters| Err(NoOwner::Several(names(clusters)));
+        let nowhere = || Err(NoOwner::Nowhere);
+        let only = [Ground::Node, Ground::Kind, Ground::Namespace];
+        let released = [Ground::Release];
+        for (grounds, has, may, placement, expected) in [
+            (&only[..], "a", "", "", owner("a")),
+            (&only, "a", "", "b", owner("a")),
+            (&only, "a", "b", "", Err(unsure("a", "b"))),
+            (&only, "a", "b", "b", Err(unsure("a", "b"))),
+            (&only, "a", "b", "c", Err(unsure("a", "b"))),
+            // The configuration names the cluster already.
+            (&only, "a", "b", "a", nowhere()),
+            // A cluster that is known to have it is not unknown.
+            (&only, "a", "a", "", owner("a")),
+            (&only, "a b", "", "", nowhere()),
+            (&only, "a b", "c", "a", nowhere()),
+            (&only, "", "", "", nowhere()),
+            (&only, "", "a", "", nowhere()),
+            (&released, "a", "", "b", owner("a")),
+            (&released, "a", "b", "b", owner("a")),
+            (&released, "a b", "", "a", several("a b")),
+            (&released, "a b", "c", "", several("a b")),
+            (&released, "", "b", "a", unknown("b")),
+            (&released, "", "", "a", nowhere()),
+        ] {
+            for ground in grounds {
+                let evidence = Evidence { has: names(has), may: names(may), ..Evidence::default() };
+                let owner = evidence.owner_by_ground(*ground, names(placement).first());
+                assert_eq!(owner, expected, "{ground:?}: {has}; {may}; {placement}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hidden_cluster_counts_against_a_ground_that_rests_on_others() {
+        let hidden = |has: &str| Evidence { has: names(has), is_one_hidden: true, ..Evidence::default() };
+        let weak = || Evidence { is_weak: true, ..hidden("a") };
+        let a = name("a");
+        for (evidence, ground, placement, expected) in [
+            (hidden("a"), Ground::Kind, None, Err(NoOwner::RightsUnknown)),
+            (hidden("a"), Ground::Kind, Some(&a), Err(NoOwner::Nowhere)),
+            (hidden("a b"), Ground::Kind, None, Err(NoOwner::Nowhere)),
+            (hidden(""), Ground::Kind, None, Err(NoOwner::Nowhere)),
+            (hidden("a"), Ground::Release, None, Ok(name("a"))),
+            (weak(), Ground::Release, None, Err(NoOwner::RightsUnknown)),
+            (weak(), Ground::Release, Some(&a), Err(NoOwner::Nowhere)),
+            (hidden(""), Ground::Release, Some(&a), Err(NoOwner::RightsUnknown)),
+        ] {
+            assert_eq!(evidence.owner_by_ground(ground, placement), expected, "{evidence:?}, {ground:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The clusters that have an object which a write names.
+
+use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
+use tributary_rights::Candidates;
+
+use super::gathered::Gathered;
+use crate::forward::owner::answers::Answers;
+use crate::forward::owner::decision::Evidence;
+use crate::forward::owner::search::{Depth, Search};
+use crate::request::ClientRequest;
+
+/// An object that a write names.
+pub(in crate::forward) struct NamedObject<'a> {
+    pub(in crate::forward) resource: GroupVersionResource,
+    pub(in crate::forward) namespace: Option<&'a str>,
+    pub(in crate::forward) name: &'a str,
+}
+
+/// Finds the clusters that have the object, among the clusters in `counting`.
+///
+/// # Errors
+/// The errors of [`Search::run`].
+pub(in crate::forward) async fn find_named(
+    request: ClientRequest<'_>,
+    counting: &Candidates,
+    NamedObject { resource, namespace, name }: NamedObject<'_>,
+) -> Result<Gathered, Refusal> {
+    let union = request.router.fleet().union();
+    let Some(served) = union.get(&resource) else { return Ok(Gathered::default()) };
+    let wanted = object_request(resource, namespace.map(str::to_owned), Some(name.to_owned()));
+    let candidates = request.candidates_of(&wanted, "get").await.within(counting);
+    let hiding = request.hiding(served, &candidates);
+    let search = Search::new(request.about(&wanted, served, &candidates), Depth::Existing).asking_unknown();
+    let Answers { found, unknown, troubles, forbidden, not_put, .. } = search.run().await?.answers;
+    let has = found.iter().map(|found| found.cluster.name().clone()).collect();
+    // A client that may not look for a namespace may still write in it.
+    let forbids = |cluster: &ClusterName| Trouble {
+        cluster: cluster.clone(),
+        cause: format!("it forbids to ask for {}", wanted.resource.group_resource()),
+        age: None,
+    };
+    let troubles = troubles.into_iter().chain(forbidden.iter().map(forbids)).chain(hiding.iter().cloned()).collect();
+    let may = unknown.into_iter().chain(hiding.into_iter().map(|own| own.cluster)).chain(forbidden).collect();
+    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, troubles, not_put })
+}
+
+/// A request for an object, or without a name for a collection.
+pub(in crate::forward::owner) fn object_request(
+    resource: GroupVersionResource,
+    namespace: Option<String>,
+    name: Option<String>,
+) -> ResourceRequest {
+    ResourceRequest { resource, namespace, name, subresource: None, rest: None, selected_name: None }
+}

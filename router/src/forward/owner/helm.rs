@@ -1,0 +1,39 @@
+//! Helm releases as a ground: a release is in the cluster with its records. Other files of the router see no more of
+//! Helm than this interface.
+
+pub(crate) mod known_releases;
+mod records;
+pub(crate) mod release;
+
+use tributary_answers::ground::Ground;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
+use tributary_apimachinery::Verb;
+
+pub(super) use self::records::find_records;
+pub(super) use self::release::Release;
+use super::answers::FoundObject;
+use super::decision::NoOwner;
+use super::searched::Searched;
+
+/// Refuses to delete an object of a Helm release that several clusters have, and any write of a record of such a
+/// release, if the object is the only one of its name. An uninstallation changes the newest record, whose revision only
+/// one cluster may have, and goes on to the objects even if that write is refused.
+///
+/// # Errors
+/// 409 with the clusters.
+pub(super) async fn refuse_torn_release(searched: &Searched<'_>) -> Result<(), Refusal> {
+    let request = searched.request;
+    let [FoundObject { object: Some(object), .. }] = &searched.answers.found[..] else { return Ok(()) };
+    let is_deleted = request.info.verb == Verb::Delete;
+    let release = Release::of_object(request.resource, object);
+    let Some(release) = release.filter(|release| is_deleted || release.is_known_by_record()) else { return Ok(()) };
+    let evidence = find_records(request, &release).await.evidence;
+    match evidence.owner_by_ground(Ground::Release, None) {
+        Err(NoOwner::Several(clusters)) => {
+            let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
+            let release = Box::new(release.into_name());
+            Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())
+        }
+        _ => Ok(()),
+    }
+}

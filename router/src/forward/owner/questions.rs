@@ -1,0 +1,195 @@
+//! The question to clusters whether they have an object of a name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use tributary_apimachinery::{ObjectDecodeError, ObjectDecoder, Verb};
+use tributary_fleet::metrics::QuestionAbout;
+use tributary_fleet::topology::Cluster;
+use tributary_sharing::body::WHOLE_BODY_BYTES_MAX;
+
+use super::answers::{Answers, FoundObject, QuestionKey};
+use crate::forward::ask::{Patience, Question, Reply, ask_each};
+use crate::request::ClientRequest;
+
+/// The time limit for a cluster whose objects memory lacks.
+pub(super) const ASKED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Asks each of the chosen clusters that serve the resource for the object, in the client's name. The question starts
+/// now: no earlier answer counts. A cluster that does not answer in time is unknown.
+pub(super) async fn ask_for_object(
+    request: ClientRequest<'_>,
+    within: Duration,
+    is_chosen: impl Fn(&Arc<Cluster>) -> bool,
+) -> Answers {
+    let ClientRequest { router, caller, resource, .. } = request;
+    let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(is_chosen);
+    let clusters: Vec<_> = clusters.collect();
+    let mut path = object_path(request);
+    if is_subresource_alone(request) {
+        let is_read = request.info.verb == Verb::Get;
+        match resource.subresource.as_deref().filter(|_| is_read && clusters.len() > 1) {
+            Some(below) => path = format!("{path}/{below}"),
+            None => {
+                let found = clusters.into_iter().map(|cluster| FoundObject { cluster, object: None }).collect();
+                return Answers { found, ..Answers::default() };
+            }
+        }
+    }
+    let key = QuestionKey {
+        holder: caller.holder,
+        path: path.into(),
+        caller: caller.key(),
+        clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
+        within,
+    };
+    let put = || {
+        let question = Question {
+            path: Arc::clone(&key.path),
+            review: None,
+            accept: HeaderValue::from_static("application/json"),
+            caller: caller.of_shared_question(),
+            held_bytes: Arc::clone(router.held_bytes()),
+            answer_bytes_max: WHOLE_BODY_BYTES_MAX,
+            patience: Patience::Each(within),
+            put: router.metrics().questions(QuestionAbout::Name),
+        };
+        collect_answers(clusters, question)
+    };
+    router.locations().share_question(key.clone(), put, Answers::is_nowhere).await
+}
+
+/// Asks as [`ask_for_object`] does, and counts as unknown the clusters that may serve the resource without listing it,
+/// and the clusters without a description of the version.
+pub(super) async fn ask_for_object_everywhere(
+    request: ClientRequest<'_>,
+    within: Duration,
+    is_chosen: impl Fn(&Arc<Cluster>) -> bool,
+) -> Answers {
+    let mut answers = ask_for_object(request, within, is_chosen).await;
+    let undescribed = request.undescribed();
+    answers.unknown.extend(request.may_serve().iter().map(|cluster| cluster.name().clone()));
+    answers.unknown.extend(undescribed.iter().map(|trouble| trouble.cluster.clone()));
+    answers.troubles.extend(undescribed);
+    answers
+}
+
+/// The path of the object without its subresource.
+fn object_path(request: ClientRequest<'_>) -> String {
+    let escaped = |text: &str| percent_encoding::utf8_percent_encode(text, PATH_SEGMENT).to_string();
+    let resource = request.resource;
+    let mut path = resource.resource.path(resource.namespace.as_deref().map(escaped).as_deref());
+    path.push('/');
+    path.push_str(&escaped(resource.name.as_deref().unwrap_or_default()));
+    path
+}
+
+/// Whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
+/// machines list subresources alone. Then each cluster that serves the subresource may have it, and a read tries
+/// several.
+fn is_subresource_alone(request: ClientRequest<'_>) -> bool {
+    request.resource.subresource.is_some()
+        && !request.resource.resource.is_built_in()
+        && !request.served.description.has_verb("get")
+}
+
+/// Puts the question to the clusters and orders their answers by the clusters' names.
+async fn collect_answers(clusters: Vec<Arc<Cluster>>, question: Question) -> Answers {
+    let mut replies = ask_each(clusters, question).await;
+    replies.sort_by(|(first, _), (second, _)| first.name().cmp(second.name()));
+    let mut answers = Answers::default();
+    for (cluster, reply) in replies {
+        match reply {
+            Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
+            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::for_forwarding().decode(&text) {
+                Ok(object) => answers.add_object(cluster, Some(Arc::new(object)), room),
+                Err(ObjectDecodeError::Missing(_)) => answers.add_object(cluster, None, room),
+                Err(error) => answers.add_unknown(&cluster, format!("its answer cannot be read: {error}")),
+            },
+            Reply::Forbidden(refusal) => {
+                answers.forbidden.push(cluster.name().clone());
+                answers.denied = Some(refusal);
+            }
+            Reply::Answer(code, ..) => answers.add_unknown(&cluster, format!("it answered {code}")),
+            Reply::Unanswered(cause) => answers.add_unknown(&cluster, cause),
+            Reply::NotPut(why) => answers.add_not_put(&cluster, why),
+        }
+    }
+    answers
+}
+
+/// Characters that need an escape in a segment of a path (RFC 3986 `pchar`). Names of RBAC objects may have them.
+const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, HeaderMap};
+    use prometheus_client::metrics::counter::Counter;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::caller::Caller;
+
+    use crate::{ClusterAuthorization, MemberRules};
+
+    use tributary_apimachinery::ClusterName;
+    use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
+
+    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_was_not_asked_is_unknown() {
+        let name = ClusterName::new("a").unwrap();
+        let setup = ClusterSetup {
+            name: name.clone(),
+            client: Err("a test".to_owned()),
+            client_generation: 0,
+            address: ClusterAddress::from_description(""),
+            index: None,
+            impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
+        };
+        let cluster = Cluster::new(
+            setup,
+            Default::default(),
+            &Arc::default(),
+            &MemberUnreadBytes::default(),
+            &MemberShareMetrics::default(),
+        );
+        let caller =
+            Caller::from_request(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None)
+                .unwrap();
+        let within = Duration::from_secs(3);
+        let mut turns = Vec::new();
+        while let Ok(turn) = timeout(within, cluster.question(caller.holder)).await {
+            turns.push(turn);
+        }
+        let question = Question {
+            path: "/api".into(),
+            review: None,
+            accept: HeaderValue::from_static("application/json"),
+            caller,
+            held_bytes: FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
+            answer_bytes_max: WHOLE_BODY_BYTES_MAX,
+            patience: Patience::Each(within),
+            put: Counter::default(),
+        };
+        let answers = collect_answers(vec![cluster], question).await;
+        assert_eq!(answers.unknown, [name]);
+        let said = answers.not_put.map(|refusal| refusal.status().code);
+        assert_eq!(said, Some(429));
+    }
+}

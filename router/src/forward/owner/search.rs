@@ -1,0 +1,223 @@
+//! The search for the clusters that have the object of a request.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::ClusterName;
+use tributary_fleet::topology::Cluster;
+use tributary_merge::CompositeResourceVersion;
+use tributary_views::view::{KNOWN_WITHIN, View, WrittenBy};
+
+use super::answers::{Answers, FoundObject};
+use super::questions::{ASKED_WITHIN, ask_for_object, ask_for_object_everywhere};
+use super::searched::Searched;
+use crate::request::ClientRequest;
+use crate::versions::ClientVersion;
+
+/// The clusters that a search asks for an object that memory lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// No cluster: memory is enough.
+    Memory,
+    /// The reachable clusters, because a client may have made the object past this process a moment ago. A cluster that
+    /// does not answer counts by memory.
+    Existing,
+    /// The reachable clusters, because the request makes the object if there is none. A reachable cluster that does not
+    /// answer is unknown. A cluster out of reach counts by memory, as for a create.
+    ToMake,
+    /// All clusters. A cluster that does not answer is unknown, whatever memory has.
+    AllClusters,
+}
+
+/// A search for the clusters that have the object of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Search<'a> {
+    request: ClientRequest<'a>,
+    depth: Depth,
+    /// The uid of the object; `None` if each object of the name will do.
+    uid: Option<&'a str>,
+    /// A cluster that lost the object a moment ago. All others are asked.
+    lost_by: Option<&'a ClusterName>,
+    /// The client's versions of the object. Memory answers after it has reached these versions.
+    seen: &'a [ClientVersion],
+    /// Whether clusters that memory does not know are asked, too, if another cluster has the object.
+    asks_unknown: bool,
+}
+
+impl<'a> Search<'a> {
+    /// A search for each object of the name.
+    pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
+        Self { request, depth, uid: None, lost_by: None, seen: &[], asks_unknown: false }
+    }
+
+    /// Searches only for the object with this uid.
+    pub(super) fn with_uid(self, uid: Option<&'a str>) -> Self {
+        Self { uid, ..self }
+    }
+
+    /// Asks all clusters except the one that lost the object a moment ago.
+    pub(crate) fn outside(self, lost_by: &'a ClusterName) -> Self {
+        Self { lost_by: Some(lost_by), ..self }
+    }
+
+    /// Waits until memory is as new as the client's versions.
+    pub(crate) fn with_versions(self, seen: &'a [ClientVersion]) -> Self {
+        Self { seen, ..self }
+    }
+
+    /// Asks the reachable clusters that memory does not know, if another cluster has the object.
+    pub(crate) fn asking_unknown(self) -> Self {
+        Self { asks_unknown: true, ..self }
+    }
+
+    /// Searches memory, then asks the clusters whose objects memory lacks. If no cluster has the object, Tributary asks
+    /// clusters for their discovery again, and new ones for the object.
+    ///
+    /// # Errors
+    /// 504 if this process's own writes of the object do not appear within 3 s; 429 without room for a further
+    /// namespace.
+    pub(crate) async fn run(self) -> Result<Searched<'a>, Refusal> {
+        let mut searched = self.search_served().await?;
+        if searched.is_nowhere()
+            && self.depth != Depth::Memory
+            && let Some(renewed) = Box::pin(self.request.renewed()).await
+        {
+            let again = Search { request: renewed.renew_request(self.request), ..self };
+            let Searched { answers, doubtful, .. } = Box::pin(again.search_served()).await?;
+            searched = Searched { request: self.request, answers, doubtful };
+        }
+        if self.asks_unknown {
+            searched.ask_unknown().await;
+        }
+        Ok(searched)
+    }
+
+    /// Searches the clusters that serve the resource by their known discovery.
+    async fn search_served(self) -> Result<Searched<'a>, Refusal> {
+        let request = self.request;
+        if let Some(lost_by) = self.lost_by {
+            let asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.name() != lost_by).await;
+            return Ok(Searched::from_answers(request, asked));
+        }
+        if !request.is_held() {
+            let mut asked = ask_for_object_everywhere(request, KNOWN_WITHIN, |_| true).await;
+            self.retain_meant(&mut asked);
+            return Ok(Searched::from_answers(request, asked));
+        }
+        let (view, mut searched) = search_memory(request).await?;
+        // A view of a namespace counts as used as long as a request refers to it: not while clusters are asked.
+        let mut view = Some(view);
+        if searched.is_nowhere() {
+            view = None;
+            searched.ask_left_out().await;
+        }
+        self.retain_meant(&mut searched.answers);
+        if searched.is_nowhere() {
+            view = None;
+            searched = self.ask_clusters(searched).await;
+        }
+        match self.seen.is_empty() || searched.is_nowhere() {
+            true => Ok(searched),
+            false => self.wait_for_versions(view, searched).await,
+        }
+    }
+
+    /// Removes the objects with another uid.
+    fn retain_meant(self, answers: &mut Answers) {
+        let has_uid = |found: &FoundObject, uid| found.object.as_ref().is_some_and(|object| object.uid() == uid);
+        answers.found.retain(|found| self.uid.is_none_or(|uid| has_uid(found, uid)));
+    }
+
+    /// Asks clusters for an object that memory lacks.
+    async fn ask_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
+        let request = self.request;
+        // A single cluster needs no question, unless memory cannot tell whether the cluster has the object.
+        let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
+        match self.depth {
+            Depth::Existing => {
+                let is_asked: BTreeSet<_> = request.serving().filter(|name| request.can_ask(name)).cloned().collect();
+                let asked = ask_for_object(request, ASKED_WITHIN, |cluster| is_asked.contains(cluster.name())).await;
+                searched.learn(asked, |name| is_asked.contains(name));
+                searched
+            }
+            Depth::ToMake if is_open => ask_reachable(request, searched).await,
+            Depth::AllClusters if is_open => {
+                let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |_| true).await;
+                self.retain_meant(&mut asked);
+                Searched::from_answers(request, asked)
+            }
+            Depth::Memory | Depth::ToMake | Depth::AllClusters => searched,
+        }
+    }
+
+    /// Waits until memory is as new as the client, who may have the object from a live read, an event of another
+    /// process, or a write past this one. Without the wait a fresh version would look stale. A version that does not
+    /// appear is no error: the member judges the write.
+    ///
+    /// # Errors
+    /// The errors of [`run`](Self::run).
+    async fn wait_for_versions(self, view: Option<Arc<View>>, searched: Searched<'a>) -> Result<Searched<'a>, Refusal> {
+        let view = match view {
+            Some(view) => view,
+            None => self.request.view().await?.0,
+        };
+        let mut missing = CompositeResourceVersion::new();
+        for FoundObject { cluster, .. } in &searched.answers.found {
+            for version in self.seen.iter().filter_map(|seen| seen.component(cluster.name())) {
+                if view.version_of(cluster.name()).is_none_or(|own| own < version) {
+                    missing.raise(cluster.name(), version);
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(searched);
+        }
+        let _ = view.reached(&missing).await;
+        drop(view);
+        let (_, mut again) = search_memory(self.request).await?;
+        if again.is_nowhere() {
+            again.ask_left_out().await;
+        }
+        Ok(if again.is_nowhere() { searched } else { again })
+    }
+}
+
+/// Searches the held objects of the resource, after this process's own writes of the object have appeared.
+async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searched<'_>), Refusal> {
+    let (view, before) = request.view().await?;
+    let key = request.resource.key();
+    view.writes_of_seen(WrittenBy::Anybody, &request.candidates.selector(), &key).await?;
+    let (found, standings) = view.find(before, &key)?;
+    let in_cluster = |(name, object)| Some(FoundObject { cluster: request.cluster(&name)?, object: Some(object) });
+    let is_candidate = |name: &ClusterName| request.candidates.has(name);
+    let mut troubles = standings.troubles();
+    troubles.retain(|trouble| is_candidate(&trouble.cluster));
+    let answers = Answers {
+        found: found.into_iter().filter_map(in_cluster).collect(),
+        unknown: standings.may_have().filter(|name| is_candidate(name)).cloned().collect(),
+        troubles,
+        ..Answers::default()
+    };
+    let doubtful = standings.doubtful().filter(|(name, _)| is_candidate(name));
+    let doubtful = doubtful.map(|(name, standing)| (name.clone(), standing.clone())).collect();
+    Ok((view, Searched { request, answers, doubtful }))
+}
+
+/// Asks all reachable clusters. The other clusters are unknown if they are unknown to memory.
+async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
+    let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await;
+    let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
+    let Searched { answers: Answers { unknown, troubles, .. }, mut doubtful, .. } = in_memory;
+    asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
+    // The last discovery of a cluster out of reach counts, as cached objects of other clusters do.
+    let serves_none = |cluster: &Arc<Cluster>| {
+        cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
+    };
+    asked.unknown.retain(|name| !request.cluster(name).is_some_and(|own| serves_none(&own)));
+    asked.unknown.sort();
+    asked.unknown.dedup();
+    asked.troubles.extend(troubles.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
+    doubtful.retain(|(name, _)| is_out_of_reach(name));
+    Searched { request, answers: asked, doubtful }
+}

@@ -1,0 +1,192 @@
+//! The result of a search: first in part, then complete.
+
+use std::sync::Arc;
+
+use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_apimachinery::{ClusterName, Verb};
+use tributary_fleet::topology::Cluster;
+use tributary_views::view::standing::{self, Standing, Standings};
+
+use super::answers::{Answers, FoundObject};
+use super::decision::{Claim, DeniedRequest, Evidence, NoOwner, is_denial_final};
+use super::may_write;
+use super::questions::{ASKED_WITHIN, ask_for_object};
+use super::refusal::OwnerQuestion;
+use crate::request::ClientRequest;
+
+/// The answers of memory and of the clusters so far. [`Self::complete`] asks the clusters that a claim needs besides.
+pub(crate) struct Searched<'a> {
+    pub(super) request: ClientRequest<'a>,
+    pub(super) answers: Answers,
+    /// The clusters that count by memory, where memory is stale or incomplete. A 404 warns of them.
+    pub(super) doubtful: Vec<(ClusterName, Standing)>,
+}
+
+impl<'a> Searched<'a> {
+    /// A search that asked the clusters alone.
+    pub(super) fn from_answers(request: ClientRequest<'a>, answers: Answers) -> Self {
+        Self { request, answers, doubtful: Vec::new() }
+    }
+
+    /// No cluster has the object, as far as Tributary knows.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.answers.is_nowhere()
+    }
+
+    /// Whether the cluster has an object of the name.
+    pub(super) fn has(&self, cluster: &ClusterName) -> bool {
+        self.answers.found.iter().any(|found| found.cluster.name() == cluster)
+    }
+
+    /// Whether a cluster that is not known to have an object of the name may have one.
+    pub(super) fn may_be_elsewhere(&self) -> bool {
+        self.request.candidates.is_one_unknown() || !self.answers.unknown.is_empty()
+    }
+
+    /// Counts clusters as unknown that forbid the client to look for the object.
+    pub(super) fn add_hiding(&mut self, hiding: Vec<Trouble>) {
+        self.answers.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
+        self.answers.troubles.extend(hiding);
+    }
+
+    /// Asks the clusters outside of the merged view, if no cluster of the view has the object. So a name of the view is
+    /// an object of the view.
+    pub(super) async fn ask_left_out(&mut self) {
+        let request = self.request;
+        let names = request.left_out();
+        if names.is_empty() {
+            return;
+        }
+        let asked = ask_for_object(request, ASKED_WITHIN, |cluster| names.contains(cluster.name())).await;
+        let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
+        self.answers.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
+        self.answers.forbidden.extend(asked.forbidden.iter().cloned());
+        self.answers.troubles.extend(asked.troubles.iter().cloned().chain(request.undescribed()));
+        self.answers.replace_objects(asked);
+    }
+
+    /// Asks the reachable clusters whose objects memory lacks for an object of the name, too.
+    pub(super) async fn ask_unknown(&mut self) {
+        let (request, answers) = (self.request, &mut self.answers);
+        if answers.is_nowhere() || !request.is_held() || answers.unknown.is_empty() {
+            return;
+        }
+        let unknown = answers.unknown.clone();
+        let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
+        let clusters = request.clusters().into_iter().filter(|own| is_askable(own));
+        let clusters: Vec<_> = clusters.map(|cluster| cluster.name().clone()).collect();
+        let asked = ask_for_object(request, ASKED_WITHIN, is_askable).await;
+        let has_answered = |name: &ClusterName| {
+            request.served.clusters.contains(name) && clusters.contains(name) && !asked.unknown.contains(name)
+        };
+        answers.unknown.retain(|name| !has_answered(name));
+        answers.forbidden.extend(asked.forbidden);
+        answers.troubles.extend(asked.troubles);
+        answers.not_put = answers.not_put.take().or(asked.not_put);
+        answers.found.extend(asked.found);
+        answers.room.extend(asked.room);
+    }
+
+    /// Adds the answers of clusters that were asked because memory has no object of the name. A cluster with cached
+    /// objects that does not answer counts by memory.
+    pub(super) fn learn(&mut self, asked: Answers, is_asked: impl Fn(&ClusterName) -> bool) {
+        let was_unknown = std::mem::take(&mut self.answers.unknown);
+        let is_new = |name: &ClusterName| was_unknown.contains(name);
+        let is_silent = |name: &ClusterName| asked.unknown.contains(name);
+        self.answers.forbidden.extend(asked.forbidden.iter().filter(|name| is_new(name)).cloned());
+        self.answers.troubles.extend(asked.troubles.iter().filter(|trouble| is_new(&trouble.cluster)).cloned());
+        self.doubtful.retain(|(name, _)| !is_asked(name) || is_silent(name) || asked.forbidden.contains(name));
+        self.answers.unknown = was_unknown.iter().filter(|name| !is_asked(name) || is_silent(name)).cloned().collect();
+        self.answers.replace_objects(asked);
+    }
+
+    /// Asks the clusters that this claim needs besides. For a write that names no cluster, these are the clusters that
+    /// memory does not know, and the clusters that forbid the client to get the object and may allow the write.
+    pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
+        if claim == Claim::OnlyOne {
+            self.ask_unknown().await;
+            may_write::ask_forbidding_clusters(self.request, &mut self.answers).await;
+        }
+        Complete { searched: self, claim }
+    }
+}
+
+/// A search in which each cluster that matters to the claim has answered or counts as unknown.
+pub(crate) struct Complete<'a> {
+    searched: Searched<'a>,
+    claim: Claim<'a>,
+}
+
+impl Complete<'_> {
+    /// The claim that the search is complete for.
+    pub(super) fn claim(&self) -> &Claim<'_> {
+        &self.claim
+    }
+
+    /// The cluster that owns the object of the request.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub(crate) fn owner(&self) -> Result<FoundObject, NoOwner> {
+        let Searched { request, answers, .. } = &self.searched;
+        let evidence = Evidence {
+            has: answers.found.iter().map(|found| found.cluster.name().clone()).collect(),
+            may: answers.unknown.clone(),
+            is_one_hidden: request.candidates.is_one_unknown(),
+            ..Evidence::default()
+        };
+        let owner = evidence.owner_of_name(&self.claim)?;
+        let found = answers.found.iter().find(|found| *found.cluster.name() == owner).cloned();
+        let to_make = || request.configuration.clusters.get(&owner).cloned();
+        found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(NoOwner::Nowhere)
+    }
+
+    /// The answer without an owner: the 429 of a cluster that was not asked, which a client may repeat; the 403 of a
+    /// cluster that forbids the get; otherwise 404, 409 or 503.
+    pub(crate) fn refuse(&self, none: NoOwner) -> Refusal {
+        let Searched { request, answers, doubtful } = &self.searched;
+        if let Some(not_put) = answers.not_put.as_ref().filter(|_| none.depends_on_unknown()) {
+            return not_put.clone();
+        }
+        if let Some(denied) = self.denial_for_client().filter(|_| none == NoOwner::Nowhere) {
+            return denied.clone();
+        }
+        let refusal: Refusal = OwnerQuestion::for_name(*request, &answers.troubles).refuse(none).into();
+        refusal.with_warnings(|| {
+            let doubtful: Standings = doubtful.iter().cloned().collect();
+            standing::warnings(&request.resource.resource, &doubtful)
+        })
+    }
+
+    /// The troubles of clusters that may have an object of the name, too.
+    pub(crate) fn doubts(&self) -> Vec<Trouble> {
+        let Searched { request, answers, .. } = &self.searched;
+        request.router.fleet().troubles(&answers.unknown, &answers.troubles)
+    }
+
+    /// Whether the object cannot be said to be nowhere: a cluster forbids the client to look, or was not asked.
+    pub(super) fn leaves_open(&self) -> bool {
+        self.searched.answers.not_put.is_some() || self.denial_for_client().is_some()
+    }
+
+    /// Whether a cluster forbids to look, or was not asked.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_denied() || self.searched.answers.not_put.is_some()
+    }
+
+    /// Whether a cluster forbids the client to get the object.
+    pub(super) fn is_denied(&self) -> bool {
+        self.searched.answers.denied.is_some()
+    }
+
+    /// The 403 of a cluster, if it is the client's answer.
+    fn denial_for_client(&self) -> Option<&Refusal> {
+        let request = self.searched.request;
+        let denied = DeniedRequest {
+            is_shared: request.caller.rights().is_some(),
+            is_held: request.is_held(),
+            is_get: request.info.verb == Verb::Get && request.resource.subresource.is_none(),
+        };
+        self.searched.answers.denied.as_ref().filter(|_| is_denial_final(denied))
+    }
+}

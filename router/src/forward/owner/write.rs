@@ -1,0 +1,188 @@
+//! The cluster of a new object: the first ground that applies decides.
+
+use std::sync::Arc;
+
+use tributary_answers::ground::Ground;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
+use tributary_apimachinery::{ClusterName, Object};
+use tributary_fleet::topology::Cluster;
+
+use super::decision::NoOwner;
+use super::evidence::{self, Gathered, Referenced};
+use super::helm::{self, Release};
+use super::refusal::{OwnerQuestion, is_of_hidden_release};
+use crate::forward::buffered::BufferedRequest;
+use crate::request::ClientRequest;
+use crate::versions::ClientVersion;
+
+/// The cluster that a request goes to, with the objects that its versions are translated by.
+pub(crate) struct OwnerTarget {
+    /// The ground that names the cluster.
+    pub(crate) ground: Ground,
+    /// The cluster.
+    pub(crate) cluster: Arc<Cluster>,
+    /// The object of the request, as last seen; `None` for a new one.
+    pub(crate) object: Option<Arc<Object>>,
+    /// The object that an Event is about, if it was looked up.
+    pub(crate) involved: Option<Arc<Object>>,
+}
+
+/// A write whose body is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Write<'a> {
+    pub(crate) request: ClientRequest<'a>,
+    pub(crate) body: &'a BufferedRequest,
+    /// The client's versions of the object, or of a former object: its replacement goes to the same cluster.
+    pub(crate) seen: &'a [ClientVersion],
+}
+
+impl<'a> Write<'a> {
+    /// Whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an apply is
+    /// complete, so it goes where the object belongs, whatever other clusters have.
+    pub(crate) fn makes_object(self) -> bool {
+        self.body.is_apply() && self.request.resource.subresource.is_none()
+    }
+
+    /// Finds the cluster of a new object. Asks clusters for their discovery again before a ground that depends on
+    /// discovery decides.
+    ///
+    /// # Errors
+    /// 400 if no ground names a cluster, with the ways to name one, and for a named cluster that does not serve the
+    /// resource; 503 if an unknown cluster may decide.
+    pub(crate) async fn owner_of_new(self) -> Result<OwnerTarget, Refusal> {
+        self.ground_of_new().await?.ok_or_else(|| self.refuse_unnamed().into())
+    }
+
+    /// Finds the cluster of a new object, or `None` if no ground names one.
+    pub(super) async fn ground_of_new(self) -> Result<Option<OwnerTarget>, Refusal> {
+        let found = self.first_ground_of_new().await;
+        let rests_on_discovery = match &found {
+            Ok(Some(target)) => matches!(target.ground, Ground::Kind | Ground::Namespace),
+            Ok(None) => true,
+            Err(refusal) => refusal.is_not_serving(),
+        };
+        match rests_on_discovery {
+            true => match self.request.renewed().await {
+                Some(renewed) => {
+                    let request = renewed.renew_request(self.request);
+                    Write { request, ..self }.first_ground_of_new().await
+                }
+                None => found,
+            },
+            false => found,
+        }
+    }
+
+    async fn first_ground_of_new(self) -> Result<Option<OwnerTarget>, Refusal> {
+        let mut hidden_release = None;
+        for ground in Ground::OF_NEW {
+            let mut involved = None;
+            let cluster = match ground {
+                Ground::Annotation => self.annotated_cluster()?,
+                Ground::Precondition => {
+                    let cluster = self.seen.iter().find_map(ClientVersion::only_cluster);
+                    cluster.map(|cluster| self.configured_cluster(cluster.as_str())).transpose()?
+                }
+                Ground::Owner => evidence::find_referenced(self.request, &self.body.facts).await?.map(|found| {
+                    let Referenced { cluster, involved: object } = found;
+                    involved = object;
+                    cluster
+                }),
+                Ground::Placement => self.placement(hidden_release.take())?,
+                _ => match self.cluster_by_evidence(ground).await {
+                    Err(refusal) if is_of_hidden_release(&refusal) => {
+                        hidden_release = Some(refusal);
+                        None
+                    }
+                    found => found?,
+                },
+            };
+            if let Some(cluster) = cluster {
+                return Ok(Some(OwnerTarget { ground, cluster, object: None, involved }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The cluster that the configuration names.
+    ///
+    /// # Errors
+    /// As [`configured_cluster`](Self::configured_cluster); `hidden_release` if there is one: the configuration must
+    /// not decide where a release may be that the client cannot see.
+    fn placement(self, hidden_release: Option<Refusal>) -> Result<Option<Arc<Cluster>>, Refusal> {
+        let ClientRequest { configuration, resource, .. } = self.request;
+        let Some(placement) = &configuration.policy(&resource.resource).placement else { return Ok(None) };
+        match hidden_release {
+            Some(refusal) => Err(refusal),
+            None => self.configured_cluster(placement.as_str()).map(Some),
+        }
+    }
+
+    /// The cluster that the annotation names.
+    ///
+    /// # Errors
+    /// As [`configured_cluster`](Self::configured_cluster).
+    pub(super) fn annotated_cluster(self) -> Result<Option<Arc<Cluster>>, Refusal> {
+        self.body.named_cluster().map(|named| self.configured_cluster(named)).transpose()
+    }
+
+    /// The cluster of this name.
+    ///
+    /// # Errors
+    /// 400 with the clusters that serve the resource, if this one does not.
+    fn configured_cluster(self, name: &str) -> Result<Arc<Cluster>, Refusal> {
+        let ClientRequest { configuration, served, .. } = self.request;
+        let serves = |cluster: &Arc<Cluster>| {
+            served.clusters.contains(cluster.name()) || configuration.may_serve(cluster, served)
+        };
+        let found = ClusterName::new(name).ok().and_then(|name| self.request.cluster(&name)).filter(serves);
+        found.ok_or_else(|| {
+            let (resource, clusters) = (served.resource.clone(), self.request.serving().cloned().collect());
+            ClusterRefusal::NotServing { resource, named: name.to_owned(), clusters }.into()
+        })
+    }
+
+    /// The cluster that a ground names by the objects of clusters; `None` if the ground does not apply.
+    ///
+    /// # Errors
+    /// 503 if an unknown cluster may decide, or 429 if it was not asked; 409 if several clusters have the release; 403
+    /// if all clusters hide it.
+    pub(super) async fn cluster_by_evidence(self, ground: Ground) -> Result<Option<Arc<Cluster>>, Refusal> {
+        let request = self.request;
+        let name = self.object_name();
+        let release = Release::from_facts(request.resource, Some(&name), &self.body.facts.release);
+        let release = release.filter(|_| ground == Ground::Release);
+        let Gathered { mut evidence, troubles, not_put } = match (ground, &release) {
+            (Ground::Release, Some(release)) => helm::find_records(request, release).await,
+            (Ground::Node, _) => evidence::find_node(request, &self.body.facts).await?,
+            (Ground::Kind, _) => evidence::find_serving(request).into(),
+            (Ground::Namespace, _) => evidence::find_namespace(request).await?,
+            _ => return Ok(None),
+        };
+        evidence.is_one_hidden = request.candidates.is_one_unknown();
+        let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
+        match (evidence.owner_by_ground(ground, placement), not_put) {
+            (Ok(cluster), _) => Ok(request.router.fleet().cluster(&cluster)),
+            (Err(NoOwner::Nowhere), _) => Ok(None),
+            (Err(NoOwner::Unsure { .. } | NoOwner::Unknown(_)), Some(not_put)) => Err(not_put),
+            (Err(none), _) => {
+                let release = release.map(Release::into_name);
+                Err(OwnerQuestion { request, ground, name, release, troubles: &troubles }.refuse(none).into())
+            }
+        }
+    }
+
+    /// The refusal of a write that names no cluster. It lists the clusters of the present discovery, which may have
+    /// grown since the request came in.
+    pub(super) fn refuse_unnamed(self) -> ClusterRefusal {
+        let (union, resource) = (self.request.router.fleet().union(), self.request.resource.resource.clone());
+        let serving = union.get(&resource).into_iter().flat_map(|served| served.clusters.iter());
+        let clusters = serving.filter(|cluster| self.request.candidates.has(cluster)).cloned().collect();
+        ClusterRefusal::NotNamed { resource, name: self.object_name(), clusters }
+    }
+
+    /// The name of the object; empty if the member makes it up.
+    pub(super) fn object_name(self) -> String {
+        self.request.resource.name.as_ref().or(self.body.facts.name.as_ref()).cloned().unwrap_or_default()
+    }
+}
