@@ -31,7 +31,6 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
-use crate::hosts;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
@@ -103,7 +102,7 @@ impl Authenticator {
 
 fn is_plain_health_check(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && !hosts::is_of_cluster(head)
+        && !tributary_hosts::is_of_cluster(head)
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }

@@ -17,6 +17,7 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
+use tributary_hosts::Hosts;
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
 use crate::audit::{AuditedRequest, Auditor, Panicked};
@@ -24,7 +25,6 @@ use crate::authentication::{
     Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
 };
 use crate::handler::{Body, Handler};
-use crate::hosts::Hosts;
 use crate::listener_refusal::ListenerRefusal;
 use crate::listener_settings::GoawayChance;
 use crate::metrics::ServerMetrics;

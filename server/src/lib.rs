@@ -21,7 +21,6 @@ pub mod data_directory;
 pub mod exit;
 pub mod front;
 pub mod handler;
-pub mod hosts;
 pub mod kubeconfig;
 pub mod listener;
 pub mod listener_refusal;

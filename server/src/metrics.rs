@@ -10,10 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use tributary_hosts::HostRefusal;
 use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
-use crate::hosts::HostRefusal;
 use crate::listener_refusal::ListenerRefusal;
 use crate::listener_settings::Bounds;
 use crate::process::metrics::{ProcessMetrics, resident};

@@ -4,10 +4,10 @@
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use tributary_apimachinery::{Status, StatusReason};
+use tributary_hosts::HostRefusal;
 
 use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
-use crate::hosts::HostRefusal;
 
 /// 401: no valid credential. The message has a reason for a certificate alone, because only its owner can present it.
 ///

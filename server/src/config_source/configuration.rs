@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
+use tributary_hosts::ClusterHosts;
 use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
 use crate::access_log::LoggingModes;
-use crate::hosts::ClusterHosts;
 
 /// Description of a cluster by a source.
 pub struct ClusterSpec {

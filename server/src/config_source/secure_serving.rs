@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 use tributary_apimachinery::text::hex;
 use tributary_authentication::ClientCertificates;
 use tributary_crds::{SecretText, SecureServing, UpstreamClusterSpec};
+use tributary_hosts::certified_key;
+use tributary_hosts::{ClusterHosts, HostTls};
 
-use crate::credentials::certified_key;
-use crate::hosts::{ClusterHosts, HostTls};
 use crate::kubeconfig::Referenced;
 
 /// A field that cannot be used, or a file that it names: the field, the problem and the remedy.

@@ -17,10 +17,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig};
 use tributary_apimachinery::{ClusterName, HostName};
 use tributary_authentication::RequestedCertificate;
+use tributary_hosts::NamedCertificates;
+use tributary_hosts::{HostTable, HostTls};
 
 use crate::authentication::RequestedAuthorities;
-use crate::credentials::NamedCertificates;
-use crate::hosts::{HostTable, HostTls};
 use crate::listener_settings::TlsVersions;
 
 /// The serving certificate of the moment. Connections that are open keep the one they began with.

@@ -11,13 +11,13 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
+use tributary_hosts::{HostTable, Hosts};
 use tributary_router::{DispatchSettings, PlacePolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
 use tributary_server::cli::audit::AuditMode;
 use tributary_server::credentials::BearerToken;
 use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::{Client, Front};
-use tributary_server::hosts::{HostTable, Hosts};
 use tributary_server::listener_refusal::ListenerRefusal;
 
 use crate::StandIn;

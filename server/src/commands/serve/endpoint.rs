@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tributary_hosts::Hosts;
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 
@@ -25,7 +26,6 @@ use crate::config_source::watch::FileWatch;
 use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::exit::Failure;
 use crate::front::Front;
-use crate::hosts::Hosts;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained};
 use crate::listener_settings::{Bounds, ProxyProtocolPeers};

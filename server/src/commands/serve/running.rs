@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_never, without_brackets};
+use tributary_hosts::{HostTable, Hosts, is_for};
 use tributary_router::Router;
 
 use super::clients::SharedClients;
@@ -25,7 +26,6 @@ use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
-use crate::hosts::{HostTable, Hosts, is_for};
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
 use crate::listener::tls::TlsSettings;

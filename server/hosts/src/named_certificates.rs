@@ -111,7 +111,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
 
     use super::*;
-    use crate::credentials::certified_key;
+    use crate::serving::certified_key;
 
     /// A certificate of a common name, and of other names.
     fn certificate(common_name: &str, names: &[&str]) -> Arc<CertifiedKey> {

@@ -11,7 +11,9 @@
 //! host (no `--merged-host`, no `serverNames`), none of this is looked at.
 
 mod named;
+mod named_certificates;
 mod refusal;
+mod serving;
 mod table;
 mod tls;
 
@@ -23,7 +25,9 @@ use tributary_apimachinery::{ClusterName, HostName, Mount};
 use tributary_authentication::ClientCertificates;
 
 pub use named::NamedHost;
+pub use named_certificates::{CertificateName, NamedCertificates};
 pub use refusal::HostRefusal;
+pub use serving::{ServingCertificateError, certified_key, doubts};
 pub use table::{ClusterHosts, HostConflict, HostTable, HostTarget};
 pub use tls::{HostTls, is_for};
 
@@ -47,7 +51,7 @@ impl Hosts {
     ///
     /// # Errors
     /// [`HostRefusal`].
-    pub(crate) fn place(&self, head: &mut Parts, server_name: Option<&HostName>) -> Result<(), HostRefusal> {
+    pub fn place(&self, head: &mut Parts, server_name: Option<&HostName>) -> Result<(), HostRefusal> {
         let table = self.0.load();
         if !table.tells_hosts_apart() {
             return Ok(());
@@ -63,7 +67,7 @@ impl Hosts {
     }
 
     /// The authorities that vouch for clients at a cluster's own hosts, if it has some of its own.
-    pub(crate) fn authorities(&self, cluster: &ClusterName) -> Option<Arc<ClientCertificates>> {
+    pub fn authorities(&self, cluster: &ClusterName) -> Option<Arc<ClientCertificates>> {
         self.0.load().tls(cluster)?.client_authorities.clone()
     }
 }
@@ -75,11 +79,11 @@ fn is_own(path: &str) -> bool {
 }
 
 /// What stands at the root of a request's path, once its host was [looked at](Hosts::place).
-pub(crate) fn mount(head: &Parts) -> Mount {
+pub fn mount(head: &Parts) -> Mount {
     head.extensions.get::<Mount>().cloned().unwrap_or_default()
 }
 
 /// Whether a request is for a host of one cluster's own, where nothing of this process itself is.
-pub(crate) fn is_of_cluster(head: &Parts) -> bool {
+pub fn is_of_cluster(head: &Parts) -> bool {
     matches!(head.extensions.get::<Mount>(), Some(Mount::Cluster(_)))
 }

@@ -4,7 +4,7 @@ use http::header::HOST;
 use http::request::Parts;
 use tributary_apimachinery::Host;
 
-use super::refusal::HostRefusal;
+use crate::refusal::HostRefusal;
 
 /// The host that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]

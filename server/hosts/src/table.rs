@@ -7,9 +7,9 @@ use rustls::sign::CertifiedKey;
 use tributary_apimachinery::{ClusterName, Host, HostName, Mount};
 use tributary_authentication::ClientCertificates;
 
-use super::named::NamedHost;
-use super::refusal::HostRefusal;
-use super::tls::HostTls;
+use crate::named::NamedHost;
+use crate::refusal::HostRefusal;
+use crate::tls::HostTls;
 
 /// The hosts of one cluster.
 #[derive(Clone, Debug, Default)]
