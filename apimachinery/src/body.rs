@@ -1,8 +1,12 @@
 //! Bodies of requests and answers, whoever sends them.
 
+mod begun;
+
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
+
+pub use begun::BegunBody;
 
 /// Any error, as bodies and transports carry it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,7 +1,7 @@
 //! Takes connections and serves them until told to stop.
 //!
 //! ```text
-//! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → Front
+//! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → RequestService
 //!          │                                              │
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
@@ -18,10 +18,12 @@ mod goaway;
 mod heads;
 mod http_settings;
 mod interruption;
+mod metrics;
 mod outgoing;
 mod proxy_protocol;
 mod received;
 mod request;
+mod service;
 mod strangers;
 mod streams;
 pub mod tls;
@@ -41,9 +43,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_apimachinery::Permit;
 
-use crate::front::Front;
-use crate::handler::Handler;
-use crate::listener_settings::{Bounds, ProxyProtocolPeers};
+use crate::listener_settings::{Bounds, GoawayChance, ProxyProtocolPeers};
+
+pub use metrics::{ListenerMetrics, RefusalLabels};
+pub use service::{AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer};
 
 use connection::ClientConnection;
 use proxy_protocol::ProxyHeaders;
@@ -107,19 +110,28 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Serves connections until [`Front::stop`] is cancelled, then drains. `proxies` say where theirs come from.
+/// The settings of a listener.
+pub struct ListenerOptions {
+    /// The certificates and the versions of TLS.
+    pub tls: Arc<TlsSettings>,
+    /// How many connections there may be, and how much of their answers may be unread.
+    pub bounds: Bounds,
+    /// The load balancers that send a PROXY header.
+    pub proxies: ProxyProtocolPeers,
+    /// The chance that a request is the last on its connection.
+    pub goaway_chance: GoawayChance,
+    /// The metrics of this listener.
+    pub metrics: Arc<ListenerMetrics>,
+    /// Cancelled when the listener is to drain.
+    pub stop: CancellationToken,
+}
+
+/// Serves connections until [`ListenerOptions::stop`] is cancelled, then drains.
 ///
 /// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
-/// [`Front::stop`] instead.
-pub async fn serve<H: Handler>(
-    listener: TcpListener,
-    tls: Arc<TlsSettings>,
-    front: Arc<Front<H>>,
-    bounds: Bounds,
-    proxies: ProxyProtocolPeers,
-) -> Drained {
-    let stop = front.stop().clone();
-    let metrics = front.own_metrics();
+/// [`ListenerOptions::stop`] instead.
+pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, options: ListenerOptions) -> Drained {
+    let ListenerOptions { tls, bounds, proxies, goaway_chance, metrics, stop } = options;
     metrics.set_bounds(&bounds);
     let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
@@ -132,7 +144,9 @@ pub async fn serve<H: Handler>(
         users: UserConnections::with_connections(bounds.connections),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
-        front,
+        goaway_chance,
+        metrics,
+        service,
     };
     stop.run_until_cancelled(server.accept(&listener)).await;
     // Closed before the drain, so that new clients are refused at once and go elsewhere.
@@ -140,7 +154,7 @@ pub async fn serve<H: Handler>(
     server.drain().await
 }
 
-struct Server<H> {
+struct Server<S> {
     tls: Arc<TlsSettings>,
     proxies: Arc<ProxyHeaders>,
     slots: Arc<Semaphore>,
@@ -148,13 +162,15 @@ struct Server<H> {
     /// Holds a token for every open socket, upgraded ones included.
     sockets: TaskTracker,
     stop: CancellationToken,
-    front: Arc<Front<H>>,
+    goaway_chance: GoawayChance,
+    metrics: Arc<ListenerMetrics>,
+    service: Arc<S>,
     unread: Unread,
     strangers: Arc<Strangers>,
     users: Arc<UserConnections>,
 }
 
-impl<H: Handler> Server<H> {
+impl<S: RequestService> Server<S> {
     async fn accept(&self, listener: &TcpListener) {
         let mut pause = ACCEPT_PAUSE;
         let (mut saturated, mut failing) = (false, false);
@@ -197,12 +213,13 @@ impl<H: Handler> Server<H> {
     }
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
-        let (tls, front, stop) = (Arc::clone(&self.tls), Arc::clone(&self.front), self.stop.clone());
         let connection = ClientConnection {
-            tls,
+            tls: Arc::clone(&self.tls),
             proxies: Arc::clone(&self.proxies),
-            front,
-            stop,
+            service: Arc::clone(&self.service),
+            stop: self.stop.clone(),
+            goaway_chance: self.goaway_chance,
+            metrics: Arc::clone(&self.metrics),
             peer: client,
             unread: self.unread.clone(),
             stranger: self.strangers.admit(),
@@ -213,7 +230,7 @@ impl<H: Handler> Server<H> {
 
     /// What an open socket occupies: its slot, its place among those that a drain waits for, and its count.
     fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
-        let (tracked, open) = (self.sockets.token(), self.front.own_metrics().connections.clone());
+        let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
         open.inc();
         Permit::new(move || {
             open.dec();
@@ -221,12 +238,12 @@ impl<H: Handler> Server<H> {
         })
     }
 
-    /// Sends GOAWAY (or ends keep-alive), lets the handler close its watches with bookmarks, and waits for the sockets.
+    /// Sends GOAWAY (or ends keep-alive), lets the service close its watches with bookmarks, and waits for the sockets.
     async fn drain(self) -> Drained {
         tracing::info!(connections = self.sockets.len(), "draining");
-        let Self { sockets, front, .. } = self;
+        let Self { sockets, service, .. } = self;
         sockets.close();
-        let drained = async { tokio::join!(front.handler().drain(), sockets.wait()) };
+        let drained = async { tokio::join!(service.drain(), sockets.wait()) };
         tokio::pin!(drained);
         let cut = match tokio::time::timeout(DRAIN_SOON, &mut drained).await {
             Ok(_) => 0,

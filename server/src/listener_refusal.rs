@@ -1,11 +1,8 @@
 //! Why the listener refuses a request, whatever it asks for, and what the client is told.
 
-use http::Response;
 use tributary_apimachinery::{Status, StatusReason};
 
-use crate::handler::Body;
 use crate::listener_settings::{HEADERS_MAX, HELD_BYTES_MAX};
-use crate::status;
 
 /// Why the listener refuses a request, whatever it asks for. The router counts none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +53,8 @@ impl ListenerRefusal {
         }
     }
 
-    /// What the client is told.
-    pub fn response(self) -> Response<Body> {
-        status::response(&self.status())
-    }
-
-    fn status(self) -> Status {
+    /// The Status that the client gets.
+    pub fn status(self) -> Status {
         match self {
             Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),
             Self::HeadTooLarge => {

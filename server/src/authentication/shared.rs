@@ -17,9 +17,9 @@ use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
-use super::requested::RequestedAuthorities;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
+use crate::listener::tls::RequestedAuthorities;
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]

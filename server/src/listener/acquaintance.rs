@@ -10,9 +10,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::heads::HeldHead;
+use super::service::{AuthenticationOutcome, Room};
 use super::strangers::{ConnectionPermit, Stranger};
 use super::user_connections::{UserConnection, UserConnections};
-use crate::front::{AuthenticationOutcome, Room};
 
 /// How long a connection may live without one authenticated request. 30 s: no client opens one this long before it uses
 /// it, and who is not known shall not hold what is there for those who are.

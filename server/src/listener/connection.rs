@@ -16,7 +16,6 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, Permit};
-use tributary_router::RememberedActor;
 
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
@@ -24,20 +23,20 @@ use super::conversation::converse;
 use super::goaway::Parting;
 use super::http_settings;
 use super::interruption::{Interruptions, ReportedInterruptions};
+use super::metrics::ListenerMetrics;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::received::ByteCounter;
 use super::request::ConnectionRequests;
+use super::service::{Handshake, RequestService};
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
 use super::tracked_stream::TrackedStream;
 use super::unread::Unread;
 use super::user_connections::UserConnections;
-use crate::authentication::ClientChain;
-use crate::front::{Client, Front};
-use crate::handler::Handler;
 use crate::listener_refusal::ListenerRefusal;
+use crate::listener_settings::GoawayChance;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,10 +46,12 @@ const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const TASK_BYTES_MAX: usize = 2 << 10;
 
 /// A connection before its handshake.
-pub(super) struct ClientConnection<H> {
+pub(super) struct ClientConnection<S> {
     pub(super) tls: Arc<TlsSettings>,
-    pub(super) front: Arc<Front<H>>,
+    pub(super) service: Arc<S>,
     pub(super) stop: CancellationToken,
+    pub(super) goaway_chance: GoawayChance,
+    pub(super) metrics: Arc<ListenerMetrics>,
     /// The other end of the socket: the client, or a proxy that says where it comes from.
     pub(super) peer: SocketAddr,
     pub(super) proxies: Arc<ProxyHeaders>,
@@ -61,7 +62,7 @@ pub(super) struct ClientConnection<H> {
     pub(super) users: Arc<UserConnections>,
 }
 
-impl<H: Handler> ClientConnection<H> {
+impl<S: RequestService> ClientConnection<S> {
     /// Serves the connection in a task of its own until either side closes it.
     pub(super) fn spawn(self, stream: TcpStream, socket: Permit) {
         spawn_small(self.run(stream, socket));
@@ -99,7 +100,7 @@ impl<H: Handler> ClientConnection<H> {
             }
         };
         let Some(ended) = self.stop.run_until_cancelled(handshake).await? else {
-            self.front.own_metrics().strangers_sent_away.inc();
+            self.metrics.strangers_sent_away.inc();
             return None;
         };
         let failure = match ended {
@@ -112,13 +113,13 @@ impl<H: Handler> ClientConnection<H> {
             Ok(Err(error)) => {
                 let failure = error.to_string();
                 if is_of_certificate(&error) {
-                    self.front.unknown_clients().log_handshake(self.peer, &failure);
+                    self.service.report_refused_certificate(self.peer, &failure);
                 }
                 failure
             }
             Err(_) => "timed out".to_owned(),
         };
-        self.front.own_metrics().tls_handshake_errors.inc();
+        self.metrics.tls_handshake_errors.inc();
         tracing::debug!(peer = %self.peer, error = failure, "TLS handshake failed");
         None
     }
@@ -149,32 +150,32 @@ impl<H: Handler> ClientConnection<H> {
         address: SocketAddr,
         socket: Permit,
     ) -> impl Future<Output = ()> {
-        let Self { front, stop, unread, stranger, users, .. } = self;
-        let client = Arc::new(client(&stream, address));
+        let Self { service, stop, goaway_chance, metrics, unread, stranger, users, .. } = self;
+        let client = Arc::new(service.client(handshake(&stream, address)));
         let acquaintance = Arc::new(Acquaintance::new(stranger, users));
         let outgoing = Arc::new(Outgoing::new(unread));
-        let parting = Arc::new(Parting::by(front.goaway_chance()));
+        let parting = Arc::new(Parting::by(goaway_chance));
         let requests = Arc::new(ConnectionRequests {
-            front: Arc::clone(&front),
+            service: Arc::clone(&service),
             client: Arc::clone(&client),
             acquaintance: Arc::clone(&acquaintance),
             outgoing: Arc::clone(&outgoing),
             parting: Arc::clone(&parting),
             streams: stream.get_ref().0.streams(),
         });
-        let service = service_fn(move |request| Arc::clone(&requests).answer_request(request));
+        let answer = service_fn(move |request| Arc::clone(&requests).answer_request(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
         let received = ByteCounter::default();
         let io =
             TokioIo::new(TrackedStream { stream, outgoing: answers, received, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
-        let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, service).into_owned());
+        let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, answer).into_owned());
         async move {
             let interruption = |told: ReportedInterruptions| {
                 let by =
                     Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
-                by.next(told, front.own_metrics())
+                by.next(told, &metrics)
             };
             let conversation = converse(connection.as_mut(), Streams::new(begun), interruption, |connection| {
                 connection.graceful_shutdown()
@@ -182,15 +183,15 @@ impl<H: Handler> ClientConnection<H> {
             let ended = match conversation.await {
                 Ok(ended) => ended,
                 Err(why) => {
-                    tracing::debug!(client = %client.address, why, "the connection is closed");
+                    tracing::debug!(client = %address, why, "the connection is closed");
                     return;
                 }
             };
             if let Err(error) = ended {
                 if let Some(refusal) = refusal_of_end(&*error) {
-                    front.own_metrics().count_refused(refusal);
+                    metrics.count_refused(refusal);
                 }
-                tracing::debug!(client = %client.address, error, "connection ended");
+                tracing::debug!(client = %address, error, "connection ended");
             }
         }
     }
@@ -219,12 +220,11 @@ fn spawn_small<T: Future<Output = ()> + Send + 'static>(task: T) {
     tokio::spawn(task);
 }
 
-/// Whom a connection is with that comes from this address.
-fn client(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Client {
-    let shaken = stream.get_ref().1;
-    let chain = Arc::new(ClientChain::new(shaken.peer_certificates().unwrap_or_default()));
-    let server_name = shaken.server_name().and_then(host_name);
-    Client { address, chain, server_name, actor: RememberedActor::default() }
+/// What the handshake showed of a client at this address.
+fn handshake(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Handshake<'_> {
+    let tls = stream.get_ref().1;
+    let certificates = tls.peer_certificates().unwrap_or_default();
+    Handshake { address, certificates, server_name: tls.server_name().and_then(host_name) }
 }
 
 /// The host that a client asks for in TLS; a name that nobody can be configured with is none.

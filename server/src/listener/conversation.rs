@@ -66,20 +66,20 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
     use tokio::task::{coop, yield_now};
     use tokio_util::sync::CancellationToken;
+    use tributary_apimachinery::body::empty;
 
     use super::super::acquaintance::Acquaintance;
     use super::super::goaway::Parting;
     use super::super::http_settings;
     use super::super::interruption::Interruptions;
+    use super::super::metrics::ListenerMetrics;
     use super::super::outgoing::Outgoing;
     use super::super::strangers::Strangers;
     use super::super::streams::Begun;
     use super::super::unread::Unread;
     use super::super::user_connections::UserConnections;
     use super::*;
-    use crate::handler::empty;
     use crate::listener_settings::UNREAD_BYTES_MAX;
-    use crate::metrics::ServerMetrics;
 
     /// How long the test waits for what has to come.
     const SOON: Duration = Duration::from_secs(30);
@@ -143,7 +143,7 @@ mod tests {
         let stop = CancellationToken::new();
         let acquaintance =
             Arc::new(Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8)));
-        let (parting, metrics) = (Parting::default(), ServerMetrics::default());
+        let (parting, metrics) = (Parting::default(), ListenerMetrics::default());
         let outgoing = Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX));
         let next = |told: ReportedInterruptions| {
             let by = Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };

@@ -16,8 +16,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-
-use crate::handler::{Body, BoxError};
+use tributary_apimachinery::body::{Body, BoxError};
 
 /// The longest rest of a body that is read, in bytes: Go's limit (`maxPostHandlerReadBytes`).
 const DRAINED_BYTES_MAX: u64 = 256 << 10;

@@ -4,9 +4,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::acquaintance::Acquaintance;
 use super::goaway::Parting;
+use super::metrics::ListenerMetrics;
 use super::outgoing::Outgoing;
 use crate::listener_refusal::ListenerRefusal;
-use crate::metrics::ServerMetrics;
 
 /// What a connection is told.
 pub(super) enum Interruption {
@@ -47,7 +47,7 @@ pub(super) struct Interruptions<'a> {
 
 impl Interruptions<'_> {
     /// Ends with the next of what was not told yet. Cancel: safe.
-    pub(super) async fn next(self, told: ReportedInterruptions, metrics: &ServerMetrics) -> Interruption {
+    pub(super) async fn next(self, told: ReportedInterruptions, metrics: &ListenerMetrics) -> Interruption {
         let Self { stop, parting, acquaintance, outgoing } = self;
         tokio::select! {
             () = stop.cancelled(), if !told.is_leaving => Interruption::Leaves,

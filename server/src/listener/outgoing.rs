@@ -38,12 +38,11 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tributary_apimachinery::RequestClass;
+use tributary_apimachinery::body::{BegunBody, Body};
 
 use super::coalesce::OpenStream;
 use super::unread::Unread;
-use crate::handler::Body;
 use crate::listener_refusal::ListenerRefusal;
-use crate::records::bodies::BegunBody;
 use counted::Counted;
 use metered::{Metered, OutgoingBody};
 use overdue::AnswersUnderWay;
@@ -178,10 +177,10 @@ mod tests {
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use prometheus_client::metrics::gauge::Gauge;
+    use tributary_apimachinery::body::{BoxError, full};
 
     use super::super::coalesce::OpenStreams;
     use super::*;
-    use crate::handler::{BoxError, full};
     use crate::listener_settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
 
     /// A large object that is in memory as a whole, in bytes.

@@ -89,10 +89,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
+    use super::super::service::AuthenticationOutcome;
     use super::super::strangers::Strangers;
     use super::super::user_connections::UserConnections;
     use super::*;
-    use crate::front::AuthenticationOutcome;
 
     #[derive(Default)]
     struct Wakeups(AtomicUsize);

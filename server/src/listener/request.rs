@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
+use tributary_apimachinery::body::Body;
 
 use super::acquaintance::{Acquaintance, UnknownSender};
 use super::coalesce::OpenStreams;
 use super::early_answer::RequestBody;
 use super::goaway::Parting;
 use super::outgoing::{self, Outgoing};
-use crate::front::{AuthenticationOutcome, Client, Front, RoomForAnswer};
-use crate::handler::{Body, Handler};
+use super::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
 use crate::listener_refusal::ListenerRefusal;
 use crate::listener_settings::HEADERS_MAX;
 
 /// What the requests of one connection have in common.
-pub(super) struct ConnectionRequests<H> {
-    pub(super) front: Arc<Front<H>>,
-    pub(super) client: Arc<Client>,
+pub(super) struct ConnectionRequests<S: RequestService> {
+    pub(super) service: Arc<S>,
+    pub(super) client: Arc<S::Client>,
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) parting: Arc<Parting>,
@@ -29,7 +29,7 @@ pub(super) struct ConnectionRequests<H> {
     pub(super) streams: OpenStreams,
 }
 
-impl<H: Handler> ConnectionRequests<H> {
+impl<S: RequestService> ConnectionRequests<S> {
     /// Answers one of them. An answer for which there is no room is refused in its place.
     pub(super) fn answer_request(
         self: Arc<Self>,
@@ -45,7 +45,7 @@ impl<H: Handler> ConnectionRequests<H> {
             // What a large answer counts for until it is metered. Given back if the request is given up before.
             let mut taken = None;
             let mut answer = match admitted {
-                Err(refusal) => self.front.refuse(request, &self.client, refusal),
+                Err(refusal) => self.service.refuse_request(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
                     // A write with a body waits for room at the end of the body.
                     let ends_with_room = !outgoing::is_read(&method) && !request.body().is_end_stream();
@@ -73,7 +73,7 @@ impl<H: Handler> ConnectionRequests<H> {
                     let answer_room = RoomForAnswer { is_there, withhold };
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
                     // request.
-                    let answer = Box::pin(self.front.call(request, &self.client, note, answer_room)).await;
+                    let answer = Box::pin(self.service.answer_request(request, &self.client, note, answer_room)).await;
                     self.parting.draw(version);
                     answer
                 }

@@ -20,8 +20,16 @@ use tributary_authentication::RequestedCertificate;
 use tributary_hosts::NamedCertificates;
 use tributary_hosts::{HostTable, HostTls};
 
-use crate::authentication::RequestedAuthorities;
 use crate::listener_settings::TlsVersions;
+
+/// The names (DER) of the authorities whose certificates a handshake asks the client for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedAuthorities {
+    /// The authorities that vouch for clients. A host may have others.
+    pub clients: Vec<Vec<u8>>,
+    /// The authorities that vouch for front proxies, at all hosts.
+    pub proxies: Vec<Vec<u8>>,
+}
 
 /// The serving certificate of the moment. Connections that are open keep the one they began with.
 pub struct ServingCertificate(ArcSwap<CertifiedKey>);

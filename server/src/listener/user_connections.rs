@@ -7,8 +7,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tributary_router::User;
 
+use super::service::ConnectionUser;
 use crate::listener_settings::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
 
 /// The connections of each user.
@@ -62,9 +62,9 @@ impl UserConnections {
     }
 
     /// Counts one more connection of a user; `None` where they, or all users of their member, have as many as they may.
-    pub(super) fn acquire(self: &Arc<Self>, user: &User) -> Option<UserConnection> {
+    pub(super) fn acquire(self: &Arc<Self>, user: ConnectionUser<'_>) -> Option<UserConnection> {
         let holder = ConnectionHolder {
-            user: self.hashes.hash_one((user.authority.verifier.as_str(), &user.info.username)),
+            user: self.hashes.hash_one((user.authority.verifier.as_str(), user.username)),
             member: user.authority.vouching_member().map(|member| self.hashes.hash_one(member)),
         };
         let mut open = self.open.lock();
@@ -128,16 +128,34 @@ mod tests {
 
     use super::*;
 
+    /// A user, as a service knows it.
+    struct User {
+        authority: Authority,
+        username: String,
+    }
+
+    impl User {
+        /// A user who is valid in all clusters.
+        fn named(verifier: &str, username: &str) -> Self {
+            let authority = Authority { verifier: verifier.into(), reach: Reach::Everywhere };
+            Self { authority, username: username.to_owned() }
+        }
+
+        fn acquire(&self, all: &Arc<UserConnections>) -> Option<UserConnection> {
+            all.acquire(ConnectionUser { authority: &self.authority, username: &self.username })
+        }
+    }
+
     /// A ServiceAccount for which a member alone vouches.
     fn account(member: &str, number: usize) -> User {
         let member = ClusterName::new(member).unwrap();
         let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
-        User { authority, ..User::named("test", &format!("system:serviceaccount:n:{number}")) }
+        User { authority, username: format!("system:serviceaccount:n:{number}") }
     }
 
     /// What somebody gets who takes one after the other until they are refused.
     fn greedy(all: &Arc<UserConnections>, user: &User) -> Vec<UserConnection> {
-        std::iter::from_fn(|| all.acquire(user)).collect()
+        std::iter::from_fn(|| user.acquire(all)).collect()
     }
 
     /// The same of accounts of one member.
@@ -169,25 +187,25 @@ mod tests {
         assert_eq!(accounts(&all, "b", 1_000).len(), 512);
         let configured = [greedy(&all, &User::named("x509", "ann")), greedy(&all, &User::named("x509", "bob"))];
         assert_eq!(configured.map(|held| held.len()), [1_024, 1_024]);
-        assert!(all.acquire(&account("a", 1_000)).is_none());
+        assert!(account("a", 1_000).acquire(&all).is_none());
         drop(others);
-        assert!(all.acquire(&account("a", 1_000)).is_some());
+        assert!(account("a", 1_000).acquire(&all).is_some());
     }
 
     #[test]
     fn a_user_has_a_quarter_and_gives_it_back() {
         let all = UserConnections::with_connections(8);
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
-        let (first, second) = (all.acquire(&ann), all.acquire(&ann));
-        assert!(first.is_some() && second.is_some() && all.acquire(&ann).is_none());
+        let (first, second) = (ann.acquire(&all), ann.acquire(&all));
+        assert!(first.is_some() && second.is_some() && ann.acquire(&all).is_none());
         // Another of the name is another.
-        let others = [all.acquire(&bob), all.acquire(&User::named("https://issuer", "ann"))];
+        let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
         assert!(others.iter().all(Option::is_some));
         drop(first);
-        assert!(all.acquire(&ann).is_some());
+        assert!(ann.acquire(&all).is_some());
         drop((second, others));
         assert!(all.open.lock().by_user.is_empty());
         let smallest = UserConnections::with_connections(1);
-        assert!(smallest.acquire(&ann).is_some() && smallest.acquire(&account("a", 0)).is_some());
+        assert!(ann.acquire(&smallest).is_some() && account("a", 0).acquire(&smallest).is_some());
     }
 }

@@ -9,12 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures::FutureExt;
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
-
-use crate::handler::{Body, BoxError, full};
+use tributary_apimachinery::body::{BegunBody, Body, BoxError, full};
 
 /// Whoever looks at a body while it passes. Dropped with the body: nothing more passes then.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
@@ -79,97 +76,8 @@ pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
         return Err(body);
     }
     let mut begun = BegunBody::begin(body);
-    let is_all = begun.rest.is_end_stream();
+    let is_all = begun.rest_has_ended();
     begun.take_data(|_| is_all).map(full).ok_or_else(|| begun.into_body())
-}
-
-/// A body that has been asked for its first frame, before whoever sends it asks.
-pub(crate) struct BegunBody {
-    first: FirstFrame,
-    rest: Body,
-}
-
-/// What a body gave when it was asked for its first frame.
-#[derive(Default)]
-enum FirstFrame {
-    /// Nothing yet, or it has been passed on.
-    #[default]
-    Passed,
-    /// A frame, or how the body failed.
-    Frame(Result<Frame<Bytes>, BoxError>),
-    /// It has none, whatever it said of its length.
-    End,
-}
-
-impl BegunBody {
-    /// Asks for what is there at once.
-    pub(crate) fn begin(mut body: Body) -> Self {
-        // Nobody waited yet: whoever asks next is told when there is more.
-        let first = match body.frame().now_or_never() {
-            None => FirstFrame::Passed,
-            Some(Some(frame)) => FirstFrame::Frame(frame),
-            Some(None) => FirstFrame::End,
-        };
-        Self { first, rest: body }
-    }
-
-    /// A body that has not been asked.
-    pub(crate) fn new(body: Body) -> Self {
-        Self { first: FirstFrame::Passed, rest: body }
-    }
-
-    /// The data of the first frame, if it is there. It is still to be passed on.
-    pub(crate) fn data(&self) -> Option<&Bytes> {
-        match &self.first {
-            FirstFrame::Frame(Ok(frame)) => frame.data_ref(),
-            _ => None,
-        }
-    }
-
-    /// The data of the first frame, if it is there and is wanted. It is not passed on then.
-    pub(crate) fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
-        if !self.data().is_some_and(is_wanted) {
-            return None;
-        }
-        match std::mem::take(&mut self.first) {
-            FirstFrame::Frame(Ok(frame)) => frame.into_data().ok(),
-            _ => None,
-        }
-    }
-
-    /// The same as any other body.
-    pub(crate) fn into_body(self) -> Body {
-        match self.first {
-            FirstFrame::Passed => self.rest,
-            _ => self.boxed_unsync(),
-        }
-    }
-}
-
-impl hyper::body::Body for BegunBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match std::mem::take(&mut self.first) {
-            FirstFrame::Frame(first) => Poll::Ready(Some(first)),
-            FirstFrame::End => Poll::Ready(None),
-            FirstFrame::Passed => Pin::new(&mut self.rest).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.first, FirstFrame::Passed) && self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let rest = self.rest.size_hint();
-        let first = match &self.first {
-            FirstFrame::Frame(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
-            _ => 0,
-        };
-        rest.exact().map_or(rest, |rest| SizeHint::with_exact(first + rest))
-    }
 }
 
 #[cfg(test)]
@@ -177,7 +85,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
-    use http_body_util::StreamBody;
+    use http_body_util::{BodyExt, StreamBody};
     use parking_lot::Mutex;
 
     use super::*;

@@ -82,8 +82,8 @@ async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_log
     let told = ["status", "decision", "verb", "resource", "sourceIps"].map(|field| line[field].clone());
     assert_eq!(told, [json!(429), json!("limited"), json!("list"), json!("pods"), json!(["192.0.2.1"])], "{line}");
     let reason = ListenerRefusal::TooManyUnknown.as_str();
-    let labels = tributary_server::metrics::RefusalLabels { reason };
-    assert_eq!(front.own_metrics().listener_refused.get_or_create(&labels).get(), 1);
+    let labels = tributary_server::listener::RefusalLabels { reason };
+    assert_eq!(front.own_metrics().listener.refused.get_or_create(&labels).get(), 1);
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::listener::tls::TlsSettings;
-use crate::listener::{self, Drained};
+use crate::listener::{self, Drained, ListenerOptions};
 use crate::listener_settings::{Bounds, ProxyProtocolPeers};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
@@ -130,12 +130,18 @@ impl BoundEndpoint {
         let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&running)?, stop.clone());
         let Logs { audit, observers } = parts.logs.clone();
         let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
-        let front = Arc::new(front.sending_away(arguments.goaway_chance));
         let limits = &arguments.limits;
         let connections = descriptors::for_clients(limits.max_connections);
         let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
-        let proxies = ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone());
-        let serving = parts.clients.spawn(listener::serve(socket, Arc::clone(&running.tls), front, bounds, proxies));
+        let options = ListenerOptions {
+            tls: Arc::clone(&running.tls),
+            bounds,
+            proxies: ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone()),
+            goaway_chance: arguments.goaway_chance,
+            metrics: Arc::clone(&front.own_metrics().listener),
+            stop: stop.clone(),
+        };
+        let serving = parts.clients.spawn(listener::serve(socket, Arc::new(front), options));
         Ok(Answering { running, serving, parts })
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tributary_apimachinery::body::{BegunBody, BoxError};
 
 use super::super::coalesce::OpenStream;
 use super::super::streams;
@@ -15,8 +16,6 @@ use super::counted::{Counted, CountedPieces};
 use super::overdue::AnswersUnderWay;
 use super::pieces::Pieces;
 use super::room::{ConnectionRoom, RoomWaiter};
-use crate::handler::BoxError;
-use crate::records::bodies::BegunBody;
 
 /// What is held of one answer. Released when dropped.
 pub(super) struct OutgoingBody {

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tributary_apimachinery::body::{Body, BoxError};
 
 use super::room::ConnectionRoom;
-use crate::handler::{Body, BoxError};
 
 /// The error at the end of a body for whose answer there is no room. The listener answers 429 in place of the handler.
 #[derive(Debug, thiserror::Error)]
