@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
 use tributary_hosts::Hosts;
+use tributary_listener::{AuthenticationOutcome, ConnectionUser, ListenerRefusal, Room, RoomForAnswer};
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
 use crate::audit::{AuditedRequest, Auditor, Panicked};
@@ -26,8 +27,6 @@ use crate::authentication::{
     Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
 };
 use crate::handler::{Body, Handler};
-use crate::listener::{AuthenticationOutcome, ConnectionUser, Room, RoomForAnswer};
-use crate::listener_refusal::ListenerRefusal;
 use crate::metrics::ServerMetrics;
 use crate::{status, traces};
 use observed::Observed;

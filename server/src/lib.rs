@@ -3,11 +3,11 @@
 //! ```text
 //! cli → commands::serve ─┬─ config_source  kubeconfig contexts, UpstreamClusters  → clusters → Router::set_clusters
 //!                        ├─ credentials    certificates, token                    → data_directory
-//!                        └─ listener       TLS, HTTP/2, HTTP/1.1 → front (authentication, metrics, panics) → Router
+//!                        └─ tributary_listener  → front (authentication, metrics, panics) → Router
 //! ```
 //!
-//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
-//! listening sockets; requests are answered by a [`handler::Handler`].
+//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags and files; the
+//! code that answers requests is behind [`handler::Handler`].
 
 pub mod access_log;
 pub mod audit;
@@ -22,9 +22,6 @@ pub mod exit;
 pub mod front;
 pub mod handler;
 pub mod kubeconfig;
-pub mod listener;
-pub mod listener_refusal;
-pub mod listener_settings;
 pub mod metrics;
 pub mod output;
 pub mod process;

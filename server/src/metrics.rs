@@ -11,10 +11,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use tributary_hosts::HostRefusal;
+use tributary_listener::ListenerMetrics;
 use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
-use crate::listener::ListenerMetrics;
 use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};

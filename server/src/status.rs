@@ -1,5 +1,5 @@
 //! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has
-//! its texts in `listener_refusal.rs`.
+//! its texts in `server/listener/src/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};

@@ -12,6 +12,7 @@ use tributary_authentication::{
     UserInfo, VerifierName,
 };
 use tributary_hosts::Hosts;
+use tributary_listener::tls::RequestedAuthorities;
 use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 
 use super::Authentication;
@@ -19,7 +20,6 @@ use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
-use crate::listener::tls::RequestedAuthorities;
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]

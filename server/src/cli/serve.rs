@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
+use tributary_listener::{GoawayChance, ListenAddress};
 
 use super::access_log::AccessLogArguments;
 use super::audit::AuditArguments;
@@ -15,7 +16,6 @@ use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
 use super::shared::SharedArguments;
 use super::words;
-use crate::listener_settings::{GoawayChance, ListenAddress};
 
 /// The text below the flags in `tributary serve --help`.
 pub(super) const HELP: &str = "Examples:

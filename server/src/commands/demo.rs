@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tributary_apimachinery::ItemResourceVersions;
+use tributary_listener::GoawayChance;
 use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 use super::serve::{Ready, serve};
@@ -14,7 +15,6 @@ use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
-use crate::listener_settings::GoawayChance;
 use crate::output::print;
 use crate::process::threads::Threads;
 

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use tributary_listener::{AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer};
 use tributary_router::RememberedActor;
 
 use super::{Client, Front};
 use crate::authentication::ClientChain;
 use crate::handler::{Body, Handler};
-use crate::listener::{AuthenticationOutcome, Handshake, RequestService, Room, RoomForAnswer};
-use crate::listener_refusal::ListenerRefusal;
 
 impl<H: Handler> RequestService for Front<H> {
     type Client = Client;

@@ -16,11 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{AuditLevel, RequestInfo};
+use tributary_listener::Bounds;
 use tributary_router::{Report, User};
 use tributary_server::audit::Auditor;
 use tributary_server::cli::audit::{AuditArguments, AuditMode};
 use tributary_server::handler::Handler;
-use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;

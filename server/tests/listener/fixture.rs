@@ -21,6 +21,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
+use tributary_listener::tls::{ServingCertificate, TlsSettings};
+use tributary_listener::{
+    Bounds, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal, ProxyProtocolPeers, RefusalLabels,
+    TLS_1_2,
+};
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 use tributary_server::audit::Auditor;
@@ -30,11 +35,6 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{ServingCertificate, TlsSettings};
-use tributary_server::listener::{self, Drained, ListenerOptions, RefusalLabels};
-use tributary_server::listener_refusal::ListenerRefusal;
-use tributary_server::listener_settings::TLS_1_2;
-use tributary_server::listener_settings::{Bounds, GoawayChance, ListenAddress, ProxyProtocolPeers};
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -111,7 +111,7 @@ async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl Fn
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
     let token = BearerToken::open(&directory).unwrap();
     let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
-    let socket = listener::bind(listen.socket_address()).unwrap();
+    let socket = tributary_listener::bind(listen.socket_address()).unwrap();
     let address = socket.local_addr().unwrap();
     let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
@@ -123,7 +123,7 @@ async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl Fn
     let refused = metrics.refused.clone();
     let Settings { proxies, bounds, goaway_chance } = settings;
     let options = ListenerOptions { tls: Arc::new(tls), bounds, proxies, goaway_chance, metrics, stop: stop.clone() };
-    let serving = tokio::spawn(listener::serve(socket, front, options));
+    let serving = tokio::spawn(tributary_listener::serve(socket, front, options));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, connections, unread, refused, _directory: parent }
 }

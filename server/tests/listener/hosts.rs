@@ -21,13 +21,11 @@ use tributary_authentication::ClientCertificates;
 use tributary_hosts::NamedCertificates;
 use tributary_hosts::certified_key;
 use tributary_hosts::{ClusterHosts, HostTable, HostTls, Hosts};
+use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
+use tributary_listener::{Bounds, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
 use tributary_server::authentication::{Authenticator, SharedAuthenticator};
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
-use tributary_server::listener::{self, ListenerOptions};
-use tributary_server::listener_settings::TLS_1_2;
-use tributary_server::listener_settings::{Bounds, GoawayChance, ProxyProtocolPeers};
 
 use crate::StandIn;
 use crate::fixture::text;
@@ -92,7 +90,7 @@ impl Endpoint {
         let (certificates, known) = (Some(people.vouches()), Arc::clone(&hosts));
         let authenticator = SharedAuthenticator { certificates, hosts: known, ..SharedAuthenticator::default() };
         tls.ask_for(authenticator.subjects()).unwrap();
-        let socket = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = tributary_listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
         let front = Front::new(Arc::new(handler), Authenticator::Shared(authenticator), CancellationToken::new());
         let front = Arc::new(front.at(Arc::clone(&hosts)));
@@ -104,7 +102,7 @@ impl Endpoint {
             metrics: Arc::clone(&front.own_metrics().listener),
             stop: CancellationToken::new(),
         };
-        tokio::spawn(listener::serve(socket, front, options));
+        tokio::spawn(tributary_listener::serve(socket, front, options));
         let of_eu = servers.sign("eu", &["eu.test"]);
         let endpoint = Self { address, hosts, tls, servers, people, people_of_eu, of_eu };
         endpoint.vouch_at_eu(&endpoint.people_of_eu);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenAuthenticator;
 use tributary_hosts::{HostTable, Hosts};
+use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_router::Router;
 
 use crate::authentication::issuer_documents::IssuerDocuments;
@@ -15,7 +16,6 @@ use crate::cli::SharedArguments;
 use crate::config_source::watch::FileWatch;
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
-use crate::listener::tls::{ServingCertificate, TlsSettings};
 
 /// Verifiers of clients, their files, and the authorities in the TLS handshake.
 pub(super) struct SharedClients {

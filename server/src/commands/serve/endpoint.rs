@@ -10,6 +10,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_hosts::Hosts;
+use tributary_listener::tls::TlsSettings;
+use tributary_listener::{Bounds, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
 
@@ -26,9 +28,6 @@ use crate::config_source::watch::FileWatch;
 use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::exit::Failure;
 use crate::front::Front;
-use crate::listener::tls::TlsSettings;
-use crate::listener::{self, Drained, ListenerOptions};
-use crate::listener_settings::{Bounds, ProxyProtocolPeers};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
@@ -77,7 +76,7 @@ impl BoundEndpoint {
         let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
         let socket = {
             let _socket_is_theirs = clients.enter();
-            listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
+            tributary_listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
         };
         let address = socket.local_addr().map_err(Failure::runtime)?;
         let tuning = ClientTuning { connections_to_spread_over: spread_over(cores()), ..ClientTuning::default() };
@@ -141,7 +140,7 @@ impl BoundEndpoint {
             metrics: Arc::clone(&front.own_metrics().listener),
             stop: stop.clone(),
         };
-        let serving = parts.clients.spawn(listener::serve(socket, Arc::new(front), options));
+        let serving = parts.clients.spawn(tributary_listener::serve(socket, Arc::new(front), options));
         Ok(Answering { running, serving, parts })
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_never, without_brackets};
 use tributary_hosts::{HostTable, Hosts, is_for};
+use tributary_listener::tls::TlsSettings;
 use tributary_router::Router;
 
 use super::clients::SharedClients;
@@ -28,7 +29,6 @@ use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
-use crate::listener::tls::TlsSettings;
 use crate::output::print;
 
 /// Time for which the start waits for the clusters' first answers. Clusters that are out of reach are then subject to

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::super::heads::ConnectionHeads;
-use super::super::unread::Unread;
+use crate::heads::ConnectionHeads;
+use crate::unread::Unread;
 
 /// How long a request waits for room. 10 s: longer than whoever reads needs to read on, and shorter than clients' own
 /// patience, so that they learn why nothing comes.
@@ -148,11 +148,11 @@ mod tests {
     use futures::FutureExt;
     use prometheus_client::metrics::gauge::Gauge;
 
-    use super::super::super::heads::HEADS_BYTES_MAX;
     use super::super::counted::Counted;
     use super::super::pieces::PIECE_BYTES;
     use super::*;
-    use crate::listener_settings::UNREAD_BYTES_MAX;
+    use crate::heads::HEADS_BYTES_MAX;
+    use crate::settings::UNREAD_BYTES_MAX;
 
     #[tokio::test(start_paused = true)]
     async fn who_has_nothing_unread_may_write_however_much_others_have() {

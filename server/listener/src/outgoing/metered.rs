@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::body::{BegunBody, BoxError};
 
-use super::super::coalesce::OpenStream;
-use super::super::streams;
 use super::counted::{Counted, CountedPieces};
 use super::overdue::AnswersUnderWay;
 use super::pieces::Pieces;
 use super::room::{ConnectionRoom, RoomWaiter};
+use crate::coalesce::OpenStream;
+use crate::streams;
 
 /// What is held of one answer. Released when dropped.
 pub(super) struct OutgoingBody {

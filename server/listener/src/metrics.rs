@@ -6,8 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::listener_refusal::ListenerRefusal;
-use crate::listener_settings::Bounds;
+use crate::refusal::ListenerRefusal;
+use crate::settings::Bounds;
 
 /// Why a request was refused by the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

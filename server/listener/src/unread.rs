@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::heads::AllHeads;
-use crate::listener_settings::HELD_BYTES_MAX;
+use crate::heads::AllHeads;
+use crate::settings::HELD_BYTES_MAX;
 
 /// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer:
 /// whoever reads is never stopped by those who do not.

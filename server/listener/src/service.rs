@@ -9,7 +9,7 @@ use tributary_apimachinery::HostName;
 use tributary_apimachinery::body::Body;
 use tributary_authentication::Authority;
 
-use crate::listener_refusal::ListenerRefusal;
+use crate::refusal::ListenerRefusal;
 
 /// Answers the requests of all connections.
 pub trait RequestService: Send + Sync + 'static {

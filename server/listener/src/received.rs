@@ -5,15 +5,15 @@
 //! * The connection is not read while one of its requests is being authenticated. Bodies, and further requests, stay
 //!   in the kernel meanwhile.
 //! * A head that has not ended may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
-//!   ([`Stranger::begin_long_head`](super::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
+//!   ([`Stranger::begin_long_head`](crate::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
 //!   new one.
 //! * A head that has ended is counted by its size, see [`Acquaintance::hold_head`].
 
 use std::task::{Context, Poll};
 
-use super::acquaintance::Acquaintance;
-use super::strangers::ConnectionPermit;
-use super::trailers::TrailerCounter;
+use crate::acquaintance::Acquaintance;
+use crate::strangers::ConnectionPermit;
+use crate::trailers::TrailerCounter;
 
 /// The length of a head that needs no place among the long ones, in bytes. HTTP/2 may make 144 bytes of memory of one
 /// byte (an indexed header without a value, in a vector that has just doubled), so this is 64 KiB of memory.
@@ -89,10 +89,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
-    use super::super::service::AuthenticationOutcome;
-    use super::super::strangers::Strangers;
-    use super::super::user_connections::UserConnections;
     use super::*;
+    use crate::service::AuthenticationOutcome;
+    use crate::strangers::Strangers;
+    use crate::user_connections::UserConnections;
 
     #[derive(Default)]
     struct Wakeups(AtomicUsize);

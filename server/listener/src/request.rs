@@ -9,14 +9,14 @@ use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
 use tributary_apimachinery::body::Body;
 
-use super::acquaintance::{Acquaintance, UnknownSender};
-use super::coalesce::OpenStreams;
-use super::early_answer::RequestBody;
-use super::goaway::Parting;
-use super::outgoing::{self, Outgoing};
-use super::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
-use crate::listener_refusal::ListenerRefusal;
-use crate::listener_settings::HEADERS_MAX;
+use crate::acquaintance::{Acquaintance, UnknownSender};
+use crate::coalesce::OpenStreams;
+use crate::early_answer::RequestBody;
+use crate::goaway::Parting;
+use crate::outgoing::{self, Outgoing};
+use crate::refusal::ListenerRefusal;
+use crate::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
+use crate::settings::HEADERS_MAX;
 
 /// What the requests of one connection have in common.
 pub(super) struct ConnectionRequests<S: RequestService> {

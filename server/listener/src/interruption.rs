@@ -2,11 +2,11 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::acquaintance::Acquaintance;
-use super::goaway::Parting;
-use super::metrics::ListenerMetrics;
-use super::outgoing::Outgoing;
-use crate::listener_refusal::ListenerRefusal;
+use crate::acquaintance::Acquaintance;
+use crate::goaway::Parting;
+use crate::metrics::ListenerMetrics;
+use crate::outgoing::Outgoing;
+use crate::refusal::ListenerRefusal;
 
 /// What a connection is told.
 pub(super) enum Interruption {

@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::{Status, StatusReason};
 
-use crate::listener_settings::{HEADERS_MAX, HELD_BYTES_MAX};
+use crate::settings::{HEADERS_MAX, HELD_BYTES_MAX};
 
 /// Why the listener refuses a request, whatever it asks for. The router counts none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use tributary_apimachinery::WhenWoken;
 
-use super::interruption::{Interruption, ReportedInterruptions};
-use super::streams::Streams;
+use crate::interruption::{Interruption, ReportedInterruptions};
+use crate::streams::Streams;
 
 /// Brings a connection and its streams forward until it ends, and gives how it did. `next` waits for what interrupts it
 /// next, and `leave` has it take no more requests.
@@ -68,18 +68,18 @@ mod tests {
     use tokio_util::sync::CancellationToken;
     use tributary_apimachinery::body::empty;
 
-    use super::super::acquaintance::Acquaintance;
-    use super::super::goaway::Parting;
-    use super::super::http_settings;
-    use super::super::interruption::Interruptions;
-    use super::super::metrics::ListenerMetrics;
-    use super::super::outgoing::Outgoing;
-    use super::super::strangers::Strangers;
-    use super::super::streams::Begun;
-    use super::super::unread::Unread;
-    use super::super::user_connections::UserConnections;
     use super::*;
-    use crate::listener_settings::UNREAD_BYTES_MAX;
+    use crate::acquaintance::Acquaintance;
+    use crate::goaway::Parting;
+    use crate::http_settings;
+    use crate::interruption::Interruptions;
+    use crate::metrics::ListenerMetrics;
+    use crate::outgoing::Outgoing;
+    use crate::settings::UNREAD_BYTES_MAX;
+    use crate::strangers::Strangers;
+    use crate::streams::Begun;
+    use crate::unread::Unread;
+    use crate::user_connections::UserConnections;
 
     /// How long the test waits for what has to come.
     const SOON: Duration = Duration::from_secs(30);

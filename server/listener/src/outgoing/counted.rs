@@ -97,9 +97,9 @@ impl CountedPieces {
 mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
-    use super::super::super::unread::Unread;
     use super::*;
-    use crate::listener_settings::UNREAD_BYTES_MAX;
+    use crate::settings::UNREAD_BYTES_MAX;
+    use crate::unread::Unread;
 
     #[test]
     fn small_pieces_are_counted_until_the_socket_has_them() {

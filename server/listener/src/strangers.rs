@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::heads::{AllHeads, ConnectionHeads, HeldHead};
-use crate::listener_settings::CONNECTIONS_PART;
+use crate::heads::{AllHeads, ConnectionHeads, HeldHead};
+use crate::settings::CONNECTIONS_PART;
 
 /// The connections without an authenticated request that may have received a long part of a head which has not ended
 /// (`received.rs`). hyper and h2 keep 2 MiB of one at most, so 64 of them are 128 MiB. A head arrives within a round

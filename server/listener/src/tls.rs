@@ -20,7 +20,7 @@ use tributary_authentication::RequestedCertificate;
 use tributary_hosts::NamedCertificates;
 use tributary_hosts::{HostTable, HostTls};
 
-use crate::listener_settings::TlsVersions;
+use crate::settings::TlsVersions;
 
 /// The names (DER) of the authorities whose certificates a handshake asks the client for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

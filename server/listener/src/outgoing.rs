@@ -40,9 +40,9 @@ use tokio::time::Instant;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{BegunBody, Body};
 
-use super::coalesce::OpenStream;
-use super::unread::Unread;
-use crate::listener_refusal::ListenerRefusal;
+use crate::coalesce::OpenStream;
+use crate::refusal::ListenerRefusal;
+use crate::unread::Unread;
 use counted::Counted;
 use metered::{Metered, OutgoingBody};
 use overdue::AnswersUnderWay;
@@ -179,9 +179,9 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
     use tributary_apimachinery::body::{BoxError, full};
 
-    use super::super::coalesce::OpenStreams;
     use super::*;
-    use crate::listener_settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
+    use crate::coalesce::OpenStreams;
+    use crate::settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
 
     /// A large object that is in memory as a whole, in bytes.
     const OBJECT_BYTES: usize = 64 << 10;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ppp::v2::{Addresses, Command, Protocol};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::listener_settings::ProxyProtocolPeers;
+use crate::settings::ProxyProtocolPeers;
 
 /// What a header of version 2 begins with.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -150,7 +150,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::listener_settings::PeerNetwork;
+    use crate::settings::PeerNetwork;
 
     const TLS: &[u8] = b"\x16\x03\x01 and what follows";
 

@@ -9,10 +9,10 @@ use futures::task::AtomicWaker;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::heads::HeldHead;
-use super::service::{AuthenticationOutcome, Room};
-use super::strangers::{ConnectionPermit, Stranger};
-use super::user_connections::{UserConnection, UserConnections};
+use crate::heads::HeldHead;
+use crate::service::{AuthenticationOutcome, Room};
+use crate::strangers::{ConnectionPermit, Stranger};
+use crate::user_connections::{UserConnection, UserConnections};
 
 /// How long a connection may live without one authenticated request. 30 s: no client opens one this long before it uses
 /// it, and who is not known shall not hold what is there for those who are.
@@ -208,8 +208,8 @@ impl Acquaintance {
 mod tests {
     use futures::FutureExt;
 
-    use super::super::strangers::Strangers;
     use super::*;
+    use crate::strangers::Strangers;
 
     const KNOWN: AuthenticationOutcome<'_> = AuthenticationOutcome::Known { user: None };
 

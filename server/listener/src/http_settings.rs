@@ -5,9 +5,9 @@ use std::time::Duration;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
-use super::heads::HEADER_LIST_BYTES_MAX;
-use super::streams::Begun;
-use crate::listener_settings::HEADERS_MAX;
+use crate::heads::HEADER_LIST_BYTES_MAX;
+use crate::settings::HEADERS_MAX;
+use crate::streams::Begun;
 
 /// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
 /// many clients queue silently beyond the limit; hyper's 200 and kube-apiserver's 100 are too few for a merged view.

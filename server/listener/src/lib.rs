@@ -22,8 +22,10 @@ mod metrics;
 mod outgoing;
 mod proxy_protocol;
 mod received;
+mod refusal;
 mod request;
 mod service;
+mod settings;
 mod strangers;
 mod streams;
 pub mod tls;
@@ -43,10 +45,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_apimachinery::Permit;
 
-use crate::listener_settings::{Bounds, GoawayChance, ProxyProtocolPeers};
-
 pub use metrics::{ListenerMetrics, RefusalLabels};
+pub use refusal::ListenerRefusal;
 pub use service::{AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer};
+pub use settings::{
+    Bounds, CONNECTIONS_MAX, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError, PeerNetwork,
+    ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,
+};
 
 use connection::ClientConnection;
 use proxy_protocol::ProxyHeaders;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::service::ConnectionUser;
-use crate::listener_settings::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
+use crate::service::ConnectionUser;
+use crate::settings::{CONNECTIONS_PART, LEFT_BY_ACCOUNT_PART, VOUCHED_CONNECTIONS_PART};
 
 /// The connections of each user.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tributary_apimachinery::Permit;
 
-use super::acquaintance::Acquaintance;
-use super::coalesce::Coalesce;
-use super::outgoing::Outgoing;
-use super::received::ByteCounter;
+use crate::acquaintance::Acquaintance;
+use crate::coalesce::Coalesce;
+use crate::outgoing::Outgoing;
+use crate::received::ByteCounter;
 
 /// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
 pub(super) struct TrackedStream {

@@ -3,7 +3,7 @@
 use http::Version;
 use tokio::sync::Notify;
 
-use crate::listener_settings::GoawayChance;
+use crate::settings::GoawayChance;
 
 /// Whether a connection is to take no more requests.
 #[derive(Debug, Default)]
