@@ -11,9 +11,7 @@
 mod follow;
 mod line;
 mod log;
-mod modes;
 
 pub use log::{AccessLog, AccessLogError};
-pub use modes::{LoggingModes, PlaceLogging};
 
 pub(crate) use follow::Followed;

@@ -1,8 +1,8 @@
 //! The program: command line, listener, authentication, configuration sources and signals.
 //!
 //! ```text
-//! cli → commands::serve ─┬─ config_source  kubeconfig contexts, UpstreamClusters  → clusters → Router::set_clusters
-//!                        ├─ credentials    certificates, token                    → data_directory
+//! cli → commands::serve ─┬─ tributary_sources   kubeconfig contexts, UpstreamClusters → Router::set_clusters
+//!                        ├─ credentials         certificates, token
 //!                        └─ tributary_listener  → front (authentication, metrics, panics) → Router
 //! ```
 //!
@@ -13,15 +13,11 @@ pub mod access_log;
 pub mod audit;
 pub mod authentication;
 pub mod cli;
-pub mod clusters;
 pub mod commands;
-pub mod config_source;
 pub mod credentials;
-pub mod data_directory;
 pub mod exit;
 pub mod front;
 pub mod handler;
-pub mod kubeconfig;
 pub mod metrics;
 pub mod output;
 pub mod process;
@@ -29,7 +25,6 @@ pub mod records;
 mod replicas;
 pub mod status;
 pub mod traces;
-mod yaml;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

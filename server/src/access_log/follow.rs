@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, RequestInfo, Verb};
 use tributary_audit::source_ips;
+use tributary_policy::AnswerOutcome;
 use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User};
 
 use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
-use super::modes::AnswerOutcome;
 use crate::audit::{FORWARDED_FOR, REAL_IP};
 use crate::handler::Body;
 use crate::records::bodies::{BodyObserver, ObservedBody, at_hand};

@@ -7,8 +7,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use tributary_policy::LoggingModes;
 
-use super::modes::LoggingModes;
 use crate::cli::access_log::AccessLogArguments;
 use crate::records::line_log::{Batch, Losses, MEGABYTE, Output, Rotation, open_target};
 

@@ -18,6 +18,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, anyhow};
 use secrecy::SecretString;
 use serde_json::Value;
+use tributary_sources::kubeconfig::ChosenContext;
 
 use self::account::{Account, Impersonation, Purpose};
 use self::plan::{Step, differences};
@@ -26,7 +27,6 @@ use self::written::WrittenFiles;
 use super::member::ClusterAccess;
 use crate::cli::{JoinArguments, Profile, TokenLifetime};
 use crate::exit::Failure;
-use crate::kubeconfig::ChosenContext;
 use crate::output::print;
 
 /// Creates the account, or prints the plan.

@@ -19,8 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
-
-use crate::data_directory::{DataDirectory, DataDirectoryError};
+use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
 /// The file of the certificate authority, with its key.
 const AUTHORITY_FILE: &str = "certificate-authority.json";

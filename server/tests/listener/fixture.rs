@@ -31,11 +31,11 @@ use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, Membe
 use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
-use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
+use tributary_sources::data_directory::DataDirectory;
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use tributary_router::{DispatchSettings, PlacePolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
 use tributary_server::cli::audit::AuditMode;
 use tributary_server::credentials::BearerToken;
-use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::{Client, Front};
+use tributary_sources::data_directory::DataDirectory;
 
 use crate::StandIn;
 use crate::access_log::LogFile;

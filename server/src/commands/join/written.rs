@@ -11,13 +11,13 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tributary_apimachinery::ClusterName;
 use tributary_crds::Severity;
+use tributary_sources::contexts::cluster_name;
+use tributary_sources::data_directory::write_private;
+use tributary_sources::yaml::fields::with_fields;
 
 use super::account::Purpose;
 use super::owned::{OwnedFields, list_changes};
 use crate::cli::JoinArguments;
-use crate::config_source::contexts::cluster_name;
-use crate::data_directory::write_private;
-use crate::yaml::fields::with_fields;
 
 /// The first words of each file that `join` wrote. `join` changes no file without them.
 const MARK: &str = "# Written by tributary join";

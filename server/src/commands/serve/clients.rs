@@ -8,13 +8,13 @@ use tributary_authentication::TokenAuthenticator;
 use tributary_hosts::{HostTable, Hosts};
 use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_router::Router;
+use tributary_sources::data_directory::DataDirectory;
+use tributary_sources::watch::FileWatch;
 
 use crate::authentication::issuer_documents::IssuerDocuments;
 use crate::authentication::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
 use crate::cli::SharedArguments;
-use crate::config_source::watch::FileWatch;
-use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 
 /// Verifiers of clients, their files, and the authorities in the TLS handshake.

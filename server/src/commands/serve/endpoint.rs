@@ -14,6 +14,8 @@ use tributary_listener::tls::TlsSettings;
 use tributary_listener::{Bounds, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
+use tributary_sources::clusters::Clusters;
+use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
@@ -23,9 +25,6 @@ use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
-use crate::clusters::Clusters;
-use crate::config_source::watch::FileWatch;
-use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::process::descriptors;
@@ -88,7 +87,6 @@ impl BoundEndpoint {
         let running = Running {
             clusters: Clusters::new(tuning),
             router,
-            watch: FileWatch::new(),
             sources,
             identity,
             clients: shared,

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tributary_sources::kubeconfig::users_file;
+use tributary_sources::kubeconfig::write::{Owner, check_replaceable};
+use tributary_sources::{ConfigurationSources, LoadedConfiguration};
 
 use super::identity::ServingIdentity;
 use crate::access_log::AccessLog;
 use crate::audit::{AuditError, Auditor};
 use crate::authentication::AuthenticationFilesError;
 use crate::cli::{Replicas, ServeArguments};
-use crate::config_source::{ConfigurationSources, LoadedConfiguration};
 use crate::exit::Failure;
 use crate::front::Observers;
-use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::{Owner, check_replaceable};
 use crate::traces::{Tracer, TracingConfiguration};
 
 /// Prepared parts of an endpoint.
@@ -96,7 +96,7 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
 /// Sources of the configuration; none may be a kubeconfig that will be written. Contexts can be added to
 /// `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
-    let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
+    let sources = ConfigurationSources::new(arguments.configuration_places()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path, Owner::ONE_USER).map(drop).map_err(Failure::usage)?;

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use super::entries::{self, ChangeError, Entries, Removal, SameName};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 use crate::data_directory::write_temporary;
-use crate::exit::Failure;
 
 /// Time for which a second program may hold the lock: kubectl writes a file in milliseconds; five seconds suffice for a
 /// slow disk.
@@ -86,20 +85,6 @@ pub enum UsersFileError {
         #[source]
         source: io::Error,
     },
-}
-
-impl From<UsersFileError> for Failure {
-    fn from(error: UsersFileError) -> Self {
-        match error {
-            UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
-                Self::runtime(error)
-            }
-            UsersFileError::Change { .. }
-            | UsersFileError::Hidden { .. }
-            | UsersFileError::Missing(_)
-            | UsersFileError::NoFile(_) => Self::usage(error),
-        }
-    }
 }
 
 fn removal(other: &Path, is_ours: bool) -> String {

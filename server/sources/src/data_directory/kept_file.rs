@@ -11,7 +11,7 @@ use super::DataDirectory;
 
 /// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which
 /// clients survive.
-pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
+pub const EPOCHS: KeptFile<Epochs> = KeptFile {
     name: "epochs.json",
     unreadable: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
     not_kept: "the list of clusters was not kept; compact resourceVersions will be answered 410 after a restart",
@@ -20,7 +20,7 @@ pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
 
 /// Signing keys of each cluster for its ServiceAccounts' tokens. Without the file the keys of an unreachable cluster
 /// are unknown.
-pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
+pub const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     name: "service-account-keys.json",
     unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
     not_kept: "the keys of clusters' ServiceAccounts were not kept; after a restart they are fetched anew",
@@ -29,7 +29,7 @@ pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
 
 /// A value that is kept as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
 /// process: both are logged with the consequence.
-pub(crate) struct KeptFile<T> {
+pub struct KeptFile<T> {
     name: &'static str,
     unreadable: &'static str,
     not_kept: &'static str,
@@ -38,17 +38,17 @@ pub(crate) struct KeptFile<T> {
 
 impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     /// The file's name in the data directory.
-    pub(crate) const fn name(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         self.name
     }
 
     /// Value of an earlier run, or the default if the file is missing or unreadable. Blocks.
-    pub(crate) fn read(&self, directory: &DataDirectory) -> T {
+    pub fn read(&self, directory: &DataDirectory) -> T {
         read_kept_file(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
     }
 
     /// Keeps it for later runs. Blocks.
-    pub(crate) fn write(&self, directory: &DataDirectory, value: &T) {
+    pub fn write(&self, directory: &DataDirectory, value: &T) {
         let bytes = serde_json::to_vec(value).map_err(|error| tributary_apimachinery::explain(&error));
         let write = |bytes: Vec<u8>| directory.write(self.name, &bytes);
         let written = bytes.and_then(|bytes| write(bytes).map_err(|error| tributary_apimachinery::explain(&error)));

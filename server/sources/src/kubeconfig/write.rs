@@ -12,12 +12,11 @@ use tributary_apimachinery::ClusterName;
 use super::entries::Entries;
 use super::mark::mark;
 use crate::data_directory::{create_private, write_private};
-use crate::exit::Failure;
 
 /// The name of the extension that marks a file as ours to replace.
 const MARKER: &str = "tributary.dev/written-by";
 /// The context of the merged view, and the current one. No cluster may have this name.
-pub(crate) const ALL: &str = "all";
+pub const ALL: &str = "all";
 /// The prefix of cluster names in the file, and the name of the one user of a personal endpoint.
 const USER: &str = "tributary";
 /// Suffix of the name of the user in a shared kubeconfig.
@@ -76,15 +75,6 @@ pub struct ClientContext {
     pub cluster: ClusterName,
     /// The namespace of the original context of the cluster; `None` for `default`.
     pub namespace: Option<String>,
-}
-
-impl From<KubeconfigWriteError> for Failure {
-    fn from(error: KubeconfigWriteError) -> Self {
-        match error {
-            KubeconfigWriteError::Foreign { .. } | KubeconfigWriteError::NoDirectory { .. } => Self::usage(error),
-            KubeconfigWriteError::Read { .. } | KubeconfigWriteError::Write { .. } => Self::runtime(error),
-        }
-    }
 }
 
 /// The user of a kubeconfig, and the flag that names the file.

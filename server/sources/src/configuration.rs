@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
 use tributary_hosts::ClusterHosts;
+use tributary_policy::LoggingModes;
 use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
-
-use crate::access_log::LoggingModes;
 
 /// Description of a cluster by a source.
 pub struct ClusterSpec {
@@ -53,7 +52,7 @@ pub struct ClusterSpec {
 
 impl ClusterSpec {
     /// A cluster with defaults, for a context. Its address and user are set by the source.
-    pub(super) fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
+    pub fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,
             origin,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tributary_apimachinery::ClusterName;
-use tributary_policy::LogMode;
+
+use crate::outcome::LogMode;
 
 /// An answer that takes longer is written, unless nothing is to be (KubeGateway's bound).
 const SLOW: Duration = Duration::from_secs(5);
@@ -30,26 +31,21 @@ pub struct PlaceLogging {
 
 /// What an answer came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AnswerOutcome {
+pub struct AnswerOutcome {
     /// The status; 0 for none.
-    pub(crate) status: u16,
+    pub status: u16,
     /// How long it took, to its end.
-    pub(crate) took: Duration,
+    pub took: Duration,
     /// Whether it lasts by itself: a watch, exec.
-    pub(crate) is_long_running: bool,
+    pub is_long_running: bool,
     /// Whether it is a list.
-    pub(crate) is_list: bool,
+    pub is_list: bool,
 }
 
 impl LoggingModes {
     /// Whether a request is written: at a cluster (`None`: the merged view), of this policy. At a place that no object
     /// describes each is. Elsewhere one is that is asked for, and one that fails or is slow unless it is not to be.
-    pub(crate) fn is_written(
-        &self,
-        cluster: Option<&ClusterName>,
-        policy: Option<LogMode>,
-        outcome: AnswerOutcome,
-    ) -> bool {
+    pub fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: AnswerOutcome) -> bool {
         let place = match cluster {
             Some(cluster) => self.clusters.get(cluster),
             None => self.merged.as_ref(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::integer::CLUSTERS_MAX;
 
-use crate::config_source::ClusterSpec;
+use crate::ClusterSpec;
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 
 /// Stored as a JSON object, index → cluster.

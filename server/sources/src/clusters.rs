@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, ConnectError, Probe};
 use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 
-use crate::config_source::ClusterSpec;
+use crate::ClusterSpec;
 use crate::kubeconfig::write::ClientContext;
 
 /// Configured clusters with their clients.

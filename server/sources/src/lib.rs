@@ -1,58 +1,91 @@
-//! Sources of clusters and registries: contexts of a kubeconfig, and configuration files.
+//! Sources of the configuration: clusters, policies and credentials.
 //!
-//! A source reads everything again each time and returns a value, so that a faulty new state is refused as a whole and
-//! the old one stays.
+//! ```text
+//! contexts of kubeconfigs ─▶ KubeconfigSource ─┐
+//!                                              ├─▶ ConfigurationSources ─▶ LoadedConfiguration ─▶ Clusters ─▶ router
+//! configuration files ─────▶ FileSource ───────┘         │    ▲                                (one client each)
+//!                                                        └────┴── FileWatch: which files to read again
+//! ```
+//!
+//! A source yields a [`LoadedConfiguration`]: a value that holds everything, including the contents of referenced
+//! files. Reading the value does no I/O. So an invalid new configuration is refused as a whole, and the old one stays
+//! in force. [`Clusters`](clusters::Clusters) turns the clusters of a configuration into clients, and keeps the clients
+//! of clusters that did not change.
 
+pub mod clusters;
 mod configuration;
 pub mod contexts;
+pub mod data_directory;
 mod dispatch;
 mod flow_control;
+pub mod kubeconfig;
 pub mod kubeconfig_source;
 mod logging;
 pub mod policies;
 mod secure_serving;
 pub mod upstream_clusters;
 pub mod watch;
+pub mod yaml;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::cli::ClusterArguments;
-use crate::kubeconfig::KubeconfigFiles;
 pub use configuration::{ClusterSpec, LoadedConfiguration};
 use contexts::ContextSelection;
 pub use dispatch::dispatch_settings;
+use kubeconfig::KubeconfigFiles;
 use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;
+use watch::FileWatch;
 
-/// All sources that the command line names.
+/// The places of the configuration, as the command line gives them.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigurationPlaces<'a> {
+    /// `--config`
+    pub config: Option<&'a Path>,
+    /// `--kubeconfig`
+    pub kubeconfig: Option<&'a Path>,
+    /// `--contexts`
+    pub contexts: Option<&'a str>,
+}
+
+impl ConfigurationPlaces<'_> {
+    /// Whether contexts of a kubeconfig are clusters.
+    pub fn has_contexts(self) -> bool {
+        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
+    }
+}
+
+/// All sources of an endpoint.
 pub struct ConfigurationSources {
     kubeconfig: Option<KubeconfigSource>,
     files: Option<FileSource>,
+    watch: FileWatch,
 }
 
 impl ConfigurationSources {
-    /// Decides by flags and environment; nothing is read yet.
+    /// Chooses the sources by flags and environment, and reads none of them.
     ///
     /// # Errors
     /// A selection of contexts that does not parse, or no kubeconfig where one is needed.
-    pub fn new(arguments: ClusterArguments<'_>) -> anyhow::Result<Self> {
-        let kubeconfig = match arguments.has_contexts() {
+    pub fn new(places: ConfigurationPlaces<'_>) -> anyhow::Result<Self> {
+        let kubeconfig = match places.has_contexts() {
             false => None,
             true => Some(KubeconfigSource {
                 files: KubeconfigFiles::resolve(
-                    arguments.kubeconfig,
+                    places.kubeconfig,
                     std::env::var_os("KUBECONFIG").as_deref(),
                     std::env::home_dir().as_deref(),
                 )?,
-                selection: match arguments.contexts {
+                selection: match places.contexts {
                     Some(text) => ContextSelection::parse(text)?,
                     None => ContextSelection::default(),
                 },
             }),
         };
-        Ok(Self { kubeconfig, files: arguments.config.map(Path::to_owned).map(FileSource::new) })
+        let files = places.config.map(Path::to_owned).map(FileSource::new);
+        Ok(Self { kubeconfig, files, watch: FileWatch::new() })
     }
 
     /// Checks that a written file is not a source: the next start would read this endpoint instead of the clusters.
@@ -97,6 +130,16 @@ impl ConfigurationSources {
             anyhow::bail!(no_clusters(self.files.as_ref().map(FileSource::path)));
         }
         Ok(configuration)
+    }
+
+    /// Watches the files of the configuration that is in force, [`LoadedConfiguration::files`].
+    pub fn watch_files(&mut self, files: Vec<PathBuf>) {
+        self.watch.set(files);
+    }
+
+    /// Waits until a source may have another configuration. Cancel: safe.
+    pub async fn changed(&mut self) {
+        self.watch.changed().await;
     }
 }
 

@@ -15,12 +15,12 @@ use tributary_crds::{
 use tributary_proxy::{Address, BreakerTuning, EndpointSubset, Probe, without_user_info};
 use tributary_router::{ClusterAddress, MemberRules};
 
-use super::dispatch::dispatch_settings;
-use super::flow_control::flow_settings;
-use super::logging::logging_modes;
-use super::secure_serving::cluster_hosts;
-use super::{ClusterSpec, LoadedConfiguration};
+use crate::dispatch::dispatch_settings;
+use crate::flow_control::flow_settings;
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
+use crate::logging::logging_modes;
+use crate::secure_serving::cluster_hosts;
+use crate::{ClusterSpec, LoadedConfiguration};
 
 /// The one name inside the kubeconfig that an UpstreamCluster is turned into.
 const PART: &str = "upstream";

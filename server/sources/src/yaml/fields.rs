@@ -9,7 +9,7 @@ use super::layout::{Layout, Mapping, Node};
 
 /// Changes a document from the value `from` to the value `to`; the lines of equal fields stay. `None` for a document in
 /// braces, with fields on common lines, and for a document with anchors.
-pub(crate) fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
+pub fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::parse(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };
     let mut edits = Vec::new();

@@ -2,10 +2,9 @@
 
 use tributary_router::ClusterAddress;
 
-use crate::config_source::contexts::{ContextSelection, ContextsError, SelectedContext};
+use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
-
-use super::{ClusterSpec, LoadedConfiguration};
+use crate::{ClusterSpec, LoadedConfiguration};
 
 /// Why a kubeconfig gives no clusters.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 //! data.
 
 mod kept_file;
-pub(crate) mod last_heard;
+pub mod last_heard;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-pub(crate) use kept_file::{EPOCHS, MEMBER_KEYS};
+pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
 
 /// Mode of the directory: only for its owner.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -99,7 +99,7 @@ pub enum DataDirectoryError {
 ///
 /// # Errors
 /// [`DataDirectoryError::Unknown`].
-pub(crate) fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
+pub fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
     DataDirectory::default_path(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), std::env::home_dir())
 }
 

@@ -6,8 +6,6 @@ use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVe
 use tributary_crds::ResourceRegistry;
 use tributary_router::{Policies, ResourcePolicy};
 
-use crate::cli::ServeArguments;
-
 /// Settings of the command line about resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
@@ -19,19 +17,6 @@ pub struct PolicyFlags {
     pub create_in: Option<ClusterName>,
     /// `--resources`
     pub resources: Vec<String>,
-}
-
-impl From<&ServeArguments> for PolicyFlags {
-    /// Personal mode answers without a cluster that was never reached, with a Warning; shared mode does not.
-    fn from(arguments: &ServeArguments) -> Self {
-        let default = if arguments.serves_contexts() { Partial::Allow } else { Partial::Deny };
-        Self {
-            partial: arguments.partial.unwrap_or(default),
-            item_resource_versions: arguments.item_resource_versions,
-            create_in: arguments.create_in.clone(),
-            resources: arguments.resources.clone(),
-        }
-    }
 }
 
 /// Why flags and registries cannot be followed.
@@ -186,18 +171,22 @@ fn pattern(field: &str, text: &str) -> Result<ResourcePattern, PolicyError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use tributary_apimachinery::{Consistency, Filtered, GroupVersionResource, Names};
     use tributary_crds::ResourceRegistrySpec;
 
     use super::*;
-    use crate::cli::{Cli, Command};
 
-    fn arguments(line: &str) -> PolicyFlags {
-        match Cli::parse_from(format!("tributary serve {line}").split_whitespace()).command {
-            Command::Serve(arguments) => PolicyFlags::from(&arguments),
-            other => panic!("{other:?}"),
-        }
+    /// The flags of personal mode.
+    fn personal() -> PolicyFlags {
+        PolicyFlags { partial: Partial::Allow, ..PolicyFlags::default() }
+    }
+
+    fn created_in(cluster: &str) -> PolicyFlags {
+        PolicyFlags { create_in: Some(ClusterName::new(cluster).unwrap()), ..personal() }
+    }
+
+    fn for_resources(patterns: &[&str]) -> PolicyFlags {
+        PolicyFlags { resources: patterns.iter().map(|&pattern| pattern.to_owned()).collect(), ..personal() }
     }
 
     fn clusters() -> KnownClusters {
@@ -214,19 +203,18 @@ mod tests {
     fn flags_and_registries_become_rules() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-        let none = policies(&arguments(""), &[], &clusters()).unwrap();
+        let none = policies(&personal(), &[], &clusters()).unwrap();
         assert_eq!(none.policy_for(&pods), &ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() });
         assert!(none.is_registered(&pods));
-        let alone = policies(&arguments("--config x"), &[], &clusters()).unwrap();
-        assert_eq!(alone.policy_for(&pods).partial, Partial::Deny);
-        let flags = arguments("--create-in us --partial Deny --resources pods,statefulsets.apps");
+        let PolicyFlags { resources, .. } = for_resources(&["pods", "statefulsets.apps"]);
+        let flags = PolicyFlags { partial: Partial::Deny, resources, ..created_in("us") };
         let flagged = policies(&flags, &[], &clusters()).unwrap();
         assert_eq!(flagged.policy_for(&pods).placement.as_ref().unwrap().as_str(), "us");
         assert_eq!(flagged.policy_for(&pods).partial, Partial::Deny);
         assert!(flagged.is_registered(&pods) && !flagged.is_registered(&deployments));
         let rules =
             [registry(serde_json::json!({"resources": ["deployments.apps"], "partial": "Deny", "placement": "eu"}))];
-        let ruled = policies(&arguments("--create-in us"), &rules, &clusters()).unwrap();
+        let ruled = policies(&created_in("us"), &rules, &clusters()).unwrap();
         assert_eq!(ruled.policy_for(&deployments).placement.as_ref().unwrap().as_str(), "eu");
         assert_eq!(ruled.policy_for(&deployments).partial, Partial::Deny);
         assert_eq!(ruled.policy_for(&pods).partial, Partial::Allow);
@@ -239,13 +227,13 @@ mod tests {
         let all = || registry(serde_json::json!({"resources": ["*"], "partial": "Allow"}));
         let pods = || registry(serde_json::json!({"resources": ["pods"], "partial": "Deny"}));
         for registries in [[all(), pods()], [pods(), all()]] {
-            let ruled = policies(&arguments(""), &registries, &clusters()).unwrap();
+            let ruled = policies(&personal(), &registries, &clusters()).unwrap();
             assert_eq!(ruled.policy_for(&resources("pods")).partial, Partial::Deny);
             assert_eq!(ruled.policy_for(&resources("services")).partial, Partial::Allow);
         }
         // Also beside a name, `*` is the last.
         let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
-        let ruled = policies(&arguments(""), &[both, pods()], &clusters()).unwrap();
+        let ruled = policies(&personal(), &[both, pods()], &clusters()).unwrap();
         let partial = ["pods", "services", "nodes"].map(|name| ruled.policy_for(&resources(name)).partial);
         assert_eq!(partial, [Partial::Deny, Partial::Allow, Partial::Allow]);
     }
@@ -253,7 +241,7 @@ mod tests {
     #[test]
     fn what_registries_say_is_carried_out() {
         let pods = GroupVersionResource::new("", "v1", "pods");
-        let policy = |spec| policies(&arguments(""), &[registry(spec)], &clusters()).unwrap().policy_for(&pods).clone();
+        let policy = |spec| policies(&personal(), &[registry(spec)], &clusters()).unwrap().policy_for(&pods).clone();
         let nothing = policy(serde_json::json!({"resources": ["pods"]}));
         assert_eq!(nothing, ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() });
         let all = policy(serde_json::json!({
@@ -272,31 +260,28 @@ mod tests {
     #[test]
     fn what_is_named_is_told_with_where() {
         let rest = registry(serde_json::json!({"resources": ["*", "apps/v1/deployments"]}));
-        let named = named_resources(&arguments("--resources pods,services"), &[rest]).unwrap();
+        let named = named_resources(&for_resources(&["pods", "services"]), &[rest]).unwrap();
         let told: Vec<_> = named.iter().map(|own| format!("{} {}", own.field, own.pattern)).collect();
         let registered = "ResourceRegistry main: spec.resources apps/v1/deployments";
         assert_eq!(told, ["--resources pods", "--resources services", registered]);
-        assert_eq!(named_resources(&arguments("--resources *"), &[]).unwrap(), []);
+        assert_eq!(named_resources(&for_resources(&["*"]), &[]).unwrap(), []);
     }
 
     #[test]
     fn what_cannot_be_followed_is_refused() {
-        let refused = |line: &str, rules: &[ResourceRegistry]| {
-            let error = policies(&arguments(line), rules, &clusters()).unwrap_err();
+        let refused = |flags: &PolicyFlags, rules: &[ResourceRegistry]| {
+            let error = policies(flags, rules, &clusters()).unwrap_err();
             tributary_apimachinery::explain(&error)
         };
-        let error = refused("--create-in asia", &[]);
+        let error = refused(&created_in("asia"), &[]);
         assert!(error.contains("--create-in \"asia\"") && error.contains("eu, us"), "{error}");
-        assert!(
-            refused("--resources Pods!", &[]).contains("--resources: \"Pods!\""),
-            "{}",
-            refused("--resources Pods!", &[])
-        );
+        let error = refused(&for_resources(&["Pods!"]), &[]);
+        assert!(error.contains("--resources: \"Pods!\""), "{error}");
         for (spec, field) in [
             (serde_json::json!({"resources": ["*", "Pods!"]}), "spec.resources: \"Pods!\""),
             (serde_json::json!({"resources": ["*"], "placement": "asia"}), "\"asia\": there is no such cluster"),
         ] {
-            let error = refused("", &[registry(spec)]);
+            let error = refused(&personal(), &[registry(spec)]);
             assert!(error.contains("ResourceRegistry main") && error.contains(field), "{error}");
         }
     }

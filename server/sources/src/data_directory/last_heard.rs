@@ -12,7 +12,7 @@ use super::{DataDirectory, DataDirectoryError};
 const LAST_HEARD_FILE: &str = "last-heard.json.gz";
 
 /// State of an earlier run. Without it the kinds of an unreachable cluster are unknown until it answers.
-pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
+pub fn read(directory: &DataDirectory) -> LastHeard {
     read_kept_file(
         directory,
         LAST_HEARD_FILE,
@@ -23,7 +23,7 @@ pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
 
 /// Stores the state for later runs, with the state of other processes' clusters. A failure is logged. Call it on a
 /// thread that may block: a second process may lock the directory, for ten seconds at most.
-pub(crate) fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
+pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
     if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);
         tracing::warn!(

@@ -2,9 +2,7 @@
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
-use tributary_policy::LogMode;
-
-use crate::access_log::{LoggingModes, PlaceLogging};
+use tributary_policy::{LogMode, LoggingModes, PlaceLogging};
 
 /// Modes of validated objects. Each object applies to its own place, also without a setting.
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
