@@ -12,6 +12,6 @@ mod follow;
 mod line;
 mod log;
 
-pub use log::{AccessLog, AccessLogError};
+pub use log::{AccessLog, AccessLogError, AccessLogSettings};
 
 pub(crate) use follow::Followed;

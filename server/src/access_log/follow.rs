@@ -261,7 +261,8 @@ impl Drop for Followed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::access_log::AccessLogArguments;
+    use crate::access_log::AccessLogSettings;
+    use crate::records::line_log::Rotation;
 
     /// Bytes whose owner is counted, as those of a head that came over HTTP/1.1: each header is a part of all of it.
     struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
@@ -276,9 +277,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_followed_for_hours_keeps_little_of_its_head() {
         let folder = tempfile::tempdir().unwrap();
-        let path = Some(folder.path().join("access.log"));
-        let log = AccessLog::open(&AccessLogArguments { access_log_path: path, ..AccessLogArguments::default() });
-        let (log, held) = (log.unwrap().unwrap(), Arc::new(()));
+        let path = folder.path().join("access.log");
+        let settings = AccessLogSettings { path, rotation: Rotation::default(), buffer_size: 1 };
+        let (log, held) = (AccessLog::open(settings).unwrap(), Arc::new(()));
         let long = || {
             let head = Bytes::from_owner(Head(vec![b'x'; 1 << 20], Arc::clone(&held)));
             HeaderValue::from_maybe_shared(head).unwrap()

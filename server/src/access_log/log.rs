@@ -9,8 +9,18 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tributary_policy::LoggingModes;
 
-use crate::cli::access_log::AccessLogArguments;
-use crate::records::line_log::{Batch, Losses, MEGABYTE, Output, Rotation, open_target};
+use crate::records::line_log::{Batch, Losses, Output, Rotation, open_target};
+
+/// The settings of the access log.
+#[derive(Clone, Debug)]
+pub struct AccessLogSettings {
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+    /// When the file is rotated.
+    pub rotation: Rotation,
+    /// Lines that may wait to be written.
+    pub buffer_size: usize,
+}
 
 /// Writes a line of each request. One per process.
 pub struct AccessLog {
@@ -32,25 +42,19 @@ pub struct AccessLogError {
 }
 
 impl AccessLog {
-    /// What the flags ask for; `None` without a path.
+    /// Opens the access log.
     ///
     /// # Errors
     /// [`AccessLogError`].
-    pub fn open(arguments: &AccessLogArguments) -> Result<Option<Arc<Self>>, AccessLogError> {
-        let Some(path) = arguments.access_log_path.clone() else { return Ok(None) };
-        let rotation = Rotation {
-            max_bytes: arguments.access_log_maxsize.saturating_mul(MEGABYTE),
-            max_backups: arguments.access_log_maxbackup,
-            max_age_days: arguments.access_log_maxage,
-            compress: false,
-        };
+    pub fn open(settings: AccessLogSettings) -> Result<Arc<Self>, AccessLogError> {
+        let AccessLogSettings { path, rotation, buffer_size } = settings;
         let losses = Losses::new("access log");
         let opened = open_target(&path, rotation).and_then(|target| {
             let output = Output::new(target, losses.clone());
-            Batch::start("access-log", output, arguments.access_log_buffer_size)
+            Batch::start("access-log", output, buffer_size)
         });
         let batch = opened.map_err(|source| AccessLogError { path, source })?;
-        Ok(Some(Arc::new(Self { batch, modes: ArcSwap::default(), lines: Counter::default(), losses })))
+        Ok(Arc::new(Self { batch, modes: ArcSwap::default(), lines: Counter::default(), losses }))
     }
 
     /// Adds what is counted to a registry.

@@ -22,8 +22,8 @@ use tributary_router::{Peer, User};
 use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
+use super::settings::AuditSettings;
 use super::sinks::Sinks;
-use crate::cli::audit::AuditArguments;
 
 /// The addresses that a request came by, as whoever passed it on says.
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -39,12 +39,12 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// What the flags ask for; `None` without a policy.
+    /// Opens the audit log; `None` without a policy.
     ///
     /// # Errors
     /// [`AuditError`].
-    pub async fn open(arguments: &AuditArguments) -> Result<Option<Arc<Self>>, AuditError> {
-        let Some(path) = arguments.audit_policy_file.clone() else { return Ok(None) };
+    pub async fn open(settings: &AuditSettings) -> Result<Option<Arc<Self>>, AuditError> {
+        let Some(path) = settings.policy_file.clone() else { return Ok(None) };
         let text =
             std::fs::read_to_string(&path).map_err(|source| AuditError::PolicyFile { path: path.clone(), source })?;
         let (policy, warnings) =
@@ -54,7 +54,7 @@ impl Auditor {
             tracing::warn!(path = %path.display(), unknown, "the audit policy has fields that are ignored");
         }
         let metrics = Arc::new(AuditMetrics::default());
-        let sinks = Sinks::open(arguments, &metrics).await?;
+        let sinks = Sinks::open(settings, &metrics).await?;
         if sinks.is_empty() {
             tracing::warn!(
                 "an audit policy is given, but neither --audit-log-path nor --audit-webhook-config-file: nothing is audited"
@@ -175,14 +175,8 @@ mod tests {
 
     /// One of this policy, which writes nowhere.
     async fn auditor(policy: &str) -> Auditor {
-        #[derive(clap::Parser)]
-        struct Arguments {
-            #[command(flatten)]
-            audit: AuditArguments,
-        }
-        let arguments = <Arguments as clap::Parser>::parse_from(["serve"]).audit;
         let metrics = Arc::new(AuditMetrics::default());
-        let sinks = Sinks::open(&arguments, &metrics).await.unwrap();
+        let sinks = Sinks::open(&AuditSettings::default(), &metrics).await.unwrap();
         Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
     }
 

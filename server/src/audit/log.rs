@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
+use super::settings::{AuditLogSettings, AuditMode};
 use super::together::SharedOutput;
-use crate::cli::audit::{AuditLogArguments, AuditMode};
-use crate::records::line_log::{Batch, MEGABYTE, Output, Rotation, Target, open_target};
+use crate::records::line_log::{Batch, Output, Target, open_target};
 
 /// The log.
 pub(crate) enum LogSink {
@@ -26,22 +26,14 @@ pub(crate) enum LogSink {
 }
 
 impl LogSink {
-    /// The log that the flags ask for; none without a path.
+    /// Opens the log.
     ///
     /// # Errors
     /// [`AuditError::Log`].
-    pub(crate) fn open(arguments: &AuditLogArguments, metrics: &Arc<AuditMetrics>) -> Result<Option<Self>, AuditError> {
-        let Some(path) = &arguments.audit_log_path else { return Ok(None) };
-        let failed = |source| AuditError::Log { path: path.clone(), source };
-        let rotation = Rotation {
-            max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
-            max_backups: arguments.audit_log_maxbackup,
-            max_age_days: arguments.audit_log_maxage,
-            compress: arguments.audit_log_compress,
-        };
-        let target = open_target(path, rotation).map_err(failed)?;
-        let (mode, buffer) = (arguments.audit_log_mode, arguments.audit_log_batch_buffer_size);
-        Self::new(target, mode, buffer, metrics).map(Some).map_err(failed)
+    pub(crate) fn open(settings: &AuditLogSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
+        let failed = |source| AuditError::Log { path: settings.path.clone(), source };
+        let target = open_target(&settings.path, settings.rotation).map_err(failed)?;
+        Self::new(target, settings.mode, settings.buffer_size, metrics).map_err(failed)
     }
 
     fn new(target: Box<dyn Target>, mode: AuditMode, buffer: usize, metrics: &Arc<AuditMetrics>) -> io::Result<Self> {

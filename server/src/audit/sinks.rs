@@ -8,9 +8,9 @@ use super::emission::Emission;
 use super::error::AuditError;
 use super::log::LogSink;
 use super::metrics::AuditMetrics;
+use super::settings::AuditSettings;
 use super::truncation::Truncation;
 use super::webhook::WebhookSink;
-use crate::cli::audit::AuditArguments;
 
 /// The backends.
 pub(crate) struct Sinks {
@@ -22,14 +22,20 @@ pub(crate) struct Sinks {
 }
 
 impl Sinks {
-    /// Those that the flags ask for.
+    /// Opens the backends.
     ///
     /// # Errors
     /// [`AuditError`].
-    pub(crate) async fn open(arguments: &AuditArguments, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
-        let log = LogSink::open(&arguments.log, metrics)?;
-        let webhook = WebhookSink::open(&arguments.webhook, metrics).await?;
-        let truncations = [Truncation::of_log(&arguments.log), Truncation::of_webhook(&arguments.webhook)];
+    pub(crate) async fn open(settings: &AuditSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
+        let AuditSettings { log, webhook, .. } = settings;
+        // The log writes lines one by one, so it has no lists.
+        let of_log = log.as_ref().and_then(|log| log.event_bytes_max).map(|event| Truncation { event, list: event });
+        let truncations = [of_log, webhook.as_ref().and_then(|webhook| webhook.truncation)];
+        let log = log.as_ref().map(|log| LogSink::open(log, metrics)).transpose()?;
+        let webhook = match webhook {
+            Some(webhook) => Some(WebhookSink::open(webhook, metrics).await?),
+            None => None,
+        };
         Ok(Self { log, webhook, truncations, metrics: Arc::clone(metrics) })
     }
 
@@ -91,7 +97,8 @@ impl Sinks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::audit::AuditMode;
+    use crate::audit::settings::{AuditLogSettings, AuditMode};
+    use crate::records::line_log::Rotation;
 
     #[tokio::test]
     async fn what_is_too_long_in_any_case_is_done_but_in_the_strict_mode() {
@@ -102,12 +109,15 @@ mod tests {
             (AuditMode::BlockingStrict, 100, true),
             (AuditMode::Batch, 10, true),
         ] {
-            let mut arguments = AuditArguments::default();
-            arguments.log.audit_log_path = Some(folder.path().join("audit.log"));
-            arguments.log.audit_log_mode = mode;
-            arguments.log.audit_log_truncate_enabled = true;
-            arguments.log.audit_log_truncate_max_event_size = bytes;
-            let sinks = Sinks::open(&arguments, &Arc::default()).await.unwrap();
+            let log = AuditLogSettings {
+                path: folder.path().join("audit.log"),
+                rotation: Rotation::default(),
+                mode,
+                buffer_size: 1,
+                event_bytes_max: Some(bytes),
+            };
+            let settings = AuditSettings { log: Some(log), ..AuditSettings::default() };
+            let sinks = Sinks::open(&settings, &Arc::default()).await.unwrap();
             let line = Bytes::from_static(b"{\"requestURI\":\"/api/v1/pods\"}\n");
             assert_eq!(sinks.write(line).await, goes_on, "{mode:?} with {bytes} bytes");
             sinks.shut_down().await;

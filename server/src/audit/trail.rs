@@ -314,7 +314,8 @@ mod tests {
 
     use super::super::received::AuditedRequest;
     use super::*;
-    use crate::cli::audit::{AuditArguments, AuditMode};
+    use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
+    use crate::records::line_log::Rotation;
 
     /// As at the end of the process, which waits for nobody's shell.
     #[test]
@@ -335,13 +336,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
         std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
-        let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
-        arguments.log.audit_log_path = Some(log.clone());
-        arguments.log.audit_log_mode = AuditMode::Blocking;
+        let settings = AuditLogSettings {
+            path: log.clone(),
+            rotation: Rotation::default(),
+            mode: AuditMode::Blocking,
+            buffer_size: 1,
+            event_bytes_max: None,
+        };
+        let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
         let runtime = tokio::runtime::Runtime::new().unwrap();
         // It keeps the connection's permit.
         let head = runtime.block_on(async {
-            let auditor = Auditor::open(&arguments).await.unwrap().unwrap();
+            let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
             let switch = hyper::upgrade::on(Request::new(()));

@@ -1,35 +1,18 @@
-//! What the flags say of events that are too long for whoever takes them.
+//! Truncation of events that are too long for a backend.
 
 use bytes::Bytes;
 use tributary_audit::truncated_line;
 
-use crate::cli::audit::{AuditLogArguments, AuditWebhookArguments};
-
-/// How long events and lists of them may be, in bytes.
+/// The lengths from which events and lists of events are truncated, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Truncation {
-    /// A line.
-    pub(crate) event: usize,
-    /// The lines that are sent together.
-    pub(crate) list: usize,
+pub struct Truncation {
+    /// The length of an event.
+    pub event: usize,
+    /// The length of a list.
+    pub list: usize,
 }
 
 impl Truncation {
-    /// What the flags of the log say.
-    pub(crate) fn of_log(arguments: &AuditLogArguments) -> Option<Self> {
-        let event = arguments.audit_log_truncate_max_event_size;
-        // Lines are written one by one.
-        arguments.audit_log_truncate_enabled.then_some(Self { event, list: event })
-    }
-
-    /// What those of the webhook say.
-    pub(crate) fn of_webhook(arguments: &AuditWebhookArguments) -> Option<Self> {
-        arguments.audit_webhook_truncate_enabled.then_some(Self {
-            event: arguments.audit_webhook_truncate_max_event_size,
-            list: arguments.audit_webhook_truncate_max_batch_size,
-        })
-    }
-
     /// A line as it may be; `None` where it is too long however much it is cut.
     pub(crate) fn cut(self, line: Bytes) -> Option<Bytes> {
         if line.len() <= self.event {

@@ -17,9 +17,9 @@ use tributary_audit::event_list;
 use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
+use super::settings::{AuditMode, AuditWebhookSettings};
 use super::throttle::Throttle;
 use super::truncation::Truncation;
-use crate::cli::audit::{AuditMode, AuditWebhookArguments};
 
 /// How long the webhook may take to answer, as kube-apiserver gives it (apiserver `pkg/util/webhook`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,36 +54,29 @@ enum WebhookMode {
 }
 
 impl WebhookSink {
-    /// The webhook that the flags ask for; none without a kubeconfig.
+    /// Connects to the webhook.
     ///
     /// # Errors
     /// [`AuditError::Webhook`].
-    pub(crate) async fn open(
-        arguments: &AuditWebhookArguments,
-        metrics: &Arc<AuditMetrics>,
-    ) -> Result<Option<Self>, AuditError> {
-        let Some(path) = &arguments.audit_webhook_config_file else { return Ok(None) };
+    pub(crate) async fn open(settings: &AuditWebhookSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
+        let path = &settings.kubeconfig;
         let (client, target) =
             client(path).await.map_err(|problem| AuditError::Webhook { path: path.clone(), problem })?;
-        let (backoff, metrics) = (arguments.audit_webhook_initial_backoff, Arc::clone(metrics));
+        let (backoff, metrics) = (settings.initial_backoff, Arc::clone(metrics));
         let webhook = Arc::new(Webhook { client, target, backoff, metrics });
-        let truncation = Truncation::of_webhook(arguments);
-        let mode = match arguments.audit_webhook_mode {
+        let mode = match settings.mode {
             AuditMode::Blocking => WebhookMode::Blocking { strict: false },
             AuditMode::BlockingStrict => WebhookMode::Blocking { strict: true },
             AuditMode::Batch => {
-                let (sender, receiver) = mpsc::channel(arguments.audit_webhook_batch_buffer_size);
-                let (size, wait) = (arguments.audit_webhook_batch_max_size, arguments.audit_webhook_batch_max_wait);
-                let throttle = arguments.audit_webhook_batch_throttle_enable.then(|| {
-                    let burst = arguments.audit_webhook_batch_throttle_burst;
-                    Throttle::new(arguments.audit_webhook_batch_throttle_qps, burst)
-                });
+                let (sender, receiver) = mpsc::channel(settings.buffer_size);
+                let throttle = settings.throttle.map(|own| Throttle::new(own.per_second, own.burst));
+                let AuditWebhookSettings { batch_size: size, batch_wait: wait, truncation, .. } = *settings;
                 let lists = Lists { size, wait, truncation, throttle };
                 let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
                 WebhookMode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
             }
         };
-        Ok(Some(Self { webhook, mode }))
+        Ok(Self { webhook, mode })
     }
 
     /// Gives a line to the webhook.
@@ -231,6 +224,8 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use http_body_util::BodyExt;
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
@@ -239,7 +234,6 @@ mod tests {
 
     use super::*;
     use crate::audit::metrics::PluginLabels;
-    use crate::cli::audit::AuditArguments;
 
     /// A webhook that refuses as many requests as it is told, and keeps the others: path and number of events.
     async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
@@ -274,6 +268,19 @@ mod tests {
         (format!("http://{address}/audit?from=tributary"), received)
     }
 
+    fn settings(kubeconfig: PathBuf, mode: AuditMode, batch_size: usize) -> AuditWebhookSettings {
+        AuditWebhookSettings {
+            kubeconfig,
+            mode,
+            buffer_size: 100,
+            batch_size,
+            batch_wait: Duration::from_millis(50),
+            throttle: None,
+            truncation: None,
+            initial_backoff: Duration::from_millis(1),
+        }
+    }
+
     async fn sink(server: &str, mode: AuditMode, size: usize) -> (WebhookSink, Arc<AuditMetrics>) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
@@ -283,26 +290,16 @@ mod tests {
              clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
         );
         std::fs::write(&path, kubeconfig).unwrap();
-        let arguments = AuditWebhookArguments {
-            audit_webhook_config_file: Some(path),
-            audit_webhook_mode: mode,
-            audit_webhook_batch_buffer_size: 100,
-            audit_webhook_batch_max_size: size,
-            audit_webhook_batch_max_wait: Duration::from_millis(50),
-            audit_webhook_initial_backoff: Duration::from_millis(1),
-            ..AuditArguments::default().webhook
-        };
         let metrics = Arc::new(AuditMetrics::default());
-        (WebhookSink::open(&arguments, &metrics).await.unwrap().unwrap(), metrics)
+        (WebhookSink::open(&settings(path, mode, size), &metrics).await.unwrap(), metrics)
     }
 
     #[tokio::test]
     async fn a_kubeconfig_that_is_not_there_is_named_once() {
         let path = tempfile::tempdir().unwrap().path().join("nope");
         let shown = path.display().to_string();
-        let arguments =
-            AuditWebhookArguments { audit_webhook_config_file: Some(path), ..AuditArguments::default().webhook };
-        let error = WebhookSink::open(&arguments, &Arc::new(AuditMetrics::default())).await.err().unwrap().to_string();
+        let settings = settings(path, AuditMode::Batch, 1);
+        let error = WebhookSink::open(&settings, &Arc::default()).await.err().unwrap().to_string();
         assert_eq!(error.matches(&shown).count(), 1, "{error}");
         assert!(error.contains("nope: it cannot be read: "), "{error}");
     }

@@ -7,12 +7,13 @@ mod losses;
 mod output;
 
 pub(crate) use batch::Batch;
-pub(crate) use file::{Rotation, open_target};
+pub use file::Rotation;
+pub(crate) use file::open_target;
 pub(crate) use losses::Losses;
 pub(crate) use output::{Output, Target};
 
 /// Bytes of one megabyte of the flags that say how large a file may be, as lumberjack counts them.
-pub(crate) const MEGABYTE: u64 = 1 << 20;
+pub const MEGABYTE: u64 = 1 << 20;
 
 #[cfg(test)]
 pub(crate) use file::unbuffered;

@@ -17,10 +17,10 @@ use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_policy::{LoggingModes, PlaceLogging};
 use tributary_router::{Report, User};
-use tributary_server::access_log::AccessLog;
-use tributary_server::cli::access_log::AccessLogArguments;
+use tributary_server::access_log::{AccessLog, AccessLogSettings};
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
+use tributary_server::records::line_log::Rotation;
 
 use crate::fixture::{SOON, Server, start_observed, text};
 
@@ -81,8 +81,8 @@ impl LogFile {
     pub(crate) fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let arguments = AccessLogArguments { access_log_path: Some(path.clone()), ..AccessLogArguments::default() };
-        let log = AccessLog::open(&arguments).unwrap().unwrap();
+        let settings = AccessLogSettings { path: path.clone(), rotation: Rotation::default(), buffer_size: 10_000 };
+        let log = AccessLog::open(settings).unwrap();
         Self { log, path, _folder: folder }
     }
 

@@ -204,7 +204,7 @@ async fn auditor() -> Arc<Auditor> {
     let policy = folder.path().join("policy.yaml");
     fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
     let arguments = Arguments::parse_from(["serve", "--audit-policy-file", policy.to_str().unwrap()]);
-    Auditor::open(&arguments.audit).await.unwrap().unwrap()
+    Auditor::open(&arguments.audit.settings()).await.unwrap().unwrap()
 }
 
 fn tracer() -> Arc<Tracer> {
@@ -214,7 +214,8 @@ fn tracer() -> Arc<Tracer> {
 
 fn access_log() -> Arc<AccessLog> {
     let access_log_path = Some(PathBuf::from("-"));
-    AccessLog::open(&AccessLogArguments { access_log_path, ..AccessLogArguments::default() }).unwrap().unwrap()
+    let arguments = AccessLogArguments { access_log_path, ..AccessLogArguments::default() };
+    AccessLog::open(arguments.settings().unwrap()).unwrap()
 }
 
 fn root() -> PathBuf {

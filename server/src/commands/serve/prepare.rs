@@ -70,7 +70,7 @@ pub(super) async fn prepare(
     // From here on the mode is known.
     arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
-    let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
+    let audit = Auditor::open(&arguments.audit.settings()).await.map_err(|error| match error {
         AuditError::Log { .. } => Failure::runtime(error),
         _ => Failure::usage(error),
     })?;
@@ -82,7 +82,7 @@ pub(super) async fn prepare(
 
 /// The access log and the traces that the flags ask for.
 fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
-    let access_log = AccessLog::open(&arguments.access_log).map_err(Failure::runtime)?;
+    let access_log = arguments.access_log.settings().map(AccessLog::open).transpose().map_err(Failure::runtime)?;
     let tracer = match &arguments.tracing_config_file {
         Some(path) => {
             let configuration = TracingConfiguration::read(path).map_err(Failure::usage)?;

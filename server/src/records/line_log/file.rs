@@ -25,16 +25,16 @@ use super::output::Target;
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
 /// When a file is rotated, and which rotated files are kept. Zero is no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rotation {
-    /// The size, in bytes, that it may have.
-    pub(crate) max_bytes: u64,
-    /// How many are kept.
-    pub(crate) max_backups: usize,
-    /// For how many days.
-    pub(crate) max_age_days: u32,
-    /// Whether they are compressed.
-    pub(crate) compress: bool,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// The size of a file from which it is rotated, in bytes.
+    pub max_bytes: u64,
+    /// The most rotated files.
+    pub max_backups: usize,
+    /// The greatest age of a rotated file, in days.
+    pub max_age_days: u32,
+    /// Whether rotated files are compressed.
+    pub compress: bool,
 }
 
 /// What ends the name of a rotated file that is compressed.
