@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
 use tributary_hosts::Hosts;
 use tributary_listener::{AuthenticationOutcome, ConnectionUser, ListenerRefusal, Room, RoomForAnswer};
+use tributary_records::audit::{AuditedRequest, Auditor, Panicked};
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
-use crate::audit::{AuditedRequest, Auditor, Panicked};
 use crate::authentication::{
     Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
 };
 use crate::handler::{Body, Handler};
 use crate::metrics::ServerMetrics;
-use crate::{status, traces};
+use crate::status;
 use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
@@ -193,7 +193,7 @@ impl<H: Handler> Front<H> {
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             observed.set_user(&user);
-            traces::forget_unless_obeyed(&mut head, &user);
+            tributary_records::traces::forget_unless_obeyed(&mut head, &user);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(connection_user(&user)),
             });

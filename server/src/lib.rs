@@ -9,8 +9,6 @@
 //! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags and files; the
 //! code that answers requests is behind [`handler::Handler`].
 
-pub mod access_log;
-pub mod audit;
 pub mod authentication;
 pub mod cli;
 pub mod commands;
@@ -21,10 +19,8 @@ pub mod handler;
 pub mod metrics;
 pub mod output;
 pub mod process;
-pub mod records;
 mod replicas;
 pub mod status;
-pub mod traces;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -28,12 +28,6 @@ pub fn internal_error() -> Response<Body> {
     response(&Status::new(500, StatusReason::InternalError, message))
 }
 
-/// 500: the request's first audit event cannot be written, and nothing may be done that is not; kube-apiserver's words
-/// (apiserver `pkg/endpoints/filters/audit.go`).
-pub fn not_audited() -> Response<Body> {
-    response(&Status::new(500, StatusReason::InternalError, "failed to store audit event"))
-}
-
 /// What a request is answered whose host has no API for it. Nobody is known yet, so it names no host that there is.
 pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     response(&match refusal {

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-
-use crate::access_log::AccessLogSettings;
-use crate::records::line_log::{MEGABYTE, Rotation};
+use tributary_records::access_log::AccessLogSettings;
+use tributary_records::line_log::{MEGABYTE, Rotation};
 
 /// The file, rotation and buffer of the access log.
 #[derive(Args, Clone, Debug)]

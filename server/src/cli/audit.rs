@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use tributary_records::audit::{
+    AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings, Truncation,
+};
+use tributary_records::line_log::{MEGABYTE, Rotation};
 
 use super::boolean::boolean;
 use super::bytes::parse_bytes;
 use super::duration::parse_duration_above_zero;
 use super::words;
-use crate::audit::{AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings, Truncation};
-use crate::records::line_log::{MEGABYTE, Rotation};
 
 /// The audit policy, and the destinations of audit events.
 #[derive(Args, Clone, Debug)]

@@ -2,8 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tributary_apimachinery::{ItemResourceVersions, Partial};
-
-use crate::audit::AuditMode;
+use tributary_records::audit::AuditMode;
 
 /// A value of a flag: its text, its help, and the parsed value.
 type Word<T> = (&'static str, &'static str, T);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Request, Response};
+use tributary_records::access_log::{AccessLog, Followed};
+use tributary_records::traces::{Traced, Tracer};
 use tributary_router::{RequestTrace, User};
 
-use crate::access_log::{AccessLog, Followed};
 use crate::handler::Body;
-use crate::traces::{Traced, Tracer};
 
 /// Where it is written, if anywhere.
 #[derive(Clone, Default)]
@@ -75,12 +75,12 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::Mount;
+    use tributary_records::access_log::AccessLogSettings;
+    use tributary_records::line_log::Rotation;
     use tributary_router::RequestReading;
 
     use super::*;
-    use crate::access_log::AccessLogSettings;
     use crate::handler::empty;
-    use crate::records::line_log::Rotation;
 
     #[tokio::test]
     async fn a_line_goes_by_the_reading_that_the_request_carries() {

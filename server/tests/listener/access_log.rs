@@ -16,11 +16,11 @@ use tokio::io::AsyncReadExt;
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_policy::{LoggingModes, PlaceLogging};
+use tributary_records::access_log::{AccessLog, AccessLogSettings};
+use tributary_records::line_log::Rotation;
 use tributary_router::{Report, User};
-use tributary_server::access_log::{AccessLog, AccessLogSettings};
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
-use tributary_server::records::line_log::Rotation;
 
 use crate::fixture::{SOON, Server, start_observed, text};
 

@@ -17,10 +17,10 @@ use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_listener::Bounds;
+use tributary_records::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
+use tributary_records::line_log::Rotation;
 use tributary_router::{Report, User};
-use tributary_server::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
 use tributary_server::handler::Handler;
-use tributary_server::records::line_log::Rotation;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;

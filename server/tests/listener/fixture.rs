@@ -27,8 +27,8 @@ use tributary_listener::{
     TLS_1_2,
 };
 use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_records::audit::Auditor;
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
-use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
 use tributary_server::front::Front;

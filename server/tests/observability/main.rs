@@ -25,14 +25,14 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 use tributary_policy::{Mode, Outcome, Policy, Rule};
+use tributary_records::access_log::AccessLog;
+use tributary_records::audit::Auditor;
+use tributary_records::traces::{Tracer, TracingConfiguration};
 use tributary_router::report::NEAR_PERCENT;
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
-use tributary_server::access_log::AccessLog;
-use tributary_server::audit::Auditor;
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
 use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
-use tributary_server::traces::{Tracer, TracingConfiguration};
 
 use alerts::Alert;
 use exposition::{Exposed, exposed};

@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tributary_records::access_log::AccessLog;
+use tributary_records::audit::{AuditError, Auditor};
+use tributary_records::traces::{Tracer, TracingConfiguration};
 use tributary_sources::kubeconfig::users_file;
 use tributary_sources::kubeconfig::write::{Owner, check_replaceable};
 use tributary_sources::{ConfigurationSources, LoadedConfiguration};
 
 use super::identity::ServingIdentity;
-use crate::access_log::AccessLog;
-use crate::audit::{AuditError, Auditor};
 use crate::authentication::AuthenticationFilesError;
 use crate::cli::{Replicas, ServeArguments};
 use crate::exit::Failure;
 use crate::front::Observers;
-use crate::traces::{Tracer, TracingConfiguration};
 
 /// Prepared parts of an endpoint.
 pub(super) struct Prepared {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::emission::Emission;
-use crate::records::line_log::Output;
+use crate::line_log::Output;
 
 /// How long the end waits for what is being written: a disk that hangs is not to keep the process.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
@@ -146,7 +146,7 @@ mod tests {
 
     use super::super::metrics::AuditMetrics;
     use super::*;
-    use crate::records::line_log::Target;
+    use crate::line_log::Target;
 
     /// Tells of each write, and waits until it may go on.
     struct Gate {

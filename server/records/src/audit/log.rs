@@ -10,7 +10,7 @@ use super::error::AuditError;
 use super::metrics::AuditMetrics;
 use super::settings::{AuditLogSettings, AuditMode};
 use super::together::SharedOutput;
-use crate::records::line_log::{Batch, Output, Target, open_target};
+use crate::line_log::{Batch, Output, Target, open_target};
 
 /// The log.
 pub(crate) enum LogSink {
@@ -78,7 +78,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::records::line_log::unbuffered;
+    use crate::line_log::unbuffered;
 
     /// What is written, and how many of the next writes fail, each after a few bytes.
     #[derive(Clone, Default)]

@@ -13,6 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, RequestInfo, Verb};
 use tributary_audit::source_ips;
@@ -22,9 +23,8 @@ use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User
 use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
 use crate::audit::{FORWARDED_FOR, REAL_IP};
-use crate::handler::Body;
-use crate::records::bodies::{BodyObserver, ObservedBody, at_hand};
-use crate::records::text::Text;
+use crate::bodies::{BodyObserver, ObservedBody, at_hand};
+use crate::text::Text;
 
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
@@ -34,7 +34,7 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 
 /// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client
 /// goes away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
-pub(crate) struct Followed {
+pub struct Followed {
     log: Arc<AccessLog>,
     received: SystemTime,
     started: Instant,
@@ -122,7 +122,7 @@ struct AnswerHead {
 
 impl AccessLog {
     /// Follows a request that has just arrived from an address.
-    pub(crate) fn begin<B>(self: &Arc<Self>, request: &Request<B>, peer: SocketAddr) -> Box<Followed> {
+    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>, peer: SocketAddr) -> Box<Followed> {
         Box::new(Followed {
             log: Arc::clone(self),
             received: SystemTime::now(),
@@ -144,7 +144,7 @@ impl AccessLog {
 
 impl Followed {
     /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
-    pub(crate) fn placed(&mut self, head: &mut Parts) {
+    pub fn placed(&mut self, head: &mut Parts) {
         self.asked = RequestReading::of_head(head).info().ok().map(LoggedRequest::from_request);
         self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
         if head.extensions.get::<OnUpgrade>().is_some() {
@@ -157,12 +157,12 @@ impl Followed {
     }
 
     /// It is known whose it is.
-    pub(crate) fn set_user(&mut self, user: &User) {
+    pub fn set_user(&mut self, user: &User) {
         self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
     }
 
     /// It is answered: its line is written at the end of the answer.
-    pub(crate) fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+    pub fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         let status = response.status();
         self.answered = Some(AnswerHead { status, after: self.started.elapsed() });
         if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -262,7 +262,7 @@ impl Drop for Followed {
 mod tests {
     use super::*;
     use crate::access_log::AccessLogSettings;
-    use crate::records::line_log::Rotation;
+    use crate::line_log::Rotation;
 
     /// Bytes whose owner is counted, as those of a head that came over HTTP/1.1: each header is a part of all of it.
     struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
+use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
@@ -18,8 +19,7 @@ use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
 use super::emission::Emission;
 use super::id::marked;
-use crate::handler::{Body, empty, full};
-use crate::records::bodies::at_hand;
+use crate::bodies::at_hand;
 
 /// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
 /// half a millisecond, and no client is to wait for another's events.
@@ -30,10 +30,10 @@ const YAML_COST: usize = 64;
 
 /// Said by the front of an answer that takes the place of a handler's that panicked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Panicked;
+pub struct Panicked;
 
 /// What is being written of one request.
-pub(crate) struct Trail {
+pub struct Trail {
     auditor: Arc<Auditor>,
     id: HeaderValue,
     /// `None` where the policy says nothing of the request, and once the last stage has been written.
@@ -127,7 +127,7 @@ impl Trail {
     }
 
     /// Takes up the answer: writes that it has begun, or follows its body to the end.
-    pub(crate) async fn finish(mut self, response: Response<Body>) -> Response<Body> {
+    pub async fn finish(mut self, response: Response<Body>) -> Response<Body> {
         let mut response = marked(response, self.id.clone());
         let code = response.status();
         let panicked = response.extensions_mut().remove::<Panicked>().is_some();
@@ -315,7 +315,7 @@ mod tests {
     use super::super::received::AuditedRequest;
     use super::*;
     use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
-    use crate::records::line_log::Rotation;
+    use crate::line_log::Rotation;
 
     /// As at the end of the process, which waits for nobody's shell.
     #[test]

@@ -170,6 +170,7 @@ fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
 #[cfg(test)]
 mod tests {
     use http::HeaderName;
+    use tributary_authentication::{Authority, VerifierName};
 
     use super::*;
 
@@ -241,9 +242,11 @@ mod tests {
             let kind = r#""apiVersion": "audit.k8s.io/v1", "kind": "Policy""#;
             let rules = format!(r#"{{"level": "None", {rule}}}, {{"level": "Metadata"}}"#);
             let auditor = auditor(&format!("{{{kind}, \"rules\": [{rules}]}}")).await;
+            let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
+            let anonymous = User { info: UserInfo::anonymous(), authority };
             let mut eve = User::named("https://issuer", "system:anonymous");
             eve.info.groups = vec!["system:unauthenticated".to_owned()];
-            for (user, expected) in [(crate::authentication::anonymous_user(), false), (eve, true)] {
+            for (user, expected) in [(anonymous, false), (eve, true)] {
                 let (head, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
                 let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
                 let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));

@@ -98,7 +98,7 @@ impl Sinks {
 mod tests {
     use super::*;
     use crate::audit::settings::{AuditLogSettings, AuditMode};
-    use crate::records::line_log::Rotation;
+    use crate::line_log::Rotation;
 
     #[tokio::test]
     async fn what_is_too_long_in_any_case_is_done_but_in_the_strict_mode() {

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderValue, Response};
-use tributary_apimachinery::{Query, RequestInfo};
+use http::{HeaderValue, Response, StatusCode};
+use tributary_apimachinery::body::{Body, full};
+use tributary_apimachinery::{Query, RequestInfo, Status, StatusReason};
 use tributary_audit::{Level, MicroTime, Stage};
 use tributary_router::{AUDIT_ID, RequestReading, RequestTrace, User};
 
 use super::auditor::Auditor;
 use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
-use crate::handler::Body;
-use crate::status;
 
 /// Which credentials came with a request, looked at before they are taken out.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ impl Presented {
 }
 
 /// A request that has its audit ID, of which nothing is written yet.
-pub(crate) struct AuditedRequest {
+pub struct AuditedRequest {
     auditor: Arc<Auditor>,
     id: HeaderValue,
     trace: RequestTrace,
@@ -62,7 +62,7 @@ pub(crate) struct AuditedRequest {
 impl AuditedRequest {
     /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says
     /// whether its client sent a certificate.
-    pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
+    pub fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = RequestTrace::audited(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
@@ -77,7 +77,7 @@ impl AuditedRequest {
     ///
     /// # Errors
     /// 500 where the event cannot be written, and nothing may be done that is not written.
-    pub(crate) async fn begin(
+    pub async fn begin(
         self,
         head: &mut Parts,
         body: Body,
@@ -92,7 +92,7 @@ impl AuditedRequest {
             && !self.auditor.write(event, Stage::RequestReceived).await
         {
             self.auditor.metrics.requests_rejected.inc();
-            return Err(Box::new(marked(status::not_audited(), self.id)));
+            return Err(Box::new(marked(not_audited(), self.id)));
         }
         let class = info.map(RequestInfo::class).unwrap_or_default();
         Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
@@ -100,7 +100,7 @@ impl AuditedRequest {
 
     /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it
     /// writes one event, of stage ResponseStarted.
-    pub(crate) async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
+    pub async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
         let reading = RequestReading::of_head(head);
         let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
@@ -109,6 +109,16 @@ impl AuditedRequest {
         }
         marked(answer, self.id)
     }
+}
+
+/// 500: the first event of the request cannot be written, and no request is processed without it. The message is that
+/// of kube-apiserver (apiserver `pkg/endpoints/filters/audit.go`).
+fn not_audited() -> Response<Body> {
+    let status = Status::new(500, StatusReason::InternalError, "failed to store audit event");
+    let mut response = Response::new(full(status.to_json()));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 #[cfg(test)]

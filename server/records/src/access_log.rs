@@ -14,4 +14,4 @@ mod log;
 
 pub use log::{AccessLog, AccessLogError, AccessLogSettings};
 
-pub(crate) use follow::Followed;
+pub use follow::Followed;

@@ -1,9 +1,8 @@
 //! The ID by which a request is known in every log.
 
 use http::{HeaderMap, HeaderValue, Response};
+use tributary_apimachinery::body::Body;
 use tributary_router::AUDIT_ID;
-
-use crate::handler::Body;
 
 /// The digits of an ID.
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";

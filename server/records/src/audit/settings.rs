@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::truncation::Truncation;
-use crate::records::line_log::Rotation;
+use crate::line_log::Rotation;
 
 /// The settings of the audit log.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::records::text::Text;
+use crate::text::Text;
 
 /// How many addresses, and groups, are written: what is claimed may be long.
 const LISTED_MAX: usize = 16;

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tributary_audit::Level;
 
-use crate::records::line_log::Losses;
+use crate::line_log::Losses;
 
 /// Where events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tributary_policy::LoggingModes;
 
-use crate::records::line_log::{Batch, Losses, Output, Rotation, open_target};
+use crate::line_log::{Batch, Losses, Output, Rotation, open_target};
 
 /// The settings of the access log.
 #[derive(Clone, Debug)]

@@ -18,5 +18,5 @@ mod tracer;
 pub use configuration::{TracingConfiguration, TracingConfigurationError};
 pub use tracer::Tracer;
 
-pub(crate) use obeyed::forget_unless_obeyed;
-pub(crate) use request::Traced;
+pub use obeyed::forget_unless_obeyed;
+pub use request::Traced;

@@ -9,11 +9,11 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use tributary_apimachinery::body::{Body, BoxError};
 use tributary_audit::BODY_BYTES_MAX;
 
 use super::emission::Emission;
-use crate::handler::{Body, BoxError};
-use crate::records::bodies::{BodyObserver, ObservedBody};
+use crate::bodies::{BodyObserver, ObservedBody};
 
 /// What has passed of a body. Frames are shared with whoever they go to, not copied.
 #[derive(Debug, Default)]
@@ -174,9 +174,9 @@ impl Drop for AuditedBody {
 #[cfg(test)]
 mod tests {
     use tokio::sync::oneshot;
+    use tributary_apimachinery::body::full;
 
     use super::*;
-    use crate::handler::full;
 
     /// Its head is sent meanwhile, with the length or without.
     #[tokio::test]

@@ -15,10 +15,10 @@ use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage, 
 use super::obeyed::is_obeyed;
 use super::parent::Parent;
 use super::tracer::Tracer;
-use crate::records::text::Text;
+use crate::text::Text;
 
 /// What is known of a request that is sampled, or may be once it is known whose it is.
-pub(crate) struct Traced {
+pub struct Traced {
     tracer: Arc<Tracer>,
     /// Its own span, in a trace of its own unless its client is obeyed.
     context: TraceContext,
@@ -42,7 +42,7 @@ pub(crate) struct Traced {
 
 impl Tracer {
     /// Follows a request that has just arrived, if it is sampled or its client asks for that.
-    pub(crate) fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
+    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
         let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
         (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
             let (trace_id, span_id) = (rand::random::<u128>().max(1), rand::random::<u64>().max(1));
@@ -72,14 +72,14 @@ fn known_method(method: &Method) -> &'static str {
 
 impl Traced {
     /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
-    pub(crate) fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
+    pub fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
         self.reading = Some(RequestReading::of_head(head));
         self.trace = trace.clone();
     }
 
     /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
     /// [obeyed](is_obeyed), and else by chance. Of a stranger's nothing is sent: nobody else is to fill the collector.
-    pub(crate) fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
+    pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let obeyed = self.client.filter(|_| is_obeyed(user));
         if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
             return None;
@@ -94,7 +94,7 @@ impl Traced {
     }
 
     /// The head of its answer is known: its spans are sent.
-    pub(crate) fn finish<B>(mut self, response: &Response<B>) {
+    pub fn finish<B>(mut self, response: &Response<B>) {
         self.status = Some(response.status().as_u16());
     }
 

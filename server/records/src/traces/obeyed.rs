@@ -24,7 +24,7 @@ pub(super) fn is_obeyed(user: &User) -> bool {
 
 /// Takes out what a request says of its trace, unless its user is obeyed: members know the account by which they are
 /// asked, and might obey that. What a workload reads is the client's word to it, and stays.
-pub(crate) fn forget_unless_obeyed(head: &mut Parts, user: &User) {
+pub fn forget_unless_obeyed(head: &mut Parts, user: &User) {
     if HEADERS.iter().all(|name| !head.headers.contains_key(*name)) || is_obeyed(user) {
         return;
     }
