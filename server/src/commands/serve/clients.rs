@@ -37,7 +37,8 @@ impl SharedClients {
         arguments: &SharedArguments,
         certificate: &Arc<ServingCertificate>,
         router: &Arc<Router>,
-        (tls, hosts): (&Arc<TlsSettings>, &Arc<Hosts>),
+        tls: &Arc<TlsSettings>,
+        hosts: &Arc<Hosts>,
     ) -> Result<Self, Failure> {
         let files = AuthenticationFiles::from_arguments(arguments);
         let reviewer = Arc::new(ClusterReviewer(Arc::clone(router)));

@@ -70,7 +70,7 @@ impl BoundEndpoint {
         router.set_replicas(arguments.sharing.count());
         let tls = TlsSettings::new(Arc::clone(&identity.certificate), arguments.shared.tls_min_version.and_later());
         let (tls, hosts) = (Arc::new(tls.map_err(Failure::runtime)?), Arc::<Hosts>::default());
-        let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, (&tls, &hosts));
+        let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, &tls, &hosts);
         let shared = arguments.shared.is_shared().then(open).transpose()?;
         let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
         let socket = {
