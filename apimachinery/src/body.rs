@@ -1,8 +1,12 @@
 //! The body type of requests and responses.
 
+mod begun;
+
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
+
+pub use begun::BegunBody;
 
 /// Any error, as bodies and transports return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

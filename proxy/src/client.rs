@@ -141,7 +141,7 @@ impl ClusterClient {
             without_credentials(config, further.iter().map(|address| &address.url)).map_err(|(url, problem)| {
                 ConnectError::Server { cluster: name.clone(), server: without_user_info(&url.to_string()), problem }
             })?;
-        let mut member = Self::inner(name, config, further, tuning, (None, None)).await?;
+        let mut member = Self::inner(name, config, further, tuning, None, None).await?;
         member.passes_tokens = true;
         Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
     }
@@ -158,7 +158,7 @@ impl ClusterClient {
         tuning: ClientTuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
-        let member = Self::inner(name, config, further, tuning, (connector, Some(Arc::default()))).await?;
+        let member = Self::inner(name, config, further, tuning, connector, Some(Arc::default())).await?;
         Ok(Self { member: Arc::new(member), without_credentials: None })
     }
 
@@ -167,7 +167,8 @@ impl ClusterClient {
         config: kube::Config,
         further: &[Address],
         tuning: ClientTuning,
-        (connector, known): (Option<Connector>, Option<Arc<KnownCluster>>),
+        connector: Option<Connector>,
+        known: Option<Arc<KnownCluster>>,
     ) -> Result<ClientInner, ConnectError> {
         // Without a process-wide provider rustls panics on first use if several are compiled in.
         if rustls::crypto::CryptoProvider::get_default().is_none() {

@@ -494,7 +494,7 @@ impl Tended {
             let state = reachability.borrow_and_update().state.clone();
             match state {
                 ReachabilityState::Unreachable { reason, obstacle } => {
-                    self.lost((&reason, obstacle), is_told);
+                    self.lost(&reason, obstacle, is_told);
                     is_told = true;
                 }
                 ReachabilityState::Reachable if is_told => {
@@ -512,7 +512,7 @@ impl Tended {
         }
     }
 
-    fn lost(&self, (reason, obstacle): (&str, Obstacle), is_told: bool) {
+    fn lost(&self, reason: &str, obstacle: Obstacle, is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
         let others = all.iter().filter(|endpoint| endpoint.state().is_usable()).count();

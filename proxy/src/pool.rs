@@ -210,7 +210,8 @@ impl Pool {
     /// An empty pool, and a task that closes idle connections for as long as the pool lives.
     pub(crate) fn new(
         cluster: ClusterName,
-        (dialer, question): (Dialer, Option<UidQuestion>),
+        dialer: Dialer,
+        question: Option<UidQuestion>,
         observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
@@ -655,11 +656,11 @@ impl Pool {
                 Ok(Some(self.http1.checkout(sender, version, runtime)))
             }
             Dialed::Http2(sender, connection) => {
-                self.add(claim, (version, runtime), RequestSender::Usual(sender), *connection);
+                self.add(claim, version, runtime, RequestSender::Usual(sender), *connection);
                 Ok(None)
             }
             Dialed::Watches(sender, connection) => {
-                self.add(claim, (version, runtime), RequestSender::Watches(sender), *connection);
+                self.add(claim, version, runtime, RequestSender::Watches(sender), *connection);
                 Ok(None)
             }
         }
@@ -669,7 +670,8 @@ impl Pool {
     fn add<C>(
         self: &Arc<Self>,
         claim: Claim,
-        (version, runtime): (u64, runtime::Id),
+        version: u64,
+        runtime: runtime::Id,
         sender: RequestSender,
         connection: ConnectionTask<C>,
     ) where

@@ -114,7 +114,7 @@ fn not_switched(
         // hyper marks the end over HTTP/1.1.
         let source = BodySource { endpoint, speaker, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
-        MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
+        MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)
     });
     member.finish(response)
 }

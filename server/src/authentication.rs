@@ -17,7 +17,6 @@ mod cross_origin;
 pub(crate) mod denied_users;
 mod files;
 pub mod issuer_documents;
-mod requested;
 mod shared;
 pub mod token_review;
 mod unauthenticated;
@@ -31,11 +30,9 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
-use crate::hosts;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
-pub use requested::RequestedAuthorities;
 pub use shared::SharedAuthenticator;
 pub use unauthenticated::Unauthenticated;
 pub(crate) use unauthenticated::UnknownClients;
@@ -103,7 +100,7 @@ impl Authenticator {
 
 fn is_plain_health_check(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && !hosts::is_of_cluster(head)
+        && !tributary_hosts::is_of_cluster(head)
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }

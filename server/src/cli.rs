@@ -5,7 +5,6 @@ pub mod audit;
 mod boolean;
 pub(crate) mod bytes;
 mod check;
-mod clusters;
 mod completion;
 mod convert;
 #[cfg(feature = "demo")]
@@ -30,7 +29,6 @@ use clap::{Parser, Subcommand};
 
 use crate::output::log::{LogFormat, LogLevel};
 pub use check::CheckArguments;
-pub use clusters::ClusterArguments;
 pub use completion::CompletionArguments;
 pub use convert::ConvertArguments;
 #[cfg(feature = "demo")]

@@ -3,13 +3,9 @@
 //! credential.
 
 pub mod certificates;
-mod named_certificates;
 pub(crate) mod pem;
-pub mod serving;
 pub mod token;
 pub mod user_certificate;
 
 pub use certificates::{CertificateError, Certificates};
-pub use named_certificates::{CertificateName, NamedCertificates};
-pub use serving::{ServingCertificateError, certified_key, doubts};
 pub use token::{BearerToken, TokenDigest, TokenError};

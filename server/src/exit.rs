@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use tributary_sources::kubeconfig::users_file::UsersFileError;
+use tributary_sources::kubeconfig::write::KubeconfigWriteError;
+
 /// Success; also the end of a graceful drain.
 pub const OK: u8 = 0;
 /// The work began and failed: a port in use, a directory that cannot be written.
@@ -44,6 +47,29 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl From<UsersFileError> for Failure {
+    fn from(error: UsersFileError) -> Self {
+        match error {
+            UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
+                Self::runtime(error)
+            }
+            UsersFileError::Change { .. }
+            | UsersFileError::Hidden { .. }
+            | UsersFileError::Missing(_)
+            | UsersFileError::NoFile(_) => Self::usage(error),
+        }
+    }
+}
+
+impl From<KubeconfigWriteError> for Failure {
+    fn from(error: KubeconfigWriteError) -> Self {
+        match error {
+            KubeconfigWriteError::Foreign { .. } | KubeconfigWriteError::NoDirectory { .. } => Self::usage(error),
+            KubeconfigWriteError::Read { .. } | KubeconfigWriteError::Write { .. } => Self::runtime(error),
         }
     }
 }

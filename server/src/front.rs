@@ -5,6 +5,7 @@ mod drain;
 mod observed;
 mod own_paths;
 pub mod policy_question;
+mod service;
 mod websocket;
 
 use std::net::SocketAddr;
@@ -17,18 +18,17 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
+use tributary_hosts::Hosts;
+use tributary_listener::{AuthenticationOutcome, ConnectionUser, ListenerRefusal, Room, RoomForAnswer};
+use tributary_records::audit::{AuditedRequest, Auditor, Panicked};
 use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
-use crate::audit::{AuditedRequest, Auditor, Panicked};
 use crate::authentication::{
     Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
 };
 use crate::handler::{Body, Handler};
-use crate::hosts::Hosts;
-use crate::listener_refusal::ListenerRefusal;
-use crate::listener_settings::GoawayChance;
 use crate::metrics::ServerMetrics;
-use crate::{status, traces};
+use crate::status;
 use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
@@ -42,38 +42,6 @@ enum Sender {
     CrossOrigin,
     /// Nobody's: a plain health check.
     Anonymous,
-}
-
-/// What the authentication of a request came to, for the connection that it came by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthenticationOutcome<'a> {
-    /// The request is a known user's.
-    Known {
-        /// Who it is; `None` where the connection is of many users, or there is only one.
-        user: Option<&'a User>,
-    },
-    /// It is nobody's, and is answered 401.
-    Unauthorized,
-}
-
-/// Whether a connection has room for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// It has.
-    Enough,
-    /// Too much of what it was answered is not taken.
-    Unread,
-    /// Its user has too many connections.
-    Connections,
-}
-
-/// Whether a connection has room for the answer to a request.
-pub struct RoomForAnswer<W> {
-    /// Whether there is any when the request has come.
-    pub is_there: bool,
-    /// Gives the answer back, or says why it is to be refused after all: there may be no room for it any more by the
-    /// time that there is one.
-    pub withhold: W,
 }
 
 /// Whom a connection is with.
@@ -98,7 +66,6 @@ pub struct Front<H> {
     audit: Option<Arc<Auditor>>,
     observers: Observers,
     hosts: Arc<Hosts>,
-    goaway_chance: GoawayChance,
     unknown_clients: UnknownClients,
 }
 
@@ -115,7 +82,6 @@ impl<H: Handler> Front<H> {
             audit: None,
             observers: Observers::default(),
             hosts: Arc::default(),
-            goaway_chance: GoawayChance::default(),
             unknown_clients: UnknownClients::default(),
         }
     }
@@ -145,32 +111,6 @@ impl<H: Handler> Front<H> {
     #[must_use]
     pub fn at(self, hosts: Arc<Hosts>) -> Self {
         Self { hosts, ..self }
-    }
-
-    /// Has requests be the last of their connections by this chance.
-    #[must_use]
-    pub fn sending_away(self, goaway_chance: GoawayChance) -> Self {
-        Self { goaway_chance, ..self }
-    }
-
-    /// How likely a request is the last on its connection.
-    pub fn goaway_chance(&self) -> GoawayChance {
-        self.goaway_chance
-    }
-
-    /// The rate-limited log of clients without valid credentials.
-    pub(crate) fn unknown_clients(&self) -> &UnknownClients {
-        &self.unknown_clients
-    }
-
-    /// The handler behind.
-    pub fn handler(&self) -> &Arc<H> {
-        &self.handler
-    }
-
-    /// Cancelled when the server is to drain.
-    pub fn stop(&self) -> &CancellationToken {
-        &self.stop
     }
 
     /// The server's own metrics.
@@ -218,8 +158,8 @@ impl<H: Handler> Front<H> {
 
     /// What a request is answered that is refused, which is counted.
     pub fn refused(&self, refusal: ListenerRefusal) -> Response<Body> {
-        self.metrics.count_refused(refusal);
-        refusal.response()
+        self.metrics.listener.count_refused(refusal);
+        status::response(&refusal.status())
     }
 
     async fn answer_request(
@@ -253,9 +193,9 @@ impl<H: Handler> Front<H> {
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             observed.set_user(&user);
-            traces::forget_unless_obeyed(&mut head, &user);
+            tributary_records::traces::forget_unless_obeyed(&mut head, &user);
             let noted = note(AuthenticationOutcome::Known {
-                user: user.authority.verifier.has_own_connection().then_some(&user),
+                user: user.authority.verifier.has_own_connection().then_some(connection_user(&user)),
             });
             room = if noted == Room::Enough { room } else { noted };
         }
@@ -349,4 +289,8 @@ impl<H: Handler> Front<H> {
             }
         }
     }
+}
+
+fn connection_user(user: &User) -> ConnectionUser<'_> {
+    ConnectionUser { authority: &user.authority, username: &user.info.username }
 }

@@ -1,39 +1,26 @@
 //! The program: command line, listener, authentication, configuration sources and signals.
 //!
 //! ```text
-//! cli → commands::serve ─┬─ config_source  kubeconfig contexts, UpstreamClusters  → clusters → Router::set_clusters
-//!                        ├─ credentials    certificates, token                    → data_directory
-//!                        └─ listener       TLS, HTTP/2, HTTP/1.1 → front (authentication, metrics, panics) → Router
+//! cli → commands::serve ─┬─ tributary_sources   kubeconfig contexts, UpstreamClusters → Router::set_clusters
+//!                        ├─ credentials         certificates, token
+//!                        └─ tributary_listener  → front (authentication, metrics, panics) → Router
 //! ```
 //!
-//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
-//! listening sockets; requests are answered by a [`handler::Handler`].
+//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags and files; the
+//! code that answers requests is behind [`handler::Handler`].
 
-pub mod access_log;
-pub mod audit;
 pub mod authentication;
 pub mod cli;
-pub mod clusters;
 pub mod commands;
-pub mod config_source;
 pub mod credentials;
-pub mod data_directory;
 pub mod exit;
 pub mod front;
 pub mod handler;
-pub mod hosts;
-pub mod kubeconfig;
-pub mod listener;
-pub mod listener_refusal;
-pub mod listener_settings;
 pub mod metrics;
 pub mod output;
 pub mod process;
-pub mod records;
 mod replicas;
 pub mod status;
-pub mod traces;
-mod yaml;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 mod list;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,12 +10,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use tributary_hosts::HostRefusal;
+use tributary_listener::ListenerMetrics;
 use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
-use crate::hosts::HostRefusal;
-use crate::listener_refusal::ListenerRefusal;
-use crate::listener_settings::Bounds;
 use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
@@ -37,42 +36,19 @@ pub struct HostLabels {
     pub reason: &'static str,
 }
 
-/// Why a request was refused by the listener.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RefusalLabels {
-    /// The word of a [`ListenerRefusal`].
-    pub reason: &'static str,
-}
-
-/// What the listener and the authenticator count.
+/// The metrics of the listener, of authentication and of requests.
 #[derive(Debug, Default)]
 pub struct ServerMetrics {
-    /// Open connections, upgraded ones included.
-    pub connections: Gauge,
-    /// Connections that were closed because their clients took nothing of their answers.
-    pub connections_stuck: Counter,
-    /// Connections that were closed because nobody was known on them when others needed the room.
-    pub strangers_sent_away: Counter,
-    /// Answers that were cut because their clients took nothing of them.
-    pub answers_stuck: Counter,
-    /// Bytes of answers that clients have not taken.
-    pub unread_bytes: Gauge,
-    /// The most of these at once.
-    pub unread_bytes_max: Gauge,
-    /// TLS handshakes that failed (kube-apiserver's `apiserver_tls_handshake_errors_total`).
-    pub tls_handshake_errors: Counter,
+    /// The listener's.
+    pub listener: Arc<ListenerMetrics>,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
     /// Of these, those that succeeded and those that failed: each request is counted, and does not look for its series.
     authentications: OnceLock<[Counter; 2]>,
     /// Requests refused by their host, by reason.
     pub hosts_refused: Family<HostLabels, Counter>,
-    /// Requests refused by the listener, by reason.
-    pub listener_refused: Family<RefusalLabels, Counter>,
     /// Requests whose handler panicked.
     pub panics: Counter,
-    /// The most connections at once.
-    pub connections_max: Gauge,
 }
 
 impl ServerMetrics {
@@ -84,77 +60,25 @@ impl ServerMetrics {
         for reason in ["unknown", "misdirected", "contradicting"] {
             drop(self.hosts_refused.get_or_create(&HostLabels { reason }));
         }
-        for reason in ListenerRefusal::ALL.map(ListenerRefusal::as_str) {
-            drop(self.listener_refused.get_or_create(&RefusalLabels { reason }));
-        }
-        registry.register(
-            "tributary_connections",
-            "Open client connections, including upgraded ones",
-            self.connections.clone(),
-        );
-        registry.register(
-            "tributary_connections_max",
-            "Limit of open client connections",
-            self.connections_max.clone(),
-        );
-        registry.register(
-            "tributary_connections_stuck",
-            "Connections that were closed because their clients read no answers",
-            self.connections_stuck.clone(),
-        );
-        registry.register(
-            "tributary_strangers_sent_away",
-            "Connections without an authenticated request that were closed to make room",
-            self.strangers_sent_away.clone(),
-        );
-        registry.register(
-            "tributary_answers_stuck",
-            "Answers that were cut because their clients did not read them",
-            self.answers_stuck.clone(),
-        );
-        registry.register(
-            "tributary_unread_bytes",
-            "Bytes of answers that clients have not read",
-            self.unread_bytes.clone(),
-        );
-        registry.register(
-            "tributary_unread_bytes_max",
-            "Limit of the bytes of answers that clients have not read",
-            self.unread_bytes_max.clone(),
-        );
-        registry.register(
-            "apiserver_tls_handshake_errors",
-            "Failed TLS handshakes with clients",
-            self.tls_handshake_errors.clone(),
-        );
+        self.listener.register(registry);
         registry.register("authentication_attempts", "Authentications by result", self.authentication_attempts.clone());
         registry.register(
             "tributary_hosts_refused",
             "Requests that were refused because of their host",
             self.hosts_refused.clone(),
         );
-        registry.register(
-            "tributary_listener_refused",
-            "Requests that the listener refused, by reason",
-            self.listener_refused.clone(),
-        );
         registry.register("tributary_request_panics", "Requests that failed because of a panic", self.panics.clone());
         registry.register_collector(Box::new(ProcessMetrics));
-    }
-
-    /// Notes what clients may have at most.
-    pub fn set_bounds(&self, bounds: &Bounds) {
-        self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
-        self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));
     }
 
     /// Adds to a report what only the listener knows: the process's memory, and its own bounds.
     pub fn add_to(&self, report: &mut Report) {
         let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
+        let own = &self.listener;
         report.resident_bytes = resident();
         report.limits.extend([
-            LimitReport::new("connections", count(&self.connections), count(&self.connections_max), None),
-            LimitReport::new("unread_bytes", count(&self.unread_bytes), count(&self.unread_bytes_max), None),
+            LimitReport::new("connections", count(&own.connections), count(&own.connections_max), None),
+            LimitReport::new("unread_bytes", count(&own.unread_bytes), count(&own.unread_bytes_max), None),
         ]);
     }
 
@@ -164,11 +88,6 @@ impl ServerMetrics {
         let [succeeded, failed] = self.authentications.get_or_init(|| ["success", "failure"].map(series));
         let series = if success { succeeded } else { failed };
         series.inc();
-    }
-
-    /// Counts a request that the listener refused.
-    pub fn count_refused(&self, refusal: ListenerRefusal) {
-        self.listener_refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).inc();
     }
 
     /// Counts a request that was refused by its host.

@@ -1,13 +1,13 @@
 //! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has
-//! its texts in `listener_refusal.rs`.
+//! its texts in `server/listener/src/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use tributary_apimachinery::{Status, StatusReason};
+use tributary_hosts::HostRefusal;
 
 use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
-use crate::hosts::HostRefusal;
 
 /// 401: no valid credential. The message has a reason for a certificate alone, because only its owner can present it.
 ///
@@ -26,12 +26,6 @@ pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
 pub fn internal_error() -> Response<Body> {
     let message = "the request was not answered because of an internal error; the log says where";
     response(&Status::new(500, StatusReason::InternalError, message))
-}
-
-/// 500: the request's first audit event cannot be written, and nothing may be done that is not; kube-apiserver's words
-/// (apiserver `pkg/endpoints/filters/audit.go`).
-pub fn not_audited() -> Response<Body> {
-    response(&Status::new(500, StatusReason::InternalError, "failed to store audit event"))
 }
 
 /// What a request is answered whose host has no API for it. Nobody is known yet, so it names no host that there is.

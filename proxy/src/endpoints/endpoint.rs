@@ -98,7 +98,8 @@ pub struct EndpointStatus {
 
 impl Endpoint {
     pub(crate) fn new(
-        (target, proxy): (Arc<ServerUrl>, Option<Uri>),
+        target: Arc<ServerUrl>,
+        proxy: Option<Uri>,
         host: HeaderValue,
         pool: Arc<Pool>,
         observer: Arc<Observer>,

@@ -12,7 +12,7 @@ use crate::endpoints::endpoint::Endpoint;
 use crate::error::ConnectError;
 use crate::health::observer::Observer;
 use crate::pool::Pool;
-use crate::pool::dial::{Connector, Dialer};
+use crate::pool::dial::{Connector, Dialer, Route};
 use crate::pool::proofs::ServerProofs;
 use crate::pool::tls::TlsSource;
 use crate::pool::uid_question::UidQuestion;
@@ -53,10 +53,10 @@ impl EndpointMaker<'_> {
         let dialer = Dialer::new(
             cluster.clone(),
             server.clone(),
-            proxy.as_ref(),
+            Route { proxy: proxy.as_ref(), connector: self.connector.cloned() },
             self.tuning,
-            (tls, self.proofs.clone()),
-            self.connector.cloned(),
+            tls,
+            self.proofs.clone(),
         )?;
         dialer.check(self.certificate).await?;
         let (observer, of) = match self.is_one_of_several {
@@ -71,7 +71,7 @@ impl EndpointMaker<'_> {
             known: known.clone(),
             timeout: self.tuning.connect_timeout,
         });
-        let pool = Pool::new(cluster.clone(), (dialer, question), observer.clone(), self.tuning.clone());
-        Ok(Arc::new(Endpoint::new((server, proxy), host, pool, observer, of)))
+        let pool = Pool::new(cluster.clone(), dialer, question, observer.clone(), self.tuning.clone());
+        Ok(Arc::new(Endpoint::new(server, proxy, host, pool, observer, of)))
     }
 }

@@ -273,7 +273,7 @@ impl ClientInner {
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));
         let source = BodySource { endpoint, speaker, reader, has_marked_end };
-        Ok(response.map(|answer| MemberBody::boxed(answer, (permit, shared), self.name.clone(), source, until)))
+        Ok(response.map(|answer| MemberBody::boxed(answer, permit, shared, self.name.clone(), source, until)))
     }
 
     /// Time for which an abandoned answer over HTTP/2 is read. Not for streams from workloads, which share connections

@@ -138,7 +138,8 @@ impl MemberBody {
     /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
     pub(crate) fn boxed(
         answer: MemberAnswer,
-        (permit, shared): (Option<Permit>, Option<Occupied>),
+        permit: Option<Permit>,
+        shared: Option<Occupied>,
         cluster: ClusterName,
         source: BodySource,
         until: Option<CancellationToken>,

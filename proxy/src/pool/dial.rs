@@ -136,21 +136,28 @@ enum Plain {
     Http2,
 }
 
+/// The way to the server of an endpoint.
+pub(crate) struct Route<'a> {
+    /// The proxy of the configuration.
+    pub(crate) proxy: Option<&'a Uri>,
+    /// Replaces TCP and the proxy. Without TLS it leads to a server that speaks HTTP/2 without negotiation.
+    pub(crate) connector: Option<Connector>,
+}
+
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's. A connector that is given takes
-    /// the place of TCP and of the configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation
-    /// where there is no TLS.
+    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].
     pub(crate) fn new(
         cluster: ClusterName,
         target: Arc<ServerUrl>,
-        proxy: Option<&Uri>,
+        route: Route<'_>,
         tuning: &ClientTuning,
-        (tls, proofs): (Option<Arc<TlsSource>>, Arc<ServerProofs>),
-        given: Option<Connector>,
+        tls: Option<Arc<TlsSource>>,
+        proofs: Arc<ServerProofs>,
     ) -> Result<Self, ConnectError> {
+        let Route { proxy, connector: given } = route;
         let is_given = given.is_some();
         let plain = if is_given { Plain::Http2 } else { Plain::Http1 };
         let connector = match given {
@@ -216,8 +223,8 @@ impl Dialer {
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
             Ok(Err(error)) => {
-                let diagnosis = (tls::remedy(&error), tls::handshake_obstacle(&error));
-                return Err(self.tls_failed(tls, Arc::new(error), diagnosis));
+                let (remedy, obstacle) = (tls::remedy(&error), tls::handshake_obstacle(&error));
+                return Err(self.tls_failed(tls, Arc::new(error), remedy, obstacle));
             }
             Ok(Ok(stream)) => stream,
         };
@@ -330,7 +337,8 @@ impl Dialer {
         &self,
         tls: &TlsSource,
         source: SharedError,
-        (remedy, obstacle): (&'static str, Obstacle),
+        remedy: &'static str,
+        obstacle: Obstacle,
     ) -> ForwardError {
         ForwardError::Tls {
             cluster: self.cluster.clone(),
@@ -348,7 +356,7 @@ impl Dialer {
         let alert = tls::alert_remedy(&text).map(|remedy| (remedy, tls::alert_obstacle(&text)));
         let source: SharedError = Arc::new(error);
         match (&self.tls, alert) {
-            (Some(tls), Some(diagnosis)) => self.tls_failed(tls, source, diagnosis),
+            (Some(tls), Some((remedy, obstacle))) => self.tls_failed(tls, source, remedy, obstacle),
             _ => {
                 ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
             }

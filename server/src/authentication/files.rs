@@ -12,11 +12,11 @@ use tributary_apimachinery::text::printable;
 use tributary_authentication::{
     AuthenticationConfiguration, CertificateError, ClientCertificates, InvalidConfiguration, RequestHeaders,
 };
+use tributary_hosts::NamedCertificates;
 
 use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
-use crate::credentials::NamedCertificates;
-use crate::credentials::{ServingCertificateError, certified_key, doubts};
+use tributary_hosts::{ServingCertificateError, certified_key, doubts};
 
 /// Why a file cannot be used. Each names the flag, the file and what is wrong.
 #[derive(Debug, thiserror::Error)]

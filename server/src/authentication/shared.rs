@@ -11,15 +11,15 @@ use tributary_authentication::{
     Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
     UserInfo, VerifierName,
 };
+use tributary_hosts::Hosts;
+use tributary_listener::tls::RequestedAuthorities;
 use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 
 use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
-use super::requested::RequestedAuthorities;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
-use crate::hosts::{self, Hosts};
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]
@@ -138,7 +138,7 @@ impl SharedAuthenticator {
                 })
             }
             Shown::Certificate(then) => {
-                let (own, mount, reach) = (self.clone(), hosts::mount(head), then.authority.reach.clone());
+                let (own, mount, reach) = (self.clone(), tributary_hosts::mount(head), then.authority.reach.clone());
                 StillKnown::new(move || {
                     let now = own.vouching(&mount).filter(|now| now.authority.reach == reach);
                     now.is_some_and(|now| chain.user(&now.authorities, UnixTime::now()).is_ok())
@@ -227,7 +227,7 @@ impl SharedAuthenticator {
         let mut refuse = |why: String| {
             refused.certificate = Some(Box::new(RefusedCertificate { subject: chain.subject(), why }));
         };
-        let Some(vouching) = self.vouching(&hosts::mount(head)) else {
+        let Some(vouching) = self.vouching(&tributary_hosts::mount(head)) else {
             refuse("no authority for client certificates is configured".to_owned());
             return None;
         };
@@ -254,7 +254,7 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
 /// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses
 /// none, which asks nobody more.
 fn addressed(head: &Parts) -> Option<ClusterName> {
-    hosts::mount(head).split(head.uri.path()).ok()?.0
+    tributary_hosts::mount(head).split(head.uri.path()).ok()?.0
 }
 
 #[cfg(test)]
@@ -268,10 +268,10 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
     use tributary_authentication::{TokenReviewer, TokenReviews};
+    use tributary_hosts::{ClusterHosts, HostTable, HostTls};
 
     use super::*;
     use crate::authentication::issuer_documents::IssuerDocuments;
-    use crate::hosts::{ClusterHosts, HostTable, HostTls};
 
     /// An authority, a certificate of ann's that ends after so long, and the authority's own.
     fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {

@@ -15,8 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
 use tributary_router::{Router, Unanswered};
-
-use crate::data_directory::{DataDirectory, MEMBER_KEYS};
+use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
 /// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys
 /// are known after that.

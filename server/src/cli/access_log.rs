@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use tributary_records::access_log::AccessLogSettings;
+use tributary_records::line_log::{MEGABYTE, Rotation};
 
 /// The file, rotation and buffer of the access log.
 #[derive(Args, Clone, Debug)]
@@ -25,6 +27,20 @@ pub struct AccessLogArguments {
     /// Maximum number of lines that wait to be written; further lines are dropped and counted
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub access_log_buffer_size: usize,
+}
+
+impl AccessLogArguments {
+    /// The settings of the access log; `None` without a path.
+    pub fn settings(&self) -> Option<AccessLogSettings> {
+        let rotation = Rotation {
+            max_bytes: self.access_log_maxsize.saturating_mul(MEGABYTE),
+            max_backups: self.access_log_maxbackup,
+            max_age_days: self.access_log_maxage,
+            compress: false,
+        };
+        let path = self.access_log_path.clone()?;
+        Some(AccessLogSettings { path, rotation, buffer_size: self.access_log_buffer_size })
+    }
 }
 
 /// The defaults of the flags, for code that starts a server without a command line.

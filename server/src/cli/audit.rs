@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use tributary_records::audit::{
+    AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings, Truncation,
+};
+use tributary_records::line_log::{MEGABYTE, Rotation};
 
 use super::boolean::boolean;
 use super::bytes::parse_bytes;
 use super::duration::parse_duration_above_zero;
+use super::words;
 
 /// The audit policy, and the destinations of audit events.
 #[derive(Args, Clone, Debug)]
@@ -52,7 +57,7 @@ pub struct AuditLogArguments {
     #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
     pub audit_log_version: AuditVersion,
     /// The time at which events are written
-    #[arg(long, value_enum, value_name = "MODE", default_value = "blocking")]
+    #[arg(long, value_name = "MODE", default_value = "blocking", value_parser = words::audit_mode())]
     pub audit_log_mode: AuditMode,
     /// Maximum number of events that wait to be written; batch mode only
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
@@ -77,7 +82,7 @@ pub struct AuditWebhookArguments {
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_webhook_config_file: Option<PathBuf>,
     /// As --audit-log-mode
-    #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
+    #[arg(long, value_name = "MODE", default_value = "batch", value_parser = words::audit_mode())]
     pub audit_webhook_mode: AuditMode,
     /// As --audit-log-batch-buffer-size
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
@@ -134,16 +139,53 @@ pub enum AuditVersion {
     V1,
 }
 
-/// The time at which audit events are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum AuditMode {
-    /// After the answer, from a buffer; events that do not fit in the buffer are dropped.
-    Batch,
-    /// Before the answer continues.
-    #[default]
-    Blocking,
-    /// As blocking; a request is refused if its first event cannot be written.
-    BlockingStrict,
+impl AuditArguments {
+    /// The settings of the audit log.
+    pub fn settings(&self) -> AuditSettings {
+        let policy_file = self.audit_policy_file.clone();
+        AuditSettings { policy_file, log: self.log.settings(), webhook: self.webhook.settings() }
+    }
+}
+
+impl AuditLogArguments {
+    fn settings(&self) -> Option<AuditLogSettings> {
+        let rotation = Rotation {
+            max_bytes: self.audit_log_maxsize.saturating_mul(MEGABYTE),
+            max_backups: self.audit_log_maxbackup,
+            max_age_days: self.audit_log_maxage,
+            compress: self.audit_log_compress,
+        };
+        Some(AuditLogSettings {
+            path: self.audit_log_path.clone()?,
+            rotation,
+            mode: self.audit_log_mode,
+            buffer_size: self.audit_log_batch_buffer_size,
+            event_bytes_max: self.audit_log_truncate_enabled.then_some(self.audit_log_truncate_max_event_size),
+        })
+    }
+}
+
+impl AuditWebhookArguments {
+    fn settings(&self) -> Option<AuditWebhookSettings> {
+        let throttle = ThrottleSettings {
+            per_second: self.audit_webhook_batch_throttle_qps,
+            burst: self.audit_webhook_batch_throttle_burst,
+        };
+        let truncation = Truncation {
+            event: self.audit_webhook_truncate_max_event_size,
+            list: self.audit_webhook_truncate_max_batch_size,
+        };
+        Some(AuditWebhookSettings {
+            kubeconfig: self.audit_webhook_config_file.clone()?,
+            mode: self.audit_webhook_mode,
+            buffer_size: self.audit_webhook_batch_buffer_size,
+            batch_size: self.audit_webhook_batch_max_size,
+            batch_wait: self.audit_webhook_batch_max_wait,
+            throttle: self.audit_webhook_batch_throttle_enable.then_some(throttle),
+            truncation: self.audit_webhook_truncate_enabled.then_some(truncation),
+            initial_backoff: self.audit_webhook_initial_backoff,
+        })
+    }
 }
 
 /// Parses a whole number above 0.

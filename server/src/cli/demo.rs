@@ -1,8 +1,7 @@
 //! The command line of `tributary demo`.
 
 use clap::Args;
-
-use crate::listener_settings::ListenAddress;
+use tributary_listener::ListenAddress;
 
 pub(super) const EXAMPLES: &str = "Examples:
   tributary demo

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use tributary_listener::Bounds;
 use tributary_router::Limits;
 use tributary_router::limits::COLLECTION_BYTES;
 
 use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
-use crate::listener_settings::Bounds;
 
 /// Bytes of memory for each byte of cached objects: objects get half of the memory. The other half is for unread
 /// answers of clusters, a relist that replaces a collection, the history, unread answers to clients, bodies and heads

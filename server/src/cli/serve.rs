@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
+use tributary_listener::{GoawayChance, ListenAddress};
+use tributary_sources::ConfigurationPlaces;
+use tributary_sources::policies::PolicyFlags;
 
 use super::access_log::AccessLogArguments;
 use super::audit::AuditArguments;
-use super::clusters::ClusterArguments;
 use super::duration::parse_duration;
 use super::kubeconfig::MergeArguments;
 use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
 use super::shared::SharedArguments;
 use super::words;
-use crate::listener_settings::{GoawayChance, ListenAddress};
 
 /// The text below the flags in `tributary serve --help`.
 pub(super) const HELP: &str = "Examples:
@@ -156,13 +157,26 @@ pub struct ServeArguments {
 impl ServeArguments {
     /// Reports whether contexts of a kubeconfig are served: always, unless `--config` is the only source.
     pub fn serves_contexts(&self) -> bool {
-        self.clusters().has_contexts()
+        self.configuration_places().has_contexts()
     }
 
-    /// Returns the flags that select clusters.
-    pub fn clusters(&self) -> ClusterArguments<'_> {
+    /// The places of the configuration.
+    pub fn configuration_places(&self) -> ConfigurationPlaces<'_> {
         let Self { config, kubeconfig, contexts, .. } = self;
-        ClusterArguments { config: config.as_deref(), kubeconfig: kubeconfig.as_deref(), contexts: contexts.as_deref() }
+        let [config, kubeconfig] = [config, kubeconfig].map(Option::as_deref);
+        ConfigurationPlaces { config, kubeconfig, contexts: contexts.as_deref() }
+    }
+
+    /// What the flags say about resources. Personal mode answers without a cluster that was never reached, and adds a
+    /// Warning; a shared endpoint does not.
+    pub fn policy_flags(&self) -> PolicyFlags {
+        let default = if self.serves_contexts() { Partial::Allow } else { Partial::Deny };
+        PolicyFlags {
+            partial: self.partial.unwrap_or(default),
+            item_resource_versions: self.item_resource_versions,
+            create_in: self.create_in.clone(),
+            resources: self.resources.clone(),
+        }
     }
 
     /// Reports whether this process is the only replica. With `--config` alone, several replicas are the default.
@@ -183,4 +197,30 @@ pub enum Replicas {
     /// Several replicas serve the clients, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArguments,
+    }
+
+    #[test]
+    fn contexts_are_served_without_clusters_that_were_never_reached_and_files_are_not() {
+        for (line, expected) in [
+            ("serve", Partial::Allow),
+            ("serve --config x", Partial::Deny),
+            ("serve --config x --contexts eu", Partial::Allow),
+            ("serve --partial Deny", Partial::Deny),
+        ] {
+            let flags = Line::parse_from(line.split(' ')).serve.policy_flags();
+            assert_eq!(flags.partial, expected, "{line}");
+        }
+    }
 }

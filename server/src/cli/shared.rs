@@ -7,12 +7,11 @@ use clap::{Args, ValueEnum};
 use http::header::HeaderName;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenReviews;
+use tributary_listener::{PeerNetwork, TLS_1_2, TLS_1_3, TlsVersions};
 use tributary_router::SharedMode;
 
 use super::duration::parse_duration;
 use super::sni_cert_key::SniCertKey;
-use crate::listener_settings::PeerNetwork;
-use crate::listener_settings::{TLS_1_2, TLS_1_3, TlsVersions};
 
 /// The flags of shared mode: many users, each with their own rights.
 #[derive(Args, Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::credentials::CertificateName;
+use tributary_hosts::CertificateName;
 
 /// A serving certificate, its key, and the names of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

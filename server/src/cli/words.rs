@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tributary_apimachinery::{ItemResourceVersions, Partial};
+use tributary_records::audit::AuditMode;
 
 /// A value of a flag: its text, its help, and the parsed value.
 type Word<T> = (&'static str, &'static str, T);
@@ -15,6 +16,21 @@ const PARTIAL: &[Word<Partial>] = &[
     ("Deny", "Wait up to 30 s, then answer 429", Partial::Deny),
     ("Allow", "Answer without the cluster; a Warning names it", Partial::Allow),
 ];
+
+const AUDIT_MODE: &[Word<AuditMode>] = &[
+    ("batch", "After the answer, from a buffer; events that do not fit in the buffer are dropped", AuditMode::Batch),
+    ("blocking", "Before the answer continues", AuditMode::Blocking),
+    (
+        "blocking-strict",
+        "As blocking; a request is refused if its first event cannot be written",
+        AuditMode::BlockingStrict,
+    ),
+];
+
+/// Parses the time at which audit events are written.
+pub(super) fn audit_mode() -> impl TypedValueParser<Value = AuditMode> {
+    one_of(AUDIT_MODE)
+}
 
 /// Parses the form of item versions.
 pub(super) fn item_resource_versions() -> impl TypedValueParser<Value = ItemResourceVersions> {

@@ -12,11 +12,11 @@ use std::path::Path;
 
 use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names, explain};
 use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
+use tributary_sources::policies::{KnownClusters, PolicyFlags, policies};
+use tributary_sources::upstream_clusters::{FileSource, cluster_spec, nothing_in};
 
 use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
-use crate::config_source::policies::{KnownClusters, PolicyFlags, policies};
-use crate::config_source::upstream_clusters::{FileSource, cluster_spec, nothing_in};
 use crate::exit::Failure;
 use crate::output::print;
 

@@ -101,9 +101,9 @@ fn manifests(mut document: Value) -> Vec<Value> {
 mod tests {
     use tributary_apimachinery::explain;
     use tributary_flow_control::SchemaKind;
+    use tributary_sources::upstream_clusters::FileSource;
 
     use super::*;
-    use crate::config_source::upstream_clusters::FileSource;
 
     fn convert(text: &str) -> anyhow::Result<Conversion> {
         convert_files(&[(PathBuf::from("a.yaml"), text.to_owned())])

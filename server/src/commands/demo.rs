@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tributary_apimachinery::ItemResourceVersions;
+use tributary_listener::GoawayChance;
 use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
+use tributary_sources::data_directory::{DataDirectory, write_private};
 
 use super::serve::{Ready, serve};
 use crate::cli::access_log::AccessLogArguments;
 use crate::cli::audit::AuditArguments;
 use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments};
 use crate::credentials::{BearerToken, Certificates};
-use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
-use crate::listener_settings::GoawayChance;
 use crate::output::print;
 use crate::process::threads::Threads;
 

@@ -18,6 +18,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, anyhow};
 use secrecy::SecretString;
 use serde_json::Value;
+use tributary_sources::kubeconfig::ChosenContext;
 
 use self::account::{Account, Impersonation, Purpose};
 use self::plan::{Step, differences};
@@ -26,7 +27,6 @@ use self::written::WrittenFiles;
 use super::member::ClusterAccess;
 use crate::cli::{JoinArguments, Profile, TokenLifetime};
 use crate::exit::Failure;
-use crate::kubeconfig::ChosenContext;
 use crate::output::print;
 
 /// Creates the account, or prints the plan.
@@ -49,14 +49,25 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
     // The environment's proxy, which may contain a password, is not written: the server has its own environment.
-    let reached = (&config, proxies.explicit());
-    let written = WrittenFiles::plan(&arguments, &uid, reached, &account.purpose).map_err(Failure::usage)?;
+    let proxy = proxies.explicit();
+    let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     // Also without the right to look.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
-    let of_account = (&before, &account, leaves_token);
-    print(&describe_plan(&arguments, (minor, &user, &config), of_account, &known, &steps, &written));
+    let plan = JoinPlan {
+        context: &arguments.context,
+        url: &config.cluster_url,
+        minor,
+        user: &user,
+        before: &before,
+        account: &account,
+        leaves_token,
+        known: &known,
+        steps: &steps,
+        written: &written,
+    };
+    print(&plan.describe());
     if arguments.dry_run {
         return Ok(());
     }
@@ -172,42 +183,59 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
     })
 }
 
-/// Text of the plan.
-fn describe_plan(
-    arguments: &JoinArguments,
-    (minor, user, config): (u32, &str, &kube::Config),
-    (before, account, leaves_token): (&Before, &Account, bool),
-    known: &KnownResources,
-    steps: &[(Step, Value)],
-    written: &WrittenFiles,
-) -> String {
-    let mut lines = vec![format!(
-        "Context {:?} leads to {} (Kubernetes 1.{minor}), where you are {user:?}.",
-        arguments.context, config.cluster_url
-    )];
-    lines.push("What is to be done there:".to_owned());
-    lines.extend(before.describe_change(account, leaves_token));
-    lines.extend(plan::profile_note(&account.purpose));
-    for (step, object) in steps {
-        lines.push(plan::line(*step, object));
-        match object["kind"].as_str() {
-            Some("Secret") => lines.push("            its token, which does not end".to_owned()),
-            Some("ClusterRole") => lines.extend(purposes(account, known).map(|line| format!("            {line}"))),
-            _ => {}
+/// All that `join` is going to do.
+struct JoinPlan<'a> {
+    /// The context of the kubeconfig.
+    context: &'a str,
+    /// The server of the context.
+    url: &'a http::Uri,
+    /// The minor version of Kubernetes in the cluster.
+    minor: u32,
+    /// The user of the context, as the cluster names them.
+    user: &'a str,
+    /// The account as it is now.
+    before: &'a Before,
+    /// The account as it will be.
+    account: &'a Account,
+    /// Whether a Secret stays with a token that does not end.
+    leaves_token: bool,
+    known: &'a KnownResources,
+    /// The changes in the cluster.
+    steps: &'a [(Step, Value)],
+    /// The files that are written here.
+    written: &'a WrittenFiles,
+}
+
+impl JoinPlan<'_> {
+    /// Describes the plan for the person who runs `join`.
+    fn describe(&self) -> String {
+        let Self { context, url, minor, user, before, account, leaves_token, known, steps, written } = *self;
+        let mut lines =
+            vec![format!("Context {context:?} leads to {url} (Kubernetes 1.{minor}), where you are {user:?}.")];
+        lines.push("What is to be done there:".to_owned());
+        lines.extend(before.describe_change(account, leaves_token));
+        lines.extend(plan::profile_note(&account.purpose));
+        for (step, object) in steps {
+            lines.push(plan::line(*step, object));
+            match object["kind"].as_str() {
+                Some("Secret") => lines.push("            its token, which does not end".to_owned()),
+                Some("ClusterRole") => lines.extend(purposes(account, known).map(|line| format!("            {line}"))),
+                _ => {}
+            }
         }
-    }
-    if let TokenLifetime::Ends(lifetime) = account.purpose.token_lifetime {
-        lines.push(format!("  ask     a token that lasts {} s", lifetime.as_secs()));
-    }
-    lines.extend(known.stale().map(|group| {
+        if let TokenLifetime::Ends(lifetime) = account.purpose.token_lifetime {
+            lines.push(format!("  ask     a token that lasts {} s", lifetime.as_secs()));
+        }
+        lines.extend(known.stale().map(|group| {
         format!(
             "  unknown what is in group {group}: the server behind it does not answer the cluster; the role has of it what it \
              had, so run join again once it answers (kubectl get apiservices)"
         )
     }));
-    lines.push("What is to be written here:".to_owned());
-    lines.extend(written.describe());
-    lines.join("\n") + "\n"
+        lines.push("What is to be written here:".to_owned());
+        lines.extend(written.describe());
+        lines.join("\n") + "\n"
+    }
 }
 
 /// Rules of the role, for people.

@@ -5,10 +5,11 @@ pub mod user;
 
 use std::path::Path;
 
+use tributary_sources::kubeconfig::entries::Removal;
+use tributary_sources::kubeconfig::users_file::{self, UsersFileError};
+
 use crate::cli::RemoveArguments;
 use crate::exit::Failure;
-use crate::kubeconfig::entries::Removal;
-use crate::kubeconfig::users_file::{self, UsersFileError};
 use crate::output::print;
 
 /// Removes the entries and prints their names.

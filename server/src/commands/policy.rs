@@ -3,10 +3,10 @@
 mod doubts;
 
 use tributary_crds::{ConfigurationObjects, Severity};
+use tributary_sources::dispatch_settings;
 
 use super::running_server::{Page, RunningServer};
 use crate::cli::PolicyTestArguments;
-use crate::config_source::dispatch_settings;
 use crate::exit::Failure;
 use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
 use crate::output::terminal::plain_json;

@@ -10,9 +10,9 @@ use http_body_util::{BodyExt, Limited};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Status, explain};
 use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity};
+use tributary_sources::kubeconfig::ChosenContext;
 
 use crate::exit::Failure;
-use crate::kubeconfig::ChosenContext;
 use crate::output::terminal::plain;
 
 /// Time limit of an answer. 10 s: it takes milliseconds, and the server may be on a different continent.

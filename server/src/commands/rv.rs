@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
 use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion, VersionDecodeError, split_scope};
+use tributary_sources::data_directory::{DataDirectory, EPOCHS, default_data_directory};
 
 use crate::cli::{DecodeArguments, OutputFormat};
-use crate::data_directory::{DataDirectory, EPOCHS, default_data_directory};
 use crate::exit::Failure;
 
 /// Prints the components of a version.

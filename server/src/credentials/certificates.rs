@@ -19,8 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
-
-use crate::data_directory::{DataDirectory, DataDirectoryError};
+use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
 /// The file of the certificate authority, with its key.
 const AUTHORITY_FILE: &str = "certificate-authority.json";
@@ -205,7 +204,7 @@ fn authority_parameters(key: &KeyPair) -> CertificateParams {
     parameters
 }
 
-/// All that a listener may be reached by: see [`ListenAddress`](crate::listener_settings::ListenAddress).
+/// All that a listener may be reached by: see [`ListenAddress`](tributary_listener::ListenAddress).
 fn loopback() -> Vec<GeneralSubtree> {
     let network = Ipv4Addr::new(127, 0, 0, 0);
     vec![
@@ -304,7 +303,7 @@ mod tests {
     fn the_authority_speaks_for_every_address_that_may_be_listened_on_and_for_no_other() {
         for listen in ["127.0.0.1:1", "127.0.0.2:1", "127.255.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let parent = tempfile::tempdir().unwrap();
-            let names = listen.parse::<crate::listener_settings::ListenAddress>().unwrap().certificate_names();
+            let names = listen.parse::<tributary_listener::ListenAddress>().unwrap().certificate_names();
             let made = Certificates::open(&directory(&parent), &names, NOW).unwrap();
             for name in &names {
                 assert!(accepts(made.authority_pem(), &made.serving, name), "{name}");

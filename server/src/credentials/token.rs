@@ -5,8 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
-
-use crate::data_directory::{DataDirectory, DataDirectoryError};
+use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
 /// The file that holds the token.
 const TOKEN_FILE: &str = "token";

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Request, Response};
+use tributary_records::access_log::{AccessLog, Followed};
+use tributary_records::traces::{Traced, Tracer};
 use tributary_router::{RequestTrace, User};
 
-use crate::access_log::{AccessLog, Followed};
 use crate::handler::Body;
-use crate::traces::{Traced, Tracer};
 
 /// Where it is written, if anywhere.
 #[derive(Clone, Default)]
@@ -75,26 +75,27 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::Mount;
+    use tributary_records::access_log::AccessLogSettings;
+    use tributary_records::line_log::Rotation;
     use tributary_router::RequestReading;
 
     use super::*;
-    use crate::cli::access_log::AccessLogArguments;
     use crate::handler::empty;
 
     #[tokio::test]
     async fn a_line_goes_by_the_reading_that_the_request_carries() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let arguments = AccessLogArguments { access_log_path: Some(path.clone()), ..AccessLogArguments::default() };
-        let access_log = AccessLog::open(&arguments).unwrap();
-        let observers = Observers { access_log: access_log.clone(), tracer: None };
+        let settings = AccessLogSettings { path: path.clone(), rotation: Rotation::default(), buffer_size: 10 };
+        let access_log = AccessLog::open(settings).unwrap();
+        let observers = Observers { access_log: Some(Arc::clone(&access_log)), tracer: None };
         let request = Request::get("/version").body(()).unwrap();
         let mut observed = observers.begin(&request, ([127, 0, 0, 1], 1).into());
         let (mut head, ()) = request.into_parts();
         head.extensions.insert(RequestReading::parse(&Mount::Merged, "DELETE", "/api/v1/namespaces/n/pods/p", None));
         observed.placed(&mut head);
         drop(observed.finish(Response::new(empty())));
-        access_log.unwrap().shut_down().await;
+        access_log.shut_down().await;
         let line: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         assert_eq!((&line["verb"], &line["resource"], &line["name"]), (&"delete".into(), &"pods".into(), &"p".into()));
     }

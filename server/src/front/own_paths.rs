@@ -10,7 +10,6 @@ use tributary_router::report;
 
 use crate::front::policy_question::{self, PolicyQuestion};
 use crate::handler::{Body, Handler, full};
-use crate::hosts;
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 
@@ -32,7 +31,7 @@ impl OwnPath {
     /// The one that a request is for. At a cluster's own host each path is the cluster's.
     pub(crate) fn from_head(head: &Parts) -> Option<Self> {
         match head.uri.path() {
-            _ if hosts::is_of_cluster(head) => None,
+            _ if tributary_hosts::is_of_cluster(head) => None,
             METRICS_PATH => Some(Self::Metrics),
             report::PATH => Some(Self::Report),
             policy_question::PATH => Some(Self::PolicyTest),

@@ -162,14 +162,14 @@ impl PolicyQuestion {
     pub fn evaluate(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
         let read = self.read()?;
         let user = self.all_of_user();
-        let asked = self.attributes(&read, (user.username.as_str(), user.groups.as_slice()));
+        let asked = self.attributes(&read, user.username.as_str(), user.groups.as_slice());
         let info = match &read {
             Read::Path(info) => Some(info),
             Read::Resource(_) => None,
         };
         let cluster = info.and_then(|info| info.cluster.as_ref()).or(self.cluster.as_ref());
         let counted = beyond_member(&user);
-        let counted = self.attributes(&read, (counted.username.as_str(), counted.groups.as_slice()));
+        let counted = self.attributes(&read, counted.username.as_str(), counted.groups.as_slice());
         let clusters = named_clusters(settings, cluster)?;
         let compiled = Compiled::new(settings, &clusters);
         let mut out = String::new();
@@ -216,7 +216,7 @@ impl PolicyQuestion {
     }
 
     /// The request as policies look at it, sent by somebody of this name and these groups.
-    fn attributes<'a>(&'a self, read: &'a Read, (user, groups): (&'a str, &'a [String])) -> DispatchAttributes<'a> {
+    fn attributes<'a>(&'a self, read: &'a Read, user: &'a str, groups: &'a [String]) -> DispatchAttributes<'a> {
         let user_agent = tributary_policy::user_agent(&self.user_agent);
         match read {
             Read::Path(info) => DispatchAttributes::from_request(info, user, groups, user_agent),
@@ -355,7 +355,7 @@ mod tests {
     fn a_resource_is_asked_about_as_its_path_is() {
         let seen = |question: &PolicyQuestion| {
             let read = question.read().unwrap();
-            let asked = question.attributes(&read, ("ann", &[]));
+            let asked = question.attributes(&read, "ann", &[]);
             (asked.verb.to_owned(), format!("{:?}", asked.target))
         };
         for (group, resource, _) in all_built_in() {

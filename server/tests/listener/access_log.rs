@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
+use tributary_policy::{LoggingModes, PlaceLogging};
+use tributary_records::access_log::{AccessLog, AccessLogSettings};
+use tributary_records::line_log::Rotation;
 use tributary_router::{Report, User};
-use tributary_server::access_log::{AccessLog, LoggingModes, PlaceLogging};
-use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
 
@@ -80,8 +81,8 @@ impl LogFile {
     pub(crate) fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let arguments = AccessLogArguments { access_log_path: Some(path.clone()), ..AccessLogArguments::default() };
-        let log = AccessLog::open(&arguments).unwrap().unwrap();
+        let settings = AccessLogSettings { path: path.clone(), rotation: Rotation::default(), buffer_size: 10_000 };
+        let log = AccessLog::open(settings).unwrap();
         Self { log, path, _folder: folder }
     }
 

@@ -16,11 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{AuditLevel, RequestInfo};
+use tributary_listener::Bounds;
+use tributary_records::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
+use tributary_records::line_log::Rotation;
 use tributary_router::{Report, User};
-use tributary_server::audit::Auditor;
-use tributary_server::cli::audit::{AuditArguments, AuditMode};
 use tributary_server::handler::Handler;
-use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;
@@ -116,11 +116,10 @@ const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rul
 pub(crate) async fn auditor(folder: &Path, log: PathBuf, mode: AuditMode) -> Option<Arc<Auditor>> {
     let policy = folder.join("policy.yaml");
     std::fs::write(&policy, POLICY).unwrap();
-    let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
-    arguments.log.audit_log_path = Some(log);
-    arguments.log.audit_log_mode = mode;
-    arguments.log.audit_log_maxsize = 0;
-    Auditor::open(&arguments).await.unwrap()
+    let rotation = Rotation::default();
+    let log = AuditLogSettings { path: log, rotation, mode, buffer_size: 10_000, event_bytes_max: None };
+    let settings = AuditSettings { policy_file: Some(policy), log: Some(log), webhook: None };
+    Auditor::open(&settings).await.unwrap()
 }
 
 struct Audited {

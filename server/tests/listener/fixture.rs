@@ -21,22 +21,21 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
+use tributary_listener::tls::{ServingCertificate, TlsSettings};
+use tributary_listener::{
+    Bounds, Drained, GoawayChance, ListenAddress, ListenerOptions, ListenerRefusal, ProxyProtocolPeers, RefusalLabels,
+    TLS_1_2,
+};
 use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_records::audit::Auditor;
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
-use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
-use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{ServingCertificate, TlsSettings};
-use tributary_server::listener::{self, Drained};
-use tributary_server::listener_refusal::ListenerRefusal;
-use tributary_server::listener_settings::TLS_1_2;
-use tributary_server::listener_settings::{Bounds, GoawayChance, ListenAddress, ProxyProtocolPeers};
-use tributary_server::metrics::RefusalLabels;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
+use tributary_sources::data_directory::DataDirectory;
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -78,47 +77,53 @@ pub(crate) async fn start_behind(
     handler: impl Handler,
     audit: Option<Arc<Auditor>>,
 ) -> Server {
-    start_with(proxies, bounds, handler, |front| front.audited(audit)).await
+    let settings = Settings { proxies, bounds, ..Settings::default() };
+    start_with(settings, handler, |front| front.audited(audit)).await
 }
 
 /// With bounds as usual, and requests that are the last of their connections by this chance.
 pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
-    let sending_away = |front: Front<_>| front.sending_away(chance);
-    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, sending_away).await
+    start_with(Settings { goaway_chance: chance, ..Settings::default() }, handler, |front| front).await
 }
 
 /// With bounds as usual, and an access log or traces.
 pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) -> Server {
     let observed = |front: Front<_>| front.observed(observers);
-    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, observed).await
+    start_with(Settings::default(), handler, observed).await
 }
 
 /// With bounds as usual, and a front that is furnished so.
 pub(crate) async fn start_furnished<H: Handler>(handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
-    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, furnish).await
+    start_with(Settings::default(), handler, furnish).await
 }
 
-async fn start_with<H: Handler>(
+/// The settings of the listener that tests choose.
+#[derive(Default)]
+struct Settings {
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
-    handler: H,
-    furnish: impl FnOnce(Front<H>) -> Front<H>,
-) -> Server {
+    goaway_chance: GoawayChance,
+}
+
+async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
     let token = BearerToken::open(&directory).unwrap();
     let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
-    let socket = listener::bind(listen.socket_address()).unwrap();
+    let socket = tributary_listener::bind(listen.socket_address()).unwrap();
     let address = socket.local_addr().unwrap();
     let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
     let authenticator = Authenticator::Personal(token.digest());
     let front = Arc::new(furnish(Front::new(Arc::new(handler), authenticator, stop.clone())));
-    let connections = front.own_metrics().connections.clone();
-    let unread = front.own_metrics().unread_bytes.clone();
-    let refused = front.own_metrics().listener_refused.clone();
-    let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds, proxies));
+    let metrics = Arc::clone(&front.own_metrics().listener);
+    let connections = metrics.connections.clone();
+    let unread = metrics.unread_bytes.clone();
+    let refused = metrics.refused.clone();
+    let Settings { proxies, bounds, goaway_chance } = settings;
+    let options = ListenerOptions { tls: Arc::new(tls), bounds, proxies, goaway_chance, metrics, stop: stop.clone() };
+    let serving = tokio::spawn(tributary_listener::serve(socket, front, options));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, connections, unread, refused, _directory: parent }
 }

@@ -7,8 +7,8 @@ use http::{Request, StatusCode, header};
 use http_body_util::Empty;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
+use tributary_hosts::{ClusterHosts, HostTable, Hosts};
 use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig};
-use tributary_server::hosts::{ClusterHosts, HostTable, Hosts};
 
 use crate::access_log::LogFile;
 use crate::fixture::{router_over, start, start_furnished, start_observed, text};

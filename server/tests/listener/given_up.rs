@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
-use tributary_server::traces::{Tracer, TracingConfiguration};
+use tributary_records::traces::{Tracer, TracingConfiguration};
 
 use crate::access_log::LogFile;
 use crate::fixture::{SOON, router_over, start, start_observed};

@@ -18,16 +18,14 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::ClientCertificates;
-use tributary_server::authentication::{Authenticator, RequestedAuthorities, SharedAuthenticator};
-use tributary_server::credentials::NamedCertificates;
-use tributary_server::credentials::certified_key;
+use tributary_hosts::NamedCertificates;
+use tributary_hosts::certified_key;
+use tributary_hosts::{ClusterHosts, HostTable, HostTls, Hosts};
+use tributary_listener::tls::{RequestedAuthorities, ServingCertificate, TlsSettings};
+use tributary_listener::{Bounds, GoawayChance, ListenerOptions, ProxyProtocolPeers, TLS_1_2};
+use tributary_server::authentication::{Authenticator, SharedAuthenticator};
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
-use tributary_server::hosts::{ClusterHosts, HostTable, HostTls, Hosts};
-use tributary_server::listener;
-use tributary_server::listener::tls::{ServingCertificate, TlsSettings};
-use tributary_server::listener_settings::TLS_1_2;
-use tributary_server::listener_settings::{Bounds, ProxyProtocolPeers};
 
 use crate::StandIn;
 use crate::fixture::text;
@@ -92,17 +90,19 @@ impl Endpoint {
         let (certificates, known) = (Some(people.vouches()), Arc::clone(&hosts));
         let authenticator = SharedAuthenticator { certificates, hosts: known, ..SharedAuthenticator::default() };
         tls.ask_for(authenticator.subjects()).unwrap();
-        let socket = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = tributary_listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
         let front = Front::new(Arc::new(handler), Authenticator::Shared(authenticator), CancellationToken::new());
         let front = Arc::new(front.at(Arc::clone(&hosts)));
-        tokio::spawn(listener::serve(
-            socket,
-            Arc::clone(&tls),
-            front,
-            Bounds::default(),
-            ProxyProtocolPeers::default(),
-        ));
+        let options = ListenerOptions {
+            tls: Arc::clone(&tls),
+            bounds: Bounds::default(),
+            proxies: ProxyProtocolPeers::default(),
+            goaway_chance: GoawayChance::default(),
+            metrics: Arc::clone(&front.own_metrics().listener),
+            stop: CancellationToken::new(),
+        };
+        tokio::spawn(tributary_listener::serve(socket, front, options));
         let of_eu = servers.sign("eu", &["eu.test"]);
         let endpoint = Self { address, hosts, tls, servers, people, people_of_eu, of_eu };
         endpoint.vouch_at_eu(&endpoint.people_of_eu);

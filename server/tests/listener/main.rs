@@ -37,10 +37,9 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::body::{Body, full};
 use tributary_apimachinery::{Mount, RequestClass};
+use tributary_listener::{BindError, Bounds, Drained};
 use tributary_router::{ForwardedWatch, Peer, Report, User};
 use tributary_server::handler::Handler;
-use tributary_server::listener::{self, BindError, Drained};
-use tributary_server::listener_settings::Bounds;
 
 use crate::fixture::{SOON, start, start_within, text};
 
@@ -359,7 +358,7 @@ async fn a_tunnel_brings_what_comes_after_the_client_has_finished() {
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let server = start(StandIn::default()).await;
-    let error = listener::bind(server.address).unwrap_err();
+    let error = tributary_listener::bind(server.address).unwrap_err();
     assert!(matches!(error, BindError::InUse(address) if address == server.address));
     assert!(error.to_string().contains("--listen"), "{error}");
 }

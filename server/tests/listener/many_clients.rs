@@ -20,9 +20,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
+use tributary_listener::Bounds;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
-use tributary_server::listener_settings::Bounds;
 use tributary_server::process::descriptors;
 
 use crate::fixture::{SOON, Server, start_within, text};

@@ -21,12 +21,12 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
+use tributary_listener::ListenerRefusal;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
     ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User,
 };
 use tributary_server::handler::Handler;
-use tributary_server::listener_refusal::ListenerRefusal;
 
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};

@@ -4,7 +4,7 @@ use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tributary_server::listener_settings::{Bounds, ProxyProtocolPeers};
+use tributary_listener::{Bounds, ProxyProtocolPeers};
 
 use crate::StandIn;
 use crate::fixture::{Server, start, start_behind, text};

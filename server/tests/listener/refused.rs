@@ -11,14 +11,14 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
+use tributary_hosts::{HostTable, Hosts};
+use tributary_listener::ListenerRefusal;
+use tributary_records::audit::AuditMode;
 use tributary_router::{DispatchSettings, PlacePolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
-use tributary_server::cli::audit::AuditMode;
 use tributary_server::credentials::BearerToken;
-use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::{Client, Front};
-use tributary_server::hosts::{HostTable, Hosts};
-use tributary_server::listener_refusal::ListenerRefusal;
+use tributary_sources::data_directory::DataDirectory;
 
 use crate::StandIn;
 use crate::access_log::LogFile;
@@ -82,8 +82,8 @@ async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_log
     let told = ["status", "decision", "verb", "resource", "sourceIps"].map(|field| line[field].clone());
     assert_eq!(told, [json!(429), json!("limited"), json!("list"), json!("pods"), json!(["192.0.2.1"])], "{line}");
     let reason = ListenerRefusal::TooManyUnknown.as_str();
-    let labels = tributary_server::metrics::RefusalLabels { reason };
-    assert_eq!(front.own_metrics().listener_refused.get_or_create(&labels).get(), 1);
+    let labels = tributary_listener::RefusalLabels { reason };
+    assert_eq!(front.own_metrics().listener.refused.get_or_create(&labels).get(), 1);
 }
 
 #[tokio::test]

@@ -26,8 +26,7 @@ use tributary_apimachinery::body::{Body, BoxError, full};
 use tributary_router::{Report, User};
 use tributary_server::handler::Handler;
 
-use tributary_server::listener_refusal::ListenerRefusal;
-use tributary_server::listener_settings::Bounds;
+use tributary_listener::{Bounds, ListenerRefusal};
 
 use crate::fixture::{SOON, Server, start, start_within, text};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use futures::future::join_all;
 use http::StatusCode;
 use serde_json::json;
-use tributary_server::cli::audit::AuditMode;
+use tributary_records::audit::AuditMode;
 
 use crate::access_log::LogFile;
 use crate::audit::{auditor, events};

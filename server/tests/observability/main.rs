@@ -25,14 +25,14 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 use tributary_policy::{Mode, Outcome, Policy, Rule};
+use tributary_records::access_log::AccessLog;
+use tributary_records::audit::Auditor;
+use tributary_records::traces::{Tracer, TracingConfiguration};
 use tributary_router::report::NEAR_PERCENT;
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
-use tributary_server::access_log::AccessLog;
-use tributary_server::audit::Auditor;
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
 use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
-use tributary_server::traces::{Tracer, TracingConfiguration};
 
 use alerts::Alert;
 use exposition::{Exposed, exposed};
@@ -204,7 +204,7 @@ async fn auditor() -> Arc<Auditor> {
     let policy = folder.path().join("policy.yaml");
     fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
     let arguments = Arguments::parse_from(["serve", "--audit-policy-file", policy.to_str().unwrap()]);
-    Auditor::open(&arguments.audit).await.unwrap().unwrap()
+    Auditor::open(&arguments.audit.settings()).await.unwrap().unwrap()
 }
 
 fn tracer() -> Arc<Tracer> {
@@ -214,7 +214,8 @@ fn tracer() -> Arc<Tracer> {
 
 fn access_log() -> Arc<AccessLog> {
     let access_log_path = Some(PathBuf::from("-"));
-    AccessLog::open(&AccessLogArguments { access_log_path, ..AccessLogArguments::default() }).unwrap().unwrap()
+    let arguments = AccessLogArguments { access_log_path, ..AccessLogArguments::default() };
+    AccessLog::open(arguments.settings().unwrap()).unwrap()
 }
 
 fn root() -> PathBuf {

@@ -148,7 +148,7 @@ mod tests {
     use tributary_apimachinery::ClusterName;
     use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
 
-    use tributary_sharing::flow::fair_share::{FairShare, ShareMetrics};
+    use tributary_sharing::flow::fair_share::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_that_was_not_asked_is_unknown() {
@@ -182,7 +182,7 @@ mod tests {
             review: None,
             accept: HeaderValue::from_static("application/json"),
             caller,
-            held_bytes: FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
+            held_bytes: FairSemaphore::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
             answer_bytes_max: WHOLE_BODY_BYTES_MAX,
             patience: Patience::Each(within),
             put: Counter::default(),

@@ -10,12 +10,12 @@ use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterAuthorization, ServiceAccount};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
 use tributary_authorization::{Fleet, RbacKind, RbacObject, RbacUser};
+use tributary_sources::{ClusterSpec, ConfigurationPlaces, ConfigurationSources};
 
 use super::row::{self, CheckRow, ClusterAnswer, PLACES_MAX};
 use super::served::{self, Served};
-use crate::cli::{CheckArguments, ClusterArguments, GroupResource};
+use crate::cli::{CheckArguments, GroupResource};
 use crate::commands::member::{ClusterAccess, MemberError};
-use crate::config_source::{ClusterSpec, ConfigurationSources};
 use crate::exit::Failure;
 use crate::output::print;
 
@@ -31,7 +31,7 @@ const PAGE: usize = 500;
 /// # Errors
 /// A usage failure for wrong names of clusters; a runtime failure if a cluster cannot be asked, after the others.
 pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Result<(), Failure> {
-    let named = ClusterArguments {
+    let named = ConfigurationPlaces {
         config: arguments.config.as_deref(),
         kubeconfig: arguments.kubeconfig.as_deref(),
         contexts: arguments.contexts.as_deref(),

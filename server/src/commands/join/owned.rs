@@ -47,7 +47,8 @@ impl OwnedFields {
     pub(super) fn new(
         arguments: &JoinArguments,
         uid: &str,
-        (config, proxy): (&kube::Config, Option<&Uri>),
+        config: &kube::Config,
+        proxy: Option<&Uri>,
         purpose: &Purpose,
     ) -> anyhow::Result<Self> {
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -203,7 +204,7 @@ mod tests {
         config.root_cert = Some(vec![b"authority".to_vec()]);
         change(&mut config);
         let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
-        OwnedFields::new(&arguments, "u1", (&config, None), &purpose).unwrap()
+        OwnedFields::new(&arguments, "u1", &config, None, &purpose).unwrap()
     }
 
     fn eu() -> ClusterName {

@@ -11,13 +11,13 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tributary_apimachinery::ClusterName;
 use tributary_crds::Severity;
+use tributary_sources::contexts::cluster_name;
+use tributary_sources::data_directory::write_private;
+use tributary_sources::yaml::fields::with_fields;
 
 use super::account::Purpose;
 use super::owned::{OwnedFields, list_changes};
 use crate::cli::JoinArguments;
-use crate::config_source::contexts::cluster_name;
-use crate::data_directory::write_private;
-use crate::yaml::fields::with_fields;
 
 /// The first words of each file that `join` wrote. `join` changes no file without them.
 const MARK: &str = "# Written by tributary join";
@@ -39,7 +39,7 @@ pub(super) struct WrittenFiles {
 }
 
 impl WrittenFiles {
-    /// Plans the files of the cluster with this uid. `reached` are the kubeconfig and its own proxy.
+    /// Plans the files of the cluster with this uid, from its kubeconfig. `proxy` is the kubeconfig's own proxy.
     ///
     /// # Errors
     /// For a kubeconfig that an UpstreamCluster cannot express; for an existing file that `join` did not write, or of
@@ -47,14 +47,15 @@ impl WrittenFiles {
     pub(super) fn plan(
         arguments: &JoinArguments,
         uid: &str,
-        reached: (&kube::Config, Option<&Uri>),
+        config: &kube::Config,
+        proxy: Option<&Uri>,
         purpose: &Purpose,
     ) -> anyhow::Result<Self> {
         let directory = &arguments.config;
         if !directory.is_dir() {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
-        let owned = OwnedFields::new(arguments, uid, reached, purpose)?;
+        let owned = OwnedFields::new(arguments, uid, config, proxy, purpose)?;
         let same = WrittenCluster::find_in(directory, &owned);
         let name = choose_name(arguments, &same)?;
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
@@ -263,7 +264,7 @@ mod tests {
             // The proxy of the environment.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
             let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
-            WrittenFiles::plan(&arguments, uid, (&config, proxy), &purpose)
+            WrittenFiles::plan(&arguments, uid, &config, proxy, &purpose)
         }
 
         /// Joins, and returns the description of the files.

@@ -14,12 +14,12 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName};
 use tributary_authentication::{MemberRules, UserInfo, identity_for_other_members};
+use tributary_sources::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner, check_replaceable};
 
 use crate::cli::UserArguments;
 use crate::credentials::certificates::now;
 use crate::credentials::user_certificate::{AuthorityKey, ClientAuthority, NamedUser, UserCertificate};
 use crate::exit::Failure;
-use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner, check_replaceable};
 use crate::output::print;
 
 /// Makes the kubeconfig, and prints its validity.

@@ -73,7 +73,7 @@ pub(super) fn render(
     for other in others {
         let (mut one, mut two) = (first.object.clone(), other.object.clone());
         if wanted.is_secret() {
-            mask((&first.cluster, &mut one), (&other.cluster, &mut two));
+            mask(&first.cluster, &mut one, &other.cluster, &mut two);
         }
         if !all_fields {
             leave_out(&mut one);
@@ -113,7 +113,7 @@ fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
 }
 
 /// Replaces a Secret's values, so that only their equality is visible.
-fn mask((one_cluster, one): (&str, &mut Value), (two_cluster, two): (&str, &mut Value)) {
+fn mask(one_cluster: &str, one: &mut Value, two_cluster: &str, two: &mut Value) {
     for field in SECRET_FIELDS {
         let known = one.get(field).cloned().unwrap_or_default();
         let other = two.get(field).cloned().unwrap_or_default();

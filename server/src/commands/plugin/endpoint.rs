@@ -11,10 +11,10 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
 use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
+use tributary_sources::kubeconfig::ChosenContext;
 
 use crate::cli::EndpointArguments;
 use crate::exit::Failure;
-use crate::kubeconfig::ChosenContext;
 
 /// Time limit of an answer: the endpoint itself gives up after 60 s.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);

@@ -10,11 +10,11 @@ use std::process::Command;
 
 use http::Uri;
 use tributary_router::{Report, report};
+use tributary_sources::kubeconfig::ChosenContext;
 
 use super::super::running_server::{Page, RunningServer, merged_view};
 use crate::cli::KubectlCommand;
 use crate::exit::Failure;
-use crate::kubeconfig::ChosenContext;
 use crate::output::terminal::plain;
 
 /// The error of arguments without a usable cluster.

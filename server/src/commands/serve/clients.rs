@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenAuthenticator;
+use tributary_hosts::{HostTable, Hosts};
+use tributary_listener::tls::{ServingCertificate, TlsSettings};
 use tributary_router::Router;
+use tributary_sources::data_directory::DataDirectory;
+use tributary_sources::watch::FileWatch;
 
 use crate::authentication::issuer_documents::IssuerDocuments;
 use crate::authentication::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
 use crate::cli::SharedArguments;
-use crate::config_source::watch::FileWatch;
-use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
-use crate::hosts::{HostTable, Hosts};
-use crate::listener::tls::{ServingCertificate, TlsSettings};
 
 /// Verifiers of clients, their files, and the authorities in the TLS handshake.
 pub(super) struct SharedClients {
@@ -37,7 +37,8 @@ impl SharedClients {
         arguments: &SharedArguments,
         certificate: &Arc<ServingCertificate>,
         router: &Arc<Router>,
-        (tls, hosts): (&Arc<TlsSettings>, &Arc<Hosts>),
+        tls: &Arc<TlsSettings>,
+        hosts: &Arc<Hosts>,
     ) -> Result<Self, Failure> {
         let files = AuthenticationFiles::from_arguments(arguments);
         let reviewer = Arc::new(ClusterReviewer(Arc::clone(router)));

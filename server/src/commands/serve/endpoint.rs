@@ -9,8 +9,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tributary_hosts::Hosts;
+use tributary_listener::tls::TlsSettings;
+use tributary_listener::{Bounds, Drained, ListenerOptions, ProxyProtocolPeers};
 use tributary_proxy::ClientTuning;
 use tributary_router::{Limits, Policies, Router, RouterConfig};
+use tributary_sources::clusters::Clusters;
+use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
@@ -20,15 +25,8 @@ use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::cli::bytes::format_size;
 use crate::cli::{LimitArguments, ServeArguments};
-use crate::clusters::Clusters;
-use crate::config_source::watch::FileWatch;
-use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::exit::Failure;
 use crate::front::Front;
-use crate::hosts::Hosts;
-use crate::listener::tls::TlsSettings;
-use crate::listener::{self, Drained};
-use crate::listener_settings::{Bounds, ProxyProtocolPeers};
 use crate::process::descriptors;
 use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
@@ -72,12 +70,12 @@ impl BoundEndpoint {
         router.set_replicas(arguments.sharing.count());
         let tls = TlsSettings::new(Arc::clone(&identity.certificate), arguments.shared.tls_min_version.and_later());
         let (tls, hosts) = (Arc::new(tls.map_err(Failure::runtime)?), Arc::<Hosts>::default());
-        let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, (&tls, &hosts));
+        let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, &tls, &hosts);
         let shared = arguments.shared.is_shared().then(open).transpose()?;
         let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
         let socket = {
             let _socket_is_theirs = clients.enter();
-            listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
+            tributary_listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
         };
         let address = socket.local_addr().map_err(Failure::runtime)?;
         let tuning = ClientTuning { connections_to_spread_over: spread_over(cores()), ..ClientTuning::default() };
@@ -89,7 +87,6 @@ impl BoundEndpoint {
         let running = Running {
             clusters: Clusters::new(tuning),
             router,
-            watch: FileWatch::new(),
             sources,
             identity,
             clients: shared,
@@ -130,12 +127,18 @@ impl BoundEndpoint {
         let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&running)?, stop.clone());
         let Logs { audit, observers } = parts.logs.clone();
         let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
-        let front = Arc::new(front.sending_away(arguments.goaway_chance));
         let limits = &arguments.limits;
         let connections = descriptors::for_clients(limits.max_connections);
         let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
-        let proxies = ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone());
-        let serving = parts.clients.spawn(listener::serve(socket, Arc::clone(&running.tls), front, bounds, proxies));
+        let options = ListenerOptions {
+            tls: Arc::clone(&running.tls),
+            bounds,
+            proxies: ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone()),
+            goaway_chance: arguments.goaway_chance,
+            metrics: Arc::clone(&front.own_metrics().listener),
+            stop: stop.clone(),
+        };
+        let serving = parts.clients.spawn(tributary_listener::serve(socket, Arc::new(front), options));
         Ok(Answering { running, serving, parts })
     }
 }

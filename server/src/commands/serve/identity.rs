@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use tributary_listener::ListenAddress;
+use tributary_listener::tls::ServingCertificate;
+use tributary_sources::data_directory::{DataDirectory, default_data_directory};
+
 use crate::authentication::AuthenticationFiles;
 use crate::cli::ServeArguments;
 use crate::credentials::{BearerToken, Certificates, certificates};
-use crate::data_directory::{DataDirectory, default_data_directory};
 use crate::exit::Failure;
-use crate::listener::tls::ServingCertificate;
-use crate::listener_settings::ListenAddress;
 
 /// Certificate of the endpoint, and the token of its only client.
 pub(super) struct ServingIdentity {

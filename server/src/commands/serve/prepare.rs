@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tributary_records::access_log::AccessLog;
+use tributary_records::audit::{AuditError, Auditor};
+use tributary_records::traces::{Tracer, TracingConfiguration};
+use tributary_sources::kubeconfig::users_file;
+use tributary_sources::kubeconfig::write::{Owner, check_replaceable};
+use tributary_sources::{ConfigurationSources, LoadedConfiguration};
 
 use super::identity::ServingIdentity;
-use crate::access_log::AccessLog;
-use crate::audit::{AuditError, Auditor};
 use crate::authentication::AuthenticationFilesError;
 use crate::cli::{Replicas, ServeArguments};
-use crate::config_source::{ConfigurationSources, LoadedConfiguration};
 use crate::exit::Failure;
 use crate::front::Observers;
-use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::{Owner, check_replaceable};
-use crate::traces::{Tracer, TracingConfiguration};
 
 /// Prepared parts of an endpoint.
 pub(super) struct Prepared {
@@ -70,7 +70,7 @@ pub(super) async fn prepare(
     // From here on the mode is known.
     arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
-    let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
+    let audit = Auditor::open(&arguments.audit.settings()).await.map_err(|error| match error {
         AuditError::Log { .. } => Failure::runtime(error),
         _ => Failure::usage(error),
     })?;
@@ -82,7 +82,7 @@ pub(super) async fn prepare(
 
 /// The access log and the traces that the flags ask for.
 fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
-    let access_log = AccessLog::open(&arguments.access_log).map_err(Failure::runtime)?;
+    let access_log = arguments.access_log.settings().map(AccessLog::open).transpose().map_err(Failure::runtime)?;
     let tracer = match &arguments.tracing_config_file {
         Some(path) => {
             let configuration = TracingConfiguration::read(path).map_err(Failure::usage)?;
@@ -96,7 +96,7 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
 /// Sources of the configuration; none may be a kubeconfig that will be written. Contexts can be added to
 /// `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
-    let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
+    let sources = ConfigurationSources::new(arguments.configuration_places()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path, Owner::ONE_USER).map(drop).map_err(Failure::usage)?;

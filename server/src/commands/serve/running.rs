@@ -9,26 +9,24 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::{ClusterName, or_never, without_brackets};
+use tributary_hosts::{HostTable, Hosts, is_for};
+use tributary_listener::tls::TlsSettings;
+use tributary_records::access_log::AccessLog;
 use tributary_router::Router;
+use tributary_sources::clusters::{Clusters, indices};
+use tributary_sources::contexts::format_exclusion;
+use tributary_sources::data_directory::DataDirectory;
+use tributary_sources::kubeconfig::users_file;
+use tributary_sources::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
+use tributary_sources::policies::{named_resources, policies};
+use tributary_sources::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 
 use super::clients::SharedClients;
 use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
 use super::unserved::Unserved;
-use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
-use crate::clusters::Clusters;
-use crate::clusters::indices;
-use crate::config_source::contexts::format_exclusion;
-use crate::config_source::policies::{PolicyFlags, named_resources, policies};
-use crate::config_source::watch::FileWatch;
-use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
-use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
-use crate::hosts::{HostTable, Hosts, is_for};
-use crate::kubeconfig::users_file;
-use crate::kubeconfig::write::{ALL, ClientContext, ClientKubeconfig, Owner};
-use crate::listener::tls::TlsSettings;
 use crate::output::print;
 
 /// Time for which the start waits for the clusters' first answers. Clusters that are out of reach are then subject to
@@ -65,7 +63,6 @@ pub(super) struct Running {
     pub(super) merged_kubeconfig: Option<PathBuf>,
     pub(super) clusters: Clusters,
     pub(super) router: Arc<Router>,
-    pub(super) watch: FileWatch,
     pub(super) identity: ServingIdentity,
     /// Authentication in shared mode.
     pub(super) clients: Option<SharedClients>,
@@ -101,7 +98,7 @@ impl Running {
         let hosts = self.hosts_of(&configuration)?;
         different_from(self.address, &hosts, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
-        let flags = PolicyFlags::from(&self.arguments);
+        let flags = self.arguments.policy_flags();
         let policies = policies(&flags, &configuration.registries, &known)?;
         let named = named_resources(&flags, &configuration.registries)?;
         if policies.any_integer() {
@@ -110,7 +107,7 @@ impl Running {
         self.review_tokens_of(&configuration.clusters)?;
         // Before the policies that refer to its schemas; after a refusal the rest is unchanged.
         self.router.set_flow_control(configuration.flow_control)?;
-        self.watch.set(configuration.files);
+        self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
         // Before the clusters to which they apply.
         self.router.set_dispatch(configuration.dispatch);
@@ -203,7 +200,7 @@ impl Running {
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.watch.changed() => self.reload(ReloadCause::FilesChanged).await,
+                () = self.sources.changed() => self.reload(ReloadCause::FilesChanged).await,
                 // Files of the shared mode.
                 () = or_never(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
                 () = reload.notified() => {
@@ -398,7 +395,7 @@ mod tests {
             ("https://all.example.com:6443", true),
         ] {
             let config = Ok(kube::Config::new(server.parse().unwrap()));
-            let spec = ClusterSpec { config, ..ClusterSpec::named("a") };
+            let spec = ClusterSpec::new(ClusterName::new("a").unwrap(), "context \"a\"".to_owned(), config);
             assert_eq!(different_from(address, &hosts, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
             let further_endpoints = vec![server.parse::<http::Uri>().unwrap().into()];
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));

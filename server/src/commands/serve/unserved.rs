@@ -2,8 +2,7 @@
 
 use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
-
-use crate::config_source::policies::NamedResource;
+use tributary_sources::policies::NamedResource;
 
 /// Configured resources, and those that no cluster serves by the last check.
 #[derive(Debug, Default)]

@@ -1,0 +1,71 @@
+//! The host that a request names.
+
+use http::header::HOST;
+use http::request::Parts;
+use tributary_apimachinery::Host;
+
+use crate::refusal::HostRefusal;
+
+/// The host that a request names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedHost {
+    /// This one.
+    Host(Host),
+    /// One that cannot be anybody's.
+    Unreadable,
+    /// None: HTTP/1.0 need not.
+    None,
+}
+
+impl NamedHost {
+    /// Of a request's head: `Host` in HTTP/1.1, `:authority` in HTTP/2 or `Host` in its place (RFC 9113, 8.3.1).
+    ///
+    /// # Errors
+    /// [`HostRefusal::Contradicting`] where it names several: whoever stands in front may have read another one.
+    pub fn from_head(head: &Parts) -> Result<Self, HostRefusal> {
+        let authority = head.uri.authority().map(http::uri::Authority::as_str);
+        let mut headers = head.headers.get_all(HOST).iter();
+        let header = headers.next().map(|value| value.to_str().unwrap_or(UNREADABLE));
+        if headers.next().is_some() {
+            return Err(HostRefusal::Contradicting);
+        }
+        let read = |text: &str| Host::from_authority(text).map_or(Self::Unreadable, Self::Host);
+        match (authority.map(read), header.map(read)) {
+            (Some(one), Some(other)) if one != other => Err(HostRefusal::Contradicting),
+            (Some(named), _) | (None, Some(named)) => Ok(named),
+            (None, None) => Ok(Self::None),
+        }
+    }
+}
+
+/// What is no host.
+const UNREADABLE: &str = "";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_one_host() {
+        let host = |text: &str| Ok(NamedHost::Host(text.parse().unwrap()));
+        for (uri, headers, expected) in [
+            ("/api", &["EU.example.com:6443"][..], host("eu.example.com")),
+            ("https://eu.example.com:6443/api", &[], host("eu.example.com")),
+            ("https://eu.example.com:6443/api", &["eu.example.com"], host("eu.example.com")),
+            ("https://eu.example.com/api", &["us.example.com"], Err(HostRefusal::Contradicting)),
+            ("/api", &["eu.example.com", "eu.example.com"], Err(HostRefusal::Contradicting)),
+            ("https://eu.example.com/api", &["\u{e4}"], Err(HostRefusal::Contradicting)),
+            ("/api", &["[::1]:6443"], host("::1")),
+            ("/api", &["eu..com"], Ok(NamedHost::Unreadable)),
+            ("/api", &[""], Ok(NamedHost::Unreadable)),
+            ("/api", &[], Ok(NamedHost::None)),
+        ] {
+            let mut request = http::Request::get(uri);
+            for value in headers {
+                request = request.header(HOST, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(NamedHost::from_head(&head), expected, "{uri} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The table of hosts: a value, and a pure decision.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rustls::sign::CertifiedKey;
+use tributary_apimachinery::{ClusterName, Host, HostName, Mount};
+use tributary_authentication::ClientCertificates;
+
+use crate::named::NamedHost;
+use crate::refusal::HostRefusal;
+use crate::tls::HostTls;
+
+/// The hosts of one cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterHosts {
+    /// Their names.
+    pub names: Vec<HostName>,
+    /// How TLS is spoken there, where that is not as everywhere else.
+    pub tls: Option<Arc<HostTls>>,
+}
+
+/// A host that two mean.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostConflict {
+    /// A cluster and the merged view.
+    #[error(
+        "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a name of the merged view (--merged-host); remove it \
+         from one of the two"
+    )]
+    Merged {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The host.
+        host: HostName,
+    },
+    /// A cluster and this machine.
+    #[error(
+        "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is what this endpoint, which listens on loopback, is \
+         reached by itself; give the cluster another name"
+    )]
+    Local {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The host.
+        host: HostName,
+    },
+    /// Two clusters.
+    #[error(
+        "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is already a name of UpstreamCluster {other:?}; remove \
+         it from one of the two"
+    )]
+    Cluster {
+        /// The second cluster.
+        cluster: ClusterName,
+        /// The first.
+        other: ClusterName,
+        /// The host.
+        host: HostName,
+    },
+}
+
+/// What there is at a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostTarget<'a> {
+    /// An API.
+    At(&'a Mount),
+    /// No API: only what this process tells of itself.
+    Own,
+}
+
+/// Which host has what. Without a row every host is the merged view.
+#[derive(Clone, Debug, Default)]
+pub struct HostTable {
+    rows: HashMap<Host, Mount>,
+    /// By what this endpoint is reached from its own machine, where it listens there alone. They are the merged view,
+    /// unless the client asked for a host by SNI.
+    local: Vec<Host>,
+    clusters: BTreeMap<ClusterName, Arc<HostTls>>,
+}
+
+impl HostTable {
+    /// Makes the table of `--merged-host`, of what the endpoint is `local` by, and of clusters. TLS that is as it was
+    /// `before` is the same value again.
+    ///
+    /// # Errors
+    /// [`HostConflict`].
+    pub fn new<'a>(
+        merged: &[Host],
+        local: Vec<Host>,
+        clusters: impl IntoIterator<Item = (&'a ClusterName, &'a ClusterHosts)>,
+        before: &Self,
+    ) -> Result<Self, HostConflict> {
+        let merged = merged.iter().map(|host| (host.clone(), Mount::Merged));
+        let mut table = Self { rows: merged.collect(), local, clusters: BTreeMap::new() };
+        for (cluster, hosts) in clusters {
+            for name in &hosts.names {
+                table.add(cluster, name)?;
+            }
+            if let Some(tls) = &hosts.tls {
+                let same = before.tls(cluster).filter(|known| known.fingerprint == tls.fingerprint);
+                table.clusters.insert(cluster.clone(), Arc::clone(same.unwrap_or(tls)));
+            }
+        }
+        Ok(table)
+    }
+
+    fn add(&mut self, cluster: &ClusterName, name: &HostName) -> Result<(), HostConflict> {
+        let row = Host::Name(name.clone());
+        let (cluster, host) = (cluster.clone(), name.clone());
+        if self.local.contains(&row) {
+            return Err(HostConflict::Local { cluster, host });
+        }
+        match self.rows.insert(row, Mount::Cluster(cluster.clone())) {
+            Some(Mount::Merged) => Err(HostConflict::Merged { cluster, host }),
+            Some(Mount::Cluster(other)) if other != cluster => Err(HostConflict::Cluster { cluster, other, host }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the merged view is at any host.
+    pub fn has_merged_view(&self) -> bool {
+        !self.tells_hosts_apart() || !self.local.is_empty() || self.rows.values().any(|mount| *mount == Mount::Merged)
+    }
+
+    /// Whether a host is one of those that lead here.
+    pub fn has(&self, host: &Host) -> bool {
+        self.rows.contains_key(host) || self.local.contains(host)
+    }
+
+    /// Whether anybody names hosts.
+    pub fn tells_hosts_apart(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// What there is for a request that names a host, on a connection that asked for this name (SNI) if for any.
+    ///
+    /// # Errors
+    /// [`HostRefusal`].
+    pub fn place(&self, named: &NamedHost, server_name: Option<&HostName>) -> Result<HostTarget<'_>, HostRefusal> {
+        if !self.tells_hosts_apart() {
+            return Ok(HostTarget::At(&Mount::Merged));
+        }
+        let shaken = server_name.and_then(|name| self.rows.get(&Host::Name(name.clone())));
+        let host = match named {
+            NamedHost::Host(host) => Some(host),
+            NamedHost::None => None,
+            NamedHost::Unreadable => return Err(HostRefusal::Unknown),
+        };
+        if let Some(mount) = host.and_then(|host| self.rows.get(host)) {
+            let is_for_it = shaken.map_or_else(|| !self.has_own_tls(mount), |shaken| shaken == mount);
+            return if is_for_it { Ok(HostTarget::At(mount)) } else { Err(HostRefusal::Misdirected) };
+        }
+        let is_local = host.is_some_and(|host| self.local.contains(host));
+        match (shaken, host) {
+            (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
+            // An address says nothing of which API is meant, and the client has said it to TLS.
+            (Some(mount), _) => Ok(HostTarget::At(mount)),
+            (None, _) if is_local => Ok(HostTarget::At(&Mount::Merged)),
+            (None, _) => Ok(HostTarget::Own),
+        }
+    }
+
+    /// How TLS is spoken at a cluster's hosts, where that is not as everywhere else.
+    pub fn tls(&self, cluster: &ClusterName) -> Option<&Arc<HostTls>> {
+        self.clusters.get(cluster)
+    }
+
+    /// All hosts of clusters at which TLS is not spoken as everywhere else.
+    pub fn own_tls(&self) -> impl Iterator<Item = (&HostName, &ClusterName, &Arc<HostTls>)> {
+        self.rows.iter().filter_map(|(host, mount)| match (host, mount) {
+            (Host::Name(name), Mount::Cluster(cluster)) => Some((name, cluster, self.tls(cluster)?)),
+            _ => None,
+        })
+    }
+
+    /// The certificate that clients see at each name that is a host; `elsewhere` has those of hosts without their own.
+    pub fn certificates(
+        &self,
+        elsewhere: impl Fn(&HostName) -> Arc<CertifiedKey>,
+    ) -> impl Iterator<Item = (&HostName, Arc<CertifiedKey>)> {
+        self.rows.iter().filter_map(move |(host, mount)| {
+            let Host::Name(name) = host else { return None };
+            let tls = if let Mount::Cluster(cluster) = mount { self.tls(cluster) } else { None };
+            let own = tls.and_then(|tls| tls.serving.as_ref());
+            Some((name, own.map_or_else(|| elsewhere(name), Arc::clone)))
+        })
+    }
+
+    /// The clusters at whose hosts other authorities vouch for clients than elsewhere.
+    pub fn vouching(&self) -> impl Iterator<Item = (&ClusterName, &ClientCertificates)> {
+        self.clusters.iter().filter_map(|(cluster, tls)| Some((cluster, tls.client_authorities.as_deref()?)))
+    }
+
+    fn has_own_tls(&self, mount: &Mount) -> bool {
+        matches!(mount, Mount::Cluster(cluster) if self.clusters.contains_key(cluster))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::new(name).unwrap()
+    }
+
+    fn host(text: &str) -> Host {
+        text.parse().unwrap()
+    }
+
+    fn hosts(names: &[&str], tls: Option<&str>) -> ClusterHosts {
+        let own = |it: &str| HostTls { fingerprint: it.to_owned(), serving: None, client_authorities: None };
+        let names = names.iter().map(|name| name.parse().unwrap()).collect();
+        ClusterHosts { names, tls: tls.map(own).map(Arc::new) }
+    }
+
+    fn table(merged: &[&str], local: &[&str], clusters: &[(&str, ClusterHosts)]) -> Result<HostTable, HostConflict> {
+        let (merged, local): (Vec<_>, _) =
+            (merged.iter().map(|it| host(it)).collect(), local.iter().map(|it| host(it)).collect());
+        let named: Vec<_> = clusters.iter().map(|(name, hosts)| (cluster(name), hosts)).collect();
+        HostTable::new(&merged, local, named.iter().map(|(name, hosts)| (name, *hosts)), &HostTable::default())
+    }
+
+    /// What there is, in a word: `merged`, `own`, a cluster's name, or the refusal.
+    fn place(table: &HostTable, named: &str, server_name: &str) -> String {
+        let named = match named {
+            "" => NamedHost::None,
+            "?" => NamedHost::Unreadable,
+            named => NamedHost::Host(host(named)),
+        };
+        let server_name = Some(server_name).filter(|name| !name.is_empty()).map(|name| name.parse().unwrap());
+        match table.place(&named, server_name.as_ref()) {
+            Ok(HostTarget::At(Mount::Merged)) => "merged".to_owned(),
+            Ok(HostTarget::At(Mount::Cluster(cluster))) => cluster.to_string(),
+            Ok(HostTarget::Own) => "own".to_owned(),
+            Err(refusal) => format!("{refusal:?}"),
+        }
+    }
+
+    #[test]
+    fn without_a_row_every_host_is_the_merged_view() {
+        let none = table(&[], &["localhost"], &[("eu", hosts(&[], None))]).unwrap();
+        for (named, server_name) in [("", ""), ("?", ""), ("x.example", "y.example"), ("10.0.0.1", "")] {
+            assert_eq!(place(&none, named, server_name), "merged", "{named} {server_name}");
+        }
+    }
+
+    #[test]
+    fn the_host_says_which_api_is_meant_and_the_name_in_tls_must_not_contradict() {
+        let clusters = [("eu", hosts(&["eu.test"], None)), ("us", hosts(&["us.test", "america.test"], Some("own")))];
+        let far = table(&["all.test", "10.0.0.9"], &[], &clusters).unwrap();
+        let near = table(&[], &["localhost", "127.0.0.1"], &clusters).unwrap();
+        for (table, named, server_name, expected) in [
+            (&far, "all.test", "all.test", "merged"),
+            (&far, "all.test", "", "merged"),
+            (&far, "all.test", "elsewhere.test", "merged"),
+            (&far, "all.test", "eu.test", "Misdirected"),
+            (&far, "all.test", "us.test", "Misdirected"),
+            (&far, "eu.test", "eu.test", "eu"),
+            (&far, "eu.test", "", "eu"),
+            (&far, "eu.test", "all.test", "Misdirected"),
+            (&far, "eu.test", "us.test", "Misdirected"),
+            (&far, "us.test", "us.test", "us"),
+            (&far, "us.test", "america.test", "us"),
+            // It was shown the certificate of all, and asked for their authorities.
+            (&far, "us.test", "", "Misdirected"),
+            (&far, "us.test", "elsewhere.test", "Misdirected"),
+            (&far, "us.test", "eu.test", "Misdirected"),
+            (&far, "nope.test", "", "Unknown"),
+            (&far, "nope.test", "eu.test", "Unknown"),
+            (&far, "localhost", "", "Unknown"),
+            (&far, "?", "eu.test", "Unknown"),
+            // An address is nobody's name, unless it is given one.
+            (&far, "10.0.0.1", "", "own"),
+            (&far, "10.0.0.1", "elsewhere.test", "own"),
+            (&far, "10.0.0.1", "us.test", "us"),
+            (&far, "10.0.0.1", "all.test", "merged"),
+            (&far, "10.0.0.9", "", "merged"),
+            (&far, "10.0.0.9", "us.test", "Misdirected"),
+            (&far, "127.0.0.1", "", "own"),
+            (&far, "", "", "own"),
+            (&far, "", "eu.test", "eu"),
+            // What listens on loopback is reached by the kubeconfig that it writes.
+            (&near, "127.0.0.1", "", "merged"),
+            (&near, "localhost", "localhost", "merged"),
+            (&near, "localhost", "us.test", "us"),
+            (&near, "127.0.0.1", "eu.test", "eu"),
+            (&near, "127.0.0.2", "", "own"),
+            (&near, "nope.test", "", "Unknown"),
+            (&near, "", "", "own"),
+        ] {
+            assert_eq!(place(table, named, server_name), expected, "{named:?} by {server_name:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_one_ones() {
+        let clusters = |name: &str| [("eu", hosts(&["eu.test", "EU.test"], None)), ("us", hosts(&[name], None))];
+        assert!(table(&["all.test"], &["localhost"], &clusters("us.test")).is_ok());
+        for (name, expected) in [
+            (
+                "eu.test",
+                "UpstreamCluster \"us\": spec.serverNames: \"eu.test\" is already a name of UpstreamCluster \"eu\"",
+            ),
+            (
+                "all.test",
+                "UpstreamCluster \"us\": spec.serverNames: \"all.test\" is a name of the merged view (--merged-host)",
+            ),
+            ("LOCALHOST", "UpstreamCluster \"us\": spec.serverNames: \"localhost\" is what this endpoint"),
+        ] {
+            let conflict = table(&["all.test"], &["localhost"], &clusters(name)).unwrap_err().to_string();
+            assert!(conflict.starts_with(expected), "{conflict}");
+        }
+    }
+
+    #[test]
+    fn tls_that_is_as_it_was_is_the_same_value() {
+        let (eu, us) = (cluster("eu"), cluster("us"));
+        let of = |own: &str, before: &HostTable| {
+            let (first, second) = (hosts(&["eu.test"], Some(own)), hosts(&["us.test"], Some("us")));
+            HostTable::new(&[], Vec::new(), [(&eu, &first), (&us, &second)], before).unwrap()
+        };
+        let before = of("one", &HostTable::default());
+        for (own, is_same) in [("one", true), ("two", false)] {
+            let after = of(own, &before);
+            assert_eq!(Arc::ptr_eq(before.tls(&eu).unwrap(), after.tls(&eu).unwrap()), is_same);
+            assert!(Arc::ptr_eq(before.tls(&us).unwrap(), after.tls(&us).unwrap()));
+        }
+        assert_eq!(before.own_tls().count(), 2);
+        assert!(!before.has_merged_view() && HostTable::default().has_merged_view());
+    }
+}

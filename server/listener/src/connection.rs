@@ -1,0 +1,243 @@
+//! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with
+//! upgrades.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::server::Acceptor;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::{HostName, Permit};
+
+use crate::acquaintance::Acquaintance;
+use crate::coalesce::Coalesce;
+use crate::conversation::converse;
+use crate::goaway::Parting;
+use crate::http_settings;
+use crate::interruption::{Interruptions, ReportedInterruptions};
+use crate::metrics::ListenerMetrics;
+use crate::outgoing::Outgoing;
+use crate::proxy_protocol::ProxyHeaders;
+use crate::received::ByteCounter;
+use crate::refusal::ListenerRefusal;
+use crate::request::ConnectionRequests;
+use crate::service::{Handshake, RequestService};
+use crate::settings::GoawayChance;
+use crate::strangers::Stranger;
+use crate::streams::{Begun, Streams};
+use crate::tls::TlsSettings;
+use crate::tracked_stream::TrackedStream;
+use crate::unread::Unread;
+use crate::user_connections::UserConnections;
+
+/// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
+const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that the task of a connection may take itself, in bytes. 2 KiB: there are thousands that wait. The compiler
+/// keeps a place for what an `async` function is given, and for what is moved on after it was lent, until the function
+/// ends. So what is large is boxed, and passed through functions that are not `async`.
+const TASK_BYTES_MAX: usize = 2 << 10;
+
+/// A connection before its handshake.
+pub(super) struct ClientConnection<S> {
+    pub(super) tls: Arc<TlsSettings>,
+    pub(super) service: Arc<S>,
+    pub(super) stop: CancellationToken,
+    pub(super) goaway_chance: GoawayChance,
+    pub(super) metrics: Arc<ListenerMetrics>,
+    /// The other end of the socket: the client, or a proxy that says where it comes from.
+    pub(super) peer: SocketAddr,
+    pub(super) proxies: Arc<ProxyHeaders>,
+    pub(super) unread: Unread,
+    /// Its place among those on which nobody is known yet.
+    pub(super) stranger: Stranger,
+    /// The connections of each user.
+    pub(super) users: Arc<UserConnections>,
+}
+
+impl<S: RequestService> ClientConnection<S> {
+    /// Serves the connection in a task of its own until either side closes it.
+    pub(super) fn spawn(self, stream: TcpStream, socket: Permit) {
+        spawn_small(self.run(stream, socket));
+    }
+
+    async fn run(self, stream: TcpStream, socket: Permit) {
+        // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+        // Boxed, as it takes more than what is left after it. What it comes to is moved on as a whole: taken apart
+        // here, it would keep its place until the end.
+        let shaken = Box::pin(self.shake_hands(stream)).await;
+        let Some(served) = shaken.map(|(stream, client)| self.serve(stream, client, socket)) else { return };
+        served.await;
+    }
+
+    /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or
+    /// the server stops.
+    async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
+        let handshake = async {
+            let client = self.proxies.client(&mut stream, self.peer).await?;
+            if speaks_plain_http(&stream).await? {
+                stream.write_all(PLAIN_HTTP_ANSWER).await?;
+                stream.shutdown().await?;
+                return Err(io::Error::other("plain HTTP"));
+            }
+            Ok((self.tls(stream).await?, client))
+        };
+        let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
+        let handshake = async {
+            tokio::select! {
+                ended = handshake => Some(ended),
+                () = self.stranger.sent_away() => None,
+            }
+        };
+        let Some(ended) = self.stop.run_until_cancelled(handshake).await? else {
+            self.metrics.strangers_sent_away.inc();
+            return None;
+        };
+        let failure = match ended {
+            Ok(Ok((mut stream, client))) => {
+                if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                    stream.get_mut().0.defer_flushes();
+                }
+                return Some((stream, client));
+            }
+            Ok(Err(error)) => {
+                let failure = error.to_string();
+                if is_of_certificate(&error) {
+                    self.service.report_refused_certificate(self.peer, &failure);
+                }
+                failure
+            }
+            Err(_) => "timed out".to_owned(),
+        };
+        self.metrics.tls_handshake_errors.inc();
+        tracing::debug!(peer = %self.peer, error = failure, "TLS handshake failed");
+        None
+    }
+
+    /// Speaks TLS as the host wants it that the client asks for.
+    async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
+        let own_address = stream.local_addr().ok().map(|address| address.ip().to_canonical());
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
+        let config = match hello.client_hello().server_name() {
+            Some(asked) => self.tls.config(host_name(asked).as_ref()),
+            None => self.tls.config_at(own_address),
+        };
+        match hello.into_stream(config).into_fallible().await {
+            Ok(stream) => Ok(stream),
+            Err((error, mut stream)) => {
+                // What is wrong is told as an alert, which has been written and not been flushed.
+                let _unsent = stream.flush().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Answers requests until either side closes the connection. The connection is boxed before anything is waited for,
+    /// so that there is one place for it and for its TLS.
+    fn serve(
+        self,
+        stream: TlsStream<Coalesce<TcpStream>>,
+        address: SocketAddr,
+        socket: Permit,
+    ) -> impl Future<Output = ()> {
+        let Self { service, stop, goaway_chance, metrics, unread, stranger, users, .. } = self;
+        let client = Arc::new(service.client(handshake(&stream, address)));
+        let acquaintance = Arc::new(Acquaintance::new(stranger, users));
+        let outgoing = Arc::new(Outgoing::new(unread));
+        let parting = Arc::new(Parting::by(goaway_chance));
+        let requests = Arc::new(ConnectionRequests {
+            service: Arc::clone(&service),
+            client: Arc::clone(&client),
+            acquaintance: Arc::clone(&acquaintance),
+            outgoing: Arc::clone(&outgoing),
+            parting: Arc::clone(&parting),
+            streams: stream.get_ref().0.streams(),
+        });
+        let answer = service_fn(move |request| Arc::clone(&requests).answer_request(request));
+        let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
+        let received = ByteCounter::default();
+        let io =
+            TokioIo::new(TrackedStream { stream, outgoing: answers, received, acquaintance: known, _socket: socket });
+        let begun = Begun::default();
+        let builder = http_settings::builder(begun.clone());
+        let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, answer).into_owned());
+        async move {
+            let interruption = |told: ReportedInterruptions| {
+                let by =
+                    Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
+                by.next(told, &metrics)
+            };
+            let conversation = converse(connection.as_mut(), Streams::new(begun), interruption, |connection| {
+                connection.graceful_shutdown()
+            });
+            let ended = match conversation.await {
+                Ok(ended) => ended,
+                Err(why) => {
+                    tracing::debug!(client = %address, why, "the connection is closed");
+                    return;
+                }
+            };
+            if let Err(error) = ended {
+                if let Some(refusal) = refusal_of_end(&*error) {
+                    metrics.count_refused(refusal);
+                }
+                tracing::debug!(client = %address, error, "connection ended");
+            }
+        }
+    }
+}
+
+/// Returns why hyper refused a head over HTTP/1.1 before it became a request. Over HTTP/2, h2 answers a head that is
+/// too large by 431 and reports nothing.
+fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRefusal> {
+    let error = end.downcast_ref::<hyper::Error>()?;
+    match error {
+        error if error.is_parse_too_large() => Some(ListenerRefusal::HeadTooLarge),
+        error if error.is_parse() => Some(ListenerRefusal::Malformed),
+        _ => None,
+    }
+}
+
+/// Whether a handshake failed because of the client's certificate.
+fn is_of_certificate(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(error, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Spawns the task of a connection, which holds no more than it may.
+fn spawn_small<T: Future<Output = ()> + Send + 'static>(task: T) {
+    const { assert!(size_of::<T>() <= TASK_BYTES_MAX, "a connection's task takes more than TASK_BYTES_MAX") };
+    tokio::spawn(task);
+}
+
+/// What the handshake showed of a client at this address.
+fn handshake(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Handshake<'_> {
+    let tls = stream.get_ref().1;
+    let certificates = tls.peer_certificates().unwrap_or_default();
+    Handshake { address, certificates, server_name: tls.server_name().and_then(host_name) }
+}
+
+/// The host that a client asks for in TLS; a name that nobody can be configured with is none.
+fn host_name(server_name: &str) -> Option<HostName> {
+    server_name.parse().ok()
+}
+
+/// What a client is told that speaks plain HTTP: Go's words (`net/http` server.go), which people know.
+const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Whether the first byte is a letter, as of a method: a TLS record of a handshake begins with 22.
+async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    let read = stream.peek(&mut first).await?;
+    Ok(read == 1 && first[0].is_ascii_uppercase())
+}

@@ -1,0 +1,175 @@
+//! What goes on over one connection after its handshake, to its end: requests, and what interrupts them.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tributary_apimachinery::WhenWoken;
+
+use crate::interruption::{Interruption, ReportedInterruptions};
+use crate::streams::Streams;
+
+/// Brings a connection and its streams forward until it ends, and gives how it did. `next` waits for what interrupts it
+/// next, and `leave` has it take no more requests.
+///
+/// What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing would be asked
+/// behind it.
+///
+/// # Errors
+/// Why it is to be closed at once.
+pub(super) async fn converse<C, I>(
+    mut connection: Pin<&mut C>,
+    mut streams: Streams,
+    next: impl Fn(ReportedInterruptions) -> I,
+    leave: impl Fn(Pin<&mut C>),
+) -> Result<C::Output, &'static str>
+where
+    C: Future,
+    I: Future<Output = Interruption>,
+{
+    // Looked at only when it is woken itself, not for each frame.
+    let interruption = |told| WhenWoken::new(Box::pin(next(told)));
+    let mut told = ReportedInterruptions::default();
+    let mut interrupted = interruption(told);
+    loop {
+        tokio::select! {
+            biased;
+            by_what = &mut interrupted => {
+                if let Interruption::Closed(why) = by_what {
+                    return Err(why);
+                }
+                // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and
+                // then, once it has heard, which of its requests was the last.
+                leave(connection.as_mut());
+                told.note_interruption(&by_what);
+                interrupted = interruption(told);
+            }
+            ended = streams.drive(connection.as_mut()) => return Ok(ended),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::io;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, ready};
+    use std::time::Duration;
+
+    use bytes::{Buf, Bytes};
+    use http::Response;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use prometheus_client::metrics::gauge::Gauge;
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+    use tokio::task::{coop, yield_now};
+    use tokio_util::sync::CancellationToken;
+    use tributary_apimachinery::body::empty;
+
+    use super::*;
+    use crate::acquaintance::Acquaintance;
+    use crate::goaway::Parting;
+    use crate::http_settings;
+    use crate::interruption::Interruptions;
+    use crate::metrics::ListenerMetrics;
+    use crate::outgoing::Outgoing;
+    use crate::settings::UNREAD_BYTES_MAX;
+    use crate::strangers::Strangers;
+    use crate::streams::Begun;
+    use crate::unread::Unread;
+    use crate::user_connections::UserConnections;
+
+    /// How long the test waits for what has to come.
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// What a client begins with: the preface of HTTP/2, and SETTINGS without any (RFC 9113, 3.4 and 6.5).
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    /// A PING (RFC 9113, 6.7).
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0flooding";
+
+    /// A client whose pings never end, and that takes every answer: there is always more to read, as long as the turn
+    /// of whoever reads is not over.
+    struct Flood {
+        ready: Bytes,
+        pings: Bytes,
+        /// How often it was read from.
+        reads: Arc<AtomicUsize>,
+    }
+
+    impl Flood {
+        fn new(reads: &Arc<AtomicUsize>) -> Self {
+            Self { ready: PREFACE.into(), pings: PING.repeat(100).into(), reads: Arc::clone(reads) }
+        }
+    }
+
+    impl AsyncRead for Flood {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            // As a socket of tokio does.
+            ready!(pin!(coop::consume_budget()).poll(cx));
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            if self.ready.is_empty() {
+                self.ready = self.pings.clone();
+            }
+            let bytes = self.ready.len().min(into.remaining());
+            into.put_slice(&self.ready[..bytes]);
+            self.ready.advance(bytes);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Flood {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_interrupts_is_asked_however_many_frames_are_there() {
+        let (reads, leaves) = (Arc::<AtomicUsize>::default(), AtomicUsize::new(0));
+        let begun = Begun::default();
+        let builder = http_settings::builder(begun.clone());
+        let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(empty())));
+        let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(Flood::new(&reads)), service));
+        let stop = CancellationToken::new();
+        let acquaintance =
+            Arc::new(Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8)));
+        let (parting, metrics) = (Parting::default(), ListenerMetrics::default());
+        let outgoing = Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX));
+        let next = |told: ReportedInterruptions| {
+            let by = Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
+            by.next(told, &metrics)
+        };
+        let leave = |connection: Pin<&mut _>| {
+            hyper_util::server::conn::auto::UpgradeableConnection::graceful_shutdown(connection);
+            leaves.fetch_add(1, Ordering::Relaxed);
+        };
+        let (stopping, known) = (stop.clone(), Arc::clone(&acquaintance));
+        tokio::spawn(async move {
+            // The flood is under way.
+            for _ in 0..5 {
+                yield_now().await;
+            }
+            stopping.cancel();
+            for _ in 0..5 {
+                yield_now().await;
+            }
+            known.refuse_trailers();
+        });
+        let conversation = converse(connection.as_mut(), Streams::new(begun), next, leave);
+        let ended = tokio::time::timeout(SOON, conversation).await.expect("nothing interrupts a flood");
+        let Err(why) = ended else { panic!("it ends by itself") };
+        assert_eq!(why, "its client sends more in trailers than is held");
+        assert_eq!(leaves.load(Ordering::Relaxed), 1, "it was told to leave before");
+        assert!(reads.load(Ordering::Relaxed) > 500, "several turns were full of frames");
+    }
+}

@@ -1,0 +1,136 @@
+//! Answers over HTTP/1.1 that are ready before the request's body has arrived.
+//!
+//! The next request follows the body on the same connection, so hyper closes the connection unless the body is read.
+//! Without a notice, a client sends its next request into a closing connection, and cannot tell whether the server
+//! carried it out. So a small rest is read first, as Go's server does it (`net/http` server.go, `cw.writeHeader`), and
+//! otherwise the answer says `Connection: close` (RFC 9112 §9.6). HTTP/2 resets the stream and needs none of this.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tributary_apimachinery::body::{Body, BoxError};
+
+/// The longest rest of a body that is read, in bytes: Go's limit (`maxPostHandlerReadBytes`).
+const DRAINED_BYTES_MAX: u64 = 256 << 10;
+/// The time that reading of the rest may take, since the answer waits for it. 1 s: a body follows its head within a
+/// round trip, and 256 KiB need 2 Mbit/s.
+const DRAINED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The progress of reading a request's body.
+#[derive(Debug, Default)]
+enum BodyState {
+    /// The handler of the request may still read the body.
+    #[default]
+    Open,
+    /// The handler read the whole body, or the connection failed.
+    Ended,
+    /// The handler dropped the body before its end.
+    Left(Incoming),
+}
+
+/// A request body over HTTP/1.1, on the side that writes the answer.
+pub(super) struct RequestBody {
+    state: Arc<Mutex<BodyState>>,
+    /// Whether the client may wait for `100 Continue`. hyper sends that as soon as the body is read.
+    expects_continue: bool,
+}
+
+/// The same body, on the side of the handler. Dropping it before its end moves the rest into the state.
+struct ReadBody {
+    incoming: Option<Incoming>,
+    state: Arc<Mutex<BodyState>>,
+}
+
+impl RequestBody {
+    /// Splits the body between the handler and the writer of the answer. `None` if no answer can come before its end.
+    pub(super) fn follow(request: Request<Incoming>) -> (Request<Body>, Option<Self>) {
+        if request.version() > Version::HTTP_11 || request.body().is_end_stream() {
+            return (tributary_proxy::received(request), None);
+        }
+        let expects_continue = request.headers().contains_key(header::EXPECT);
+        let state = Arc::<Mutex<BodyState>>::default();
+        let own = Self { state: Arc::clone(&state), expects_continue };
+        (request.map(|incoming| ReadBody { incoming: Some(incoming), state }.boxed_unsync()), Some(own))
+    }
+
+    /// Prepares the connection for the next request before the answer is written: reads a small rest of the body if
+    /// `may_wait`, or else adds `Connection: close` to the answer.
+    pub(super) async fn make_way(self, answer: &mut Response<Body>, may_wait: bool) {
+        let state = std::mem::take(&mut *self.state.lock());
+        let is_read = match state {
+            BodyState::Ended => true,
+            BodyState::Open => false,
+            BodyState::Left(rest) => may_wait && !self.expects_continue && drain(rest).await,
+        };
+        // An upgraded connection has no next request.
+        if !is_read && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// Reads the rest of a body. `false` if it exceeds the limits. Dropping the future closes the connection.
+async fn drain(mut rest: Incoming) -> bool {
+    let read = async {
+        let mut left = DRAINED_BYTES_MAX;
+        while rest.size_hint().lower() <= left {
+            match rest.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64),
+            }
+            if rest.is_end_stream() {
+                return true;
+            }
+            if left == 0 {
+                return false;
+            }
+        }
+        false
+    };
+    tokio::time::timeout(DRAINED_WITHIN, read).await.unwrap_or(false)
+}
+
+impl HttpBody for ReadBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut *incoming).poll_frame(cx);
+        let is_end = match &polled {
+            Poll::Pending => false,
+            Poll::Ready(Some(Ok(_))) => incoming.is_end_stream(),
+            Poll::Ready(None | Some(Err(_))) => true,
+        };
+        if is_end {
+            self.incoming = None;
+            *self.state.lock() = BodyState::Ended;
+        }
+        polled.map(|frame| frame.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for ReadBody {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            *self.state.lock() = BodyState::Left(incoming);
+        }
+    }
+}

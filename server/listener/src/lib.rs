@@ -1,0 +1,277 @@
+//! Takes connections and serves them until told to stop.
+//!
+//! ```text
+//! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → RequestService
+//!          │                                              │
+//!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
+//! ```
+//!
+//! Invariant: the number of connections is bounded (see [`Bounds`]); each holds its slot
+//! until its socket closes, upgraded ones included.
+
+mod acquaintance;
+mod coalesce;
+mod connection;
+mod conversation;
+mod early_answer;
+mod goaway;
+mod heads;
+mod http_settings;
+mod interruption;
+mod metrics;
+mod outgoing;
+mod proxy_protocol;
+mod received;
+mod refusal;
+mod request;
+mod service;
+mod settings;
+mod strangers;
+mod streams;
+pub mod tls;
+mod tracked_stream;
+mod trailers;
+mod unread;
+mod user_connections;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tributary_apimachinery::Permit;
+
+pub use metrics::{ListenerMetrics, RefusalLabels};
+pub use refusal::ListenerRefusal;
+pub use service::{AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer};
+pub use settings::{
+    Bounds, CONNECTIONS_MAX, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError, PeerNetwork,
+    ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,
+};
+
+use connection::ClientConnection;
+use proxy_protocol::ProxyHeaders;
+use strangers::Strangers;
+use tls::TlsSettings;
+use unread::Unread;
+use user_connections::UserConnections;
+
+/// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How soon what ends by itself has ended: bookmarks, answers under way. What is left then is named in the log.
+const DRAIN_SOON: Duration = Duration::from_secs(1);
+/// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
+const BACKLOG: u32 = 1024;
+/// The first pause after a failed accept (out of file descriptors, for example); doubles up to the longest.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+/// The longest such pause, as in Go's `net/http`.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else has the port.
+    #[error("{0} is in use by another process; choose another port by --listen, or port 0 for a free one")]
+    InUse(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens on an address. Port 0 is a free port; `local_addr` then has its number.
+///
+/// # Errors
+/// [`BindError`]. Must be called within a tokio runtime.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A restart must not wait for the last connections' TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        // Accepted sockets inherit it: HTTP/1.1 watches and tunnels have no pings, so this alone finds dead clients.
+        socket.set_keepalive(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address),
+        _ => BindError::Bind { address, source },
+    })
+}
+
+/// What a drain came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still open when the time was up, and are cut by the end of the process.
+    pub cut: usize,
+}
+
+/// The settings of a listener.
+pub struct ListenerOptions {
+    /// The certificates and the versions of TLS.
+    pub tls: Arc<TlsSettings>,
+    /// How many connections there may be, and how much of their answers may be unread.
+    pub bounds: Bounds,
+    /// The load balancers that send a PROXY header.
+    pub proxies: ProxyProtocolPeers,
+    /// The chance that a request is the last on its connection.
+    pub goaway_chance: GoawayChance,
+    /// The metrics of this listener.
+    pub metrics: Arc<ListenerMetrics>,
+    /// Cancelled when the listener is to drain.
+    pub stop: CancellationToken,
+}
+
+/// Serves connections until [`ListenerOptions::stop`] is cancelled, then drains.
+///
+/// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
+/// [`ListenerOptions::stop`] instead.
+pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, options: ListenerOptions) -> Drained {
+    let ListenerOptions { tls, bounds, proxies, goaway_chance, metrics, stop } = options;
+    metrics.set_bounds(&bounds);
+    let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
+    let server = Server {
+        tls,
+        proxies: Arc::new(ProxyHeaders::from_peers(proxies)),
+        slots: Arc::new(Semaphore::new(bounds.connections)),
+        connections_max: bounds.connections,
+        unread,
+        strangers: Strangers::with_connections(bounds.connections),
+        users: UserConnections::with_connections(bounds.connections),
+        sockets: TaskTracker::new(),
+        stop: stop.clone(),
+        goaway_chance,
+        metrics,
+        service,
+    };
+    stop.run_until_cancelled(server.accept(&listener)).await;
+    // Closed before the drain, so that new clients are refused at once and go elsewhere.
+    drop(listener);
+    server.drain().await
+}
+
+struct Server<S> {
+    tls: Arc<TlsSettings>,
+    proxies: Arc<ProxyHeaders>,
+    slots: Arc<Semaphore>,
+    connections_max: usize,
+    /// Holds a token for every open socket, upgraded ones included.
+    sockets: TaskTracker,
+    stop: CancellationToken,
+    goaway_chance: GoawayChance,
+    metrics: Arc<ListenerMetrics>,
+    service: Arc<S>,
+    unread: Unread,
+    strangers: Arc<Strangers>,
+    users: Arc<UserConnections>,
+}
+
+impl<S: RequestService> Server<S> {
+    async fn accept(&self, listener: &TcpListener) {
+        let mut pause = ACCEPT_PAUSE;
+        let (mut saturated, mut failing) = (false, false);
+        loop {
+            let slot = self.slot(&mut saturated).await;
+            match listener.accept().await {
+                Ok((stream, client)) => {
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("connections are accepted again");
+                    }
+                    pause = ACCEPT_PAUSE;
+                    self.spawn(stream, client, slot);
+                }
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    // Said once: it may stay so for hours, with a try each second.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "connections cannot be accepted; each second it is tried again");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Waits for room for one more connection; says once for each time that there is none.
+    async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
+        let free = self.slots.available_permits();
+        if free == 0 && !*saturated {
+            tracing::warn!(connections = self.connections_max, "the limit of connections is reached; new ones wait");
+        }
+        *saturated = free == 0 || (*saturated && free < self.connections_max / 10);
+        loop {
+            // The semaphore is never closed.
+            if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
+                return slot;
+            }
+        }
+    }
+
+    fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
+        let connection = ClientConnection {
+            tls: Arc::clone(&self.tls),
+            proxies: Arc::clone(&self.proxies),
+            service: Arc::clone(&self.service),
+            stop: self.stop.clone(),
+            goaway_chance: self.goaway_chance,
+            metrics: Arc::clone(&self.metrics),
+            peer: client,
+            unread: self.unread.clone(),
+            stranger: self.strangers.admit(),
+            users: Arc::clone(&self.users),
+        };
+        connection.spawn(stream, self.socket(slot));
+    }
+
+    /// What an open socket occupies: its slot, its place among those that a drain waits for, and its count.
+    fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
+        let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
+        open.inc();
+        Permit::new(move || {
+            open.dec();
+            drop((tracked, slot));
+        })
+    }
+
+    /// Sends GOAWAY (or ends keep-alive), lets the service close its watches with bookmarks, and waits for the sockets.
+    async fn drain(self) -> Drained {
+        tracing::info!(connections = self.sockets.len(), "draining");
+        let Self { sockets, service, .. } = self;
+        sockets.close();
+        let drained = async { tokio::join!(service.drain(), sockets.wait()) };
+        tokio::pin!(drained);
+        let cut = match tokio::time::timeout(DRAIN_SOON, &mut drained).await {
+            Ok(_) => 0,
+            Err(_) => {
+                tracing::info!(
+                    connections = sockets.len(),
+                    "waiting for requests that do not end by themselves (exec, attach, port-forward, logs -f); they are \
+                     cut {} s after the first signal, or at once by a second one",
+                    DRAIN_TIMEOUT.as_secs()
+                );
+                let left = DRAIN_TIMEOUT.saturating_sub(DRAIN_SOON);
+                tokio::time::timeout(left, drained).await.map_or_else(|_| sockets.len(), |_| 0)
+            }
+        };
+        tracing::info!(cut, "drained");
+        Drained { cut }
+    }
+}
+
+/// A client that went away before it was accepted: nothing to wait for.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}

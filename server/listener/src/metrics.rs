@@ -1,0 +1,105 @@
+//! The metrics of the listener.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::refusal::ListenerRefusal;
+use crate::settings::Bounds;
+
+/// Why a request was refused by the listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusalLabels {
+    /// The word of a [`ListenerRefusal`].
+    pub reason: &'static str,
+}
+
+/// The metrics of one listener.
+#[derive(Debug, Default)]
+pub struct ListenerMetrics {
+    /// Open connections, upgraded ones included.
+    pub connections: Gauge,
+    /// Connections that were closed because their clients took nothing of their answers.
+    pub connections_stuck: Counter,
+    /// Connections without an authenticated request that were closed to make room.
+    pub strangers_sent_away: Counter,
+    /// Answers that were cut because their clients took nothing of them.
+    pub answers_stuck: Counter,
+    /// Bytes of answers that clients have not taken.
+    pub unread_bytes: Gauge,
+    /// The most of these at once.
+    pub unread_bytes_max: Gauge,
+    /// Failed TLS handshakes with clients (kube-apiserver's `apiserver_tls_handshake_errors_total`).
+    pub tls_handshake_errors: Counter,
+    /// Requests refused by the listener, by reason.
+    pub refused: Family<RefusalLabels, Counter>,
+    /// The most connections at once.
+    pub connections_max: Gauge,
+}
+
+impl ListenerMetrics {
+    /// Adds these metrics to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        for reason in ListenerRefusal::ALL.map(ListenerRefusal::as_str) {
+            drop(self.refused.get_or_create(&RefusalLabels { reason }));
+        }
+        registry.register(
+            "tributary_connections",
+            "Open client connections, including upgraded ones",
+            self.connections.clone(),
+        );
+        registry.register(
+            "tributary_connections_max",
+            "Limit of open client connections",
+            self.connections_max.clone(),
+        );
+        registry.register(
+            "tributary_connections_stuck",
+            "Connections that were closed because their clients read no answers",
+            self.connections_stuck.clone(),
+        );
+        registry.register(
+            "tributary_strangers_sent_away",
+            "Connections without an authenticated request that were closed to make room",
+            self.strangers_sent_away.clone(),
+        );
+        registry.register(
+            "tributary_answers_stuck",
+            "Answers that were cut because their clients did not read them",
+            self.answers_stuck.clone(),
+        );
+        registry.register(
+            "tributary_unread_bytes",
+            "Bytes of answers that clients have not read",
+            self.unread_bytes.clone(),
+        );
+        registry.register(
+            "tributary_unread_bytes_max",
+            "Limit of the bytes of answers that clients have not read",
+            self.unread_bytes_max.clone(),
+        );
+        registry.register(
+            "apiserver_tls_handshake_errors",
+            "Failed TLS handshakes with clients",
+            self.tls_handshake_errors.clone(),
+        );
+        registry.register(
+            "tributary_listener_refused",
+            "Requests that the listener refused, by reason",
+            self.refused.clone(),
+        );
+    }
+
+    /// Sets the metrics that show the bounds.
+    pub fn set_bounds(&self, bounds: &Bounds) {
+        self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
+        self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a refused request.
+    pub fn count_refused(&self, refusal: ListenerRefusal) {
+        self.refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).inc();
+    }
+}

@@ -1,0 +1,308 @@
+//! What of its answers a connection has been given and its client has not taken.
+//!
+//! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads
+//! none would have as many frames held for it, or as many whole objects. So a connection is given no more than
+//! [`Unread`] has room for, of what one may have and of what all of them together may, and an answer of which nothing
+//! is taken for a minute ([`overdue`]) is cut, whatever its client does otherwise: pings are answered by a library, and
+//! one answer that is read says nothing of another.
+//!
+//! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to
+//! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;
+//! what is too small for that, with the next that follows it on the same stream.
+//!
+//! The answer to a write is never withheld. So the room for it is asked before the write is made: its body ends only
+//! once there is room ([`WriteBody`]), and a write without a body waits as a read does, when its head has come.
+//!
+//! ```text
+//! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
+//!                                  │                    ▲ │ asked for the next one:   blocked: nothing can be taken
+//!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it
+//! ```
+
+mod counted;
+mod metered;
+mod overdue;
+mod pieces;
+mod room;
+mod write_body;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
+use tributary_apimachinery::RequestClass;
+use tributary_apimachinery::body::{BegunBody, Body};
+
+use crate::coalesce::OpenStream;
+use crate::refusal::ListenerRefusal;
+use crate::unread::Unread;
+use counted::Counted;
+use metered::{Metered, OutgoingBody};
+use overdue::AnswersUnderWay;
+use pieces::PIECE_BYTES;
+use room::ConnectionRoom;
+use write_body::WriteBody;
+
+/// How often it is looked at. What is stuck is cut so much later at most.
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
+
+/// The room that a large answer has taken before it is metered. Writing of it may take as long as a disk or an audit
+/// webhook does, and those that come meanwhile find it taken. Given back when dropped.
+pub(super) struct TakenRoom(Counted);
+
+/// The answers of one connection.
+pub(super) struct Outgoing {
+    room: Arc<ConnectionRoom>,
+    answers: Arc<Mutex<AnswersUnderWay>>,
+}
+
+impl Outgoing {
+    pub(super) fn new(unread: Unread) -> Self {
+        Self { room: Arc::new(ConnectionRoom::new(unread)), answers: Arc::default() }
+    }
+
+    /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
+    pub(super) fn room(&self, head_bytes: usize) -> impl Future<Output = bool> {
+        self.room.wait(head_bytes)
+    }
+
+    /// Holds the end of a write's body back until there is room for the answer. The body fails, and `is_refused` is
+    /// set, if there is none in time.
+    pub(super) fn end_with_room(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
+        WriteBody::new(body, &self.room, is_refused).boxed_unsync()
+    }
+
+    /// The answer to a request with this method, unless it is to be withheld: a large one that is in memory as a whole,
+    /// as an object is, and for which there is no room. There was when the request came; many that came together, and
+    /// waited for the same, may find none. What was read for them is dropped, and they are told to come again. What a
+    /// write is answered is never withheld; see [`Self::end_with_room`].
+    ///
+    /// What is large and in memory as a whole is counted from here on, by the room that comes with it: that is for
+    /// [`Self::meter`].
+    ///
+    /// To be asked before anything is written of the answer, which is another one then.
+    ///
+    /// # Errors
+    /// [`ListenerRefusal::TooManyUnread`], which is the answer in place of this one.
+    pub(super) fn withhold(
+        &self,
+        method: &Method,
+        response: Response<Body>,
+    ) -> Result<(Response<Body>, Option<TakenRoom>), ListenerRefusal> {
+        let exact = response.body().size_hint().exact();
+        if exact.is_none_or(|bytes| bytes < PIECE_BYTES as u64) {
+            return Ok((response, None));
+        }
+        let (head, body) = response.into_parts();
+        let body = BegunBody::begin(body);
+        let whole = body.data().filter(|data| is_whole(data, exact)).map(Bytes::len);
+        let taken = match whole {
+            None => None,
+            Some(bytes) if is_read(method) => {
+                Some(Counted::if_room(&self.room, bytes).ok_or(ListenerRefusal::TooManyUnread)?)
+            }
+            Some(bytes) => Some(Counted::new(&self.room, bytes)),
+        };
+        Ok((Response::from_parts(head, body.into_body()), taken.map(TakenRoom)))
+    }
+
+    /// Meters the body of an answer, which may have taken its room before. One that is in memory as a whole is held
+    /// from now on to its end. If it is another answer by now, what was taken is given back.
+    pub(super) fn meter(
+        &self,
+        response: Response<Body>,
+        taken: Option<TakenRoom>,
+        stream: OpenStream,
+    ) -> Response<Body> {
+        let lasts = response.extensions().get() == Some(&RequestClass::Opaque);
+        let (head, body) = response.into_parts();
+        let exact = body.size_hint().exact();
+        if exact == Some(0) {
+            return Response::from_parts(head, body);
+        }
+        let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::new(body) };
+        let whole = body.take_data(|data| is_whole(data, exact));
+        // Whether its bytes are at hand again, or an audit event of them is still on its way.
+        let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
+        let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
+        Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
+    }
+
+    /// Notes whether the socket took what was to be written.
+    pub(super) fn wrote(&self, is_blocked: bool) {
+        self.answers.lock().wrote(Instant::now, is_blocked);
+    }
+
+    /// Cuts answers that are not taken, and counts them. Ends when the connection as a whole is to be closed.
+    pub(super) async fn stuck(&self, cut: &Counter) {
+        loop {
+            tokio::time::sleep(LOOKED_AT_EVERY).await;
+            let is_in_the_way = self.room.look();
+            let overdue = self.answers.lock().overdue(Instant::now(), is_in_the_way);
+            if overdue.connection {
+                return;
+            }
+            for stream in overdue.streams {
+                cut.inc();
+                stream.abort();
+            }
+        }
+    }
+}
+
+/// Returns whether a request with this method changes nothing.
+pub(super) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Whether the data that a body begins with is all of it, which has exactly so many bytes. A length alone says nothing:
+/// that of a member's answer is what the member says, and its bytes come when they come.
+fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
+    Some(data.len() as u64) == exact
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::SizeHint;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use prometheus_client::metrics::gauge::Gauge;
+    use tributary_apimachinery::body::{BoxError, full};
+
+    use super::*;
+    use crate::coalesce::OpenStreams;
+    use crate::settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
+
+    /// A large object that is in memory as a whole, in bytes.
+    const OBJECT_BYTES: usize = 64 << 10;
+
+    /// An answer of [`OBJECT_BYTES`].
+    fn object() -> Response<Body> {
+        Response::new(full(vec![b'x'; OBJECT_BYTES]))
+    }
+
+    /// The answers of a connection that has all room to itself, and what of them is unread.
+    fn alone() -> (Outgoing, impl Fn() -> usize) {
+        let unread = Gauge::default();
+        let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
+        (outgoing, move || usize::try_from(unread.get()).unwrap())
+    }
+
+    /// What is written of an answer before it is metered may wait for a disk, for thousands of them at a time.
+    #[test]
+    fn answers_that_are_not_metered_yet_have_taken_their_room() {
+        let (outgoing, unread) = alone();
+        let get = || outgoing.withhold(&Method::GET, object());
+        let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
+        assert_eq!(passed.len(), HELD_BYTES_MAX / OBJECT_BYTES);
+        assert!(matches!(get(), Err(ListenerRefusal::TooManyUnread)));
+        assert!(outgoing.withhold(&Method::GET, Response::new(full("small"))).is_ok());
+        assert_eq!(unread(), HELD_BYTES_MAX, "what is withheld or small takes nothing");
+        drop(passed.pop());
+        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES, "one that is dropped gives its room back");
+        passed.extend(get().ok());
+        assert_eq!(unread(), HELD_BYTES_MAX, "and the next one has it");
+        let write = outgoing.withhold(&Method::PATCH, object());
+        assert!(write.is_ok(), "what is written is written");
+        assert_eq!(unread(), HELD_BYTES_MAX + OBJECT_BYTES);
+        drop((passed, write));
+        assert_eq!(unread(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_counted_once_until_it_is_taken() {
+        let (outgoing, unread) = alone();
+        for method in [Method::GET, Method::PATCH] {
+            let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
+            assert_eq!(unread(), OBJECT_BYTES);
+            let mut metered = outgoing.meter(answer, taken, OpenStreams::default().open()).into_body();
+            let mut given = Vec::new();
+            while let Some(frame) = metered.frame().await {
+                given.push(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(given.iter().map(Bytes::len).sum::<usize>(), OBJECT_BYTES);
+            drop(metered);
+            assert_eq!(unread(), OBJECT_BYTES, "the socket does not have it yet");
+            drop(given);
+            assert_eq!(unread(), 0);
+        }
+    }
+
+    /// Data that comes late, as it does while an audit event of it is written.
+    struct Late {
+        data: Option<Bytes>,
+        is_asked: bool,
+    }
+
+    impl http_body::Body for Late {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+            if !std::mem::replace(&mut self.is_asked, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.data.as_ref().map_or(0, Bytes::len) as u64)
+        }
+    }
+
+    /// The last one for which there was room is not in its own way, either.
+    #[tokio::test]
+    async fn an_answer_that_comes_late_keeps_its_room_meanwhile() {
+        let (outgoing, unread) = alone();
+        let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
+        let (_, taken) = passed.pop().unwrap();
+        let late = Late { data: Some(vec![b'x'; OBJECT_BYTES].into()), is_asked: false };
+        let late = Response::new(late.boxed_unsync());
+        let mut metered = outgoing.meter(late, taken, OpenStreams::default().open()).into_body();
+        assert_eq!(unread(), HELD_BYTES_MAX);
+        let first = metered.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(unread(), HELD_BYTES_MAX);
+        drop((metered, first));
+        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES);
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_place_of_another_does_not_keep_its_room() {
+        let (outgoing, unread) = alone();
+        let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
+        let metered = outgoing.meter(Response::new(full("another")), taken, OpenStreams::default().open());
+        assert!((1..OBJECT_BYTES).contains(&unread()), "{} bytes are counted", unread());
+        drop(metered);
+        assert_eq!(unread(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_brings_nothing_is_not_passed_on() {
+        let frames = ["", "a", "", "", "b", ""].map(|data| Ok(Frame::data(Bytes::from_static(data.as_bytes()))));
+        let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
+        let unread = Gauge::default();
+        let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
+        let mut given = Vec::new();
+        let mut metered = outgoing.meter(Response::new(body), None, OpenStreams::default().open()).into_body();
+        while let Some(frame) = metered.frame().await {
+            given.push(frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(given, ["a", "b"]);
+        drop((metered, given));
+        assert_eq!(unread.get(), 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! Whether a connection may be given more, and who waits until it may.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::heads::ConnectionHeads;
+use crate::unread::Unread;
+
+/// How long a request waits for room. 10 s: longer than whoever reads needs to read on, and shorter than clients' own
+/// patience, so that they learn why nothing comes.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
+
+/// What one connection has been given and its client has not taken, and who waits to give it more.
+pub(super) struct ConnectionRoom {
+    unread: Unread,
+    /// What the requests that wait for room have in their heads.
+    heads: ConnectionHeads,
+    /// The bytes that have been given and are not taken.
+    bytes: Mutex<usize>,
+    /// Wakes one waiter for a piece that is taken: two thousand streams may wait for it. A waiter that finds room wakes
+    /// the next, because it may have nothing to give by now.
+    freed: Arc<Notify>,
+}
+
+impl ConnectionRoom {
+    pub(super) fn new(unread: Unread) -> Self {
+        let heads = unread.waiting_heads.of_connection();
+        Self { unread, heads, bytes: Mutex::default(), freed: Arc::default() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.unread.load().has_room(*self.bytes.lock())
+    }
+
+    /// Counts bytes that are given, whether or not there is room.
+    pub(super) fn add(&self, bytes: usize) {
+        self.add_to(&mut self.bytes.lock(), bytes);
+    }
+
+    fn add_to(&self, own: &mut usize, bytes: usize) {
+        self.unread.add(*own, bytes);
+        *own += bytes;
+    }
+
+    /// Counts bytes that are given, if the connection may be given more now. Whether it may. It is one step: others of
+    /// the connection that ask at the same time find them counted.
+    pub(super) fn add_if_room(&self, bytes: usize) -> bool {
+        let mut own = self.bytes.lock();
+        let has_room = self.unread.load().has_room(*own);
+        if has_room {
+            self.add_to(&mut own, bytes);
+        }
+        has_room
+    }
+
+    /// Takes bytes off the count, and wakes whoever waits for that.
+    pub(super) fn remove(&self, bytes: usize) {
+        let has_room = {
+            let mut own = self.bytes.lock();
+            *own -= bytes;
+            self.unread.remove(*own, bytes);
+            self.unread.load().has_room(*own)
+        };
+        if has_room {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Whether the connection is in others' way. Wakes whoever waits, if there is room again because of other
+    /// connections.
+    pub(super) fn look(&self) -> bool {
+        let (load, own) = (self.unread.load(), *self.bytes.lock());
+        if load.has_room(own) {
+            self.freed.notify_one();
+        }
+        load.is_in_the_way(own)
+    }
+
+    /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
+    pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
+        let mut turn = RoomWaiter::new(self);
+        // Nearly always; only who has to wait looks at the clock.
+        if poll_fn(|cx| Poll::Ready(turn.has_room(cx))).await {
+            return true;
+        }
+        let mut held = None;
+        let room = poll_fn(|cx| {
+            if turn.has_room(cx) {
+                return Poll::Ready(true);
+            }
+            if held.is_none() {
+                held = self.heads.hold_head(head_bytes);
+            }
+            if held.is_some() { Poll::Pending } else { Poll::Ready(false) }
+        });
+        tokio::time::timeout(ROOM_WITHIN, room).await.unwrap_or(false)
+    }
+}
+
+/// A task that may have to wait for room. The next is woken in its place if this is dropped after it was woken.
+pub(super) struct RoomWaiter {
+    pub(super) room: Arc<ConnectionRoom>,
+    /// The wait for a wake-up, if there is no room.
+    wakeup: Option<Pin<Box<OwnedNotified>>>,
+}
+
+impl RoomWaiter {
+    pub(super) fn new(room: &Arc<ConnectionRoom>) -> Self {
+        Self { room: Arc::clone(room), wakeup: None }
+    }
+
+    /// Whether more may be given. If not, the task is woken once it may.
+    pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut is_woken = false;
+        loop {
+            if self.room.has_room() {
+                // Dropped, a wake-up that has not been polled goes to the next task by itself.
+                self.wakeup = None;
+                if is_woken {
+                    self.room.freed.notify_one();
+                }
+                return true;
+            }
+            let freed = &self.room.freed;
+            let wakeup = self.wakeup.get_or_insert_with(|| Box::pin(Arc::clone(freed).notified_owned()));
+            if wakeup.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+            // Another task of the connection has taken the room meanwhile.
+            (self.wakeup, is_woken) = (None, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use futures::FutureExt;
+    use prometheus_client::metrics::gauge::Gauge;
+
+    use super::super::counted::Counted;
+    use super::super::pieces::PIECE_BYTES;
+    use super::*;
+    use crate::heads::HEADS_BYTES_MAX;
+    use crate::settings::UNREAD_BYTES_MAX;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_nothing_unread_may_write_however_much_others_have() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
+        let other = Arc::new(ConnectionRoom::new(unread));
+        let _all = Counted::new(&stuck, 1 << 20);
+        assert!(!stuck.wait(0).await);
+        assert!(other.wait(0).await);
+    }
+
+    /// One user has a thousand connections, and may leave a little unread on each.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_room_on_all_connections_is_bounded_together() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
+        let all = Counted::new(&stuck, 1 << 20);
+        let others: Vec<_> = (0..100).map(|_| Arc::new(ConnectionRoom::new(unread.clone()))).collect();
+        let unread: Vec<_> = others.iter().map(|own| Counted::new(own, 64 << 10)).collect();
+        let mut waiting: Vec<_> = others.iter().map(|own| Box::pin(own.wait(HEADS_BYTES_MAX))).collect();
+        let answers = waiting.iter_mut().map(|room| room.as_mut().now_or_never());
+        assert_eq!(answers.filter(|answer| *answer == Some(false)).count(), 84, "64 MiB of them wait");
+        assert!(others[99].wait(1 << 10).now_or_never().is_none(), "a small one of each connection waits");
+        drop((waiting, all, unread));
+        assert!(others[99].wait(HEADS_BYTES_MAX).await);
+    }
+
+    /// A connection that reads a long list has a frame of it under way nearly always.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_for_what_its_connection_is_about_to_read() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
+        let reader = Arc::new(ConnectionRoom::new(unread));
+        let _nearly_all = Counted::new(&stuck, (1 << 20) - 1);
+        let frame = Counted::new(&reader, 4 * PIECE_BYTES);
+        let write = tokio::spawn({
+            let reader = Arc::clone(&reader);
+            async move { reader.wait(0).await }
+        });
+        tokio::time::sleep(ROOM_WITHIN / 2).await;
+        drop(frame);
+        assert!(write.await.unwrap(), "it has been read within the time");
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Turns that wait on a connection that has all that it may, the last 16 KiB of which are apart.
+    struct Crowd {
+        room: Arc<ConnectionRoom>,
+        _most: Counted,
+        piece: Option<Counted>,
+        waiting: VecDeque<(RoomWaiter, Arc<Woken>)>,
+    }
+
+    impl Crowd {
+        fn new() -> Self {
+            let room = Arc::new(ConnectionRoom::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
+            let most = Counted::new(&room, (16 << 20) - PIECE_BYTES);
+            let piece = Some(Counted::new(&room, PIECE_BYTES));
+            let waiting = (0..2000).map(|_| (RoomWaiter::new(&room), Arc::new(Woken::default()))).collect();
+            let mut crowd = Self { room, _most: most, piece, waiting };
+            assert!((0..2000).all(|at| !crowd.poll(at)));
+            crowd
+        }
+
+        fn poll(&mut self, at: usize) -> bool {
+            let (turn, woken) = &mut self.waiting[at];
+            turn.has_room(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
+        }
+
+        fn woken(&self) -> usize {
+            self.waiting.iter().map(|(_, woken)| woken.0.load(Ordering::SeqCst)).sum()
+        }
+    }
+
+    #[test]
+    fn a_piece_wakes_one_of_those_who_wait_and_not_all() {
+        let mut crowd = Crowd::new();
+        crowd.piece = None;
+        assert_eq!(crowd.woken(), 1);
+        assert!(crowd.poll(0), "who came first is given it");
+        crowd.piece = Some(Counted::new(&crowd.room, PIECE_BYTES));
+        assert!(!crowd.poll(1) && crowd.woken() == 2, "the next one looks whether anything is left");
+        crowd.piece = None;
+        assert!(crowd.woken() == 3 && crowd.poll(1), "and has kept its place");
+    }
+
+    #[test]
+    fn room_that_one_does_not_use_is_the_next_ones() {
+        let mut crowd = Crowd::new();
+        crowd.piece = None;
+        assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
+        assert_eq!(crowd.woken(), 1001);
+        // And from here on each goes away instead.
+        crowd.waiting.drain(..1000);
+        while let Some((turn, woken)) = crowd.waiting.pop_front() {
+            assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+            drop(turn);
+        }
+    }
+}

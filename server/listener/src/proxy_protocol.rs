@@ -1,0 +1,291 @@
+//! The PROXY protocol (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>): a load balancer that passes
+//! connections on says in front of each where it comes from.
+//!
+//! ```text
+//! peer ─┬─ named by --proxy-protocol-from ─▶ header, version 1 or 2 ─▶ the client's address, then TLS
+//!       └─ any other ─────────────────────▶ TLS: a header is none, and is refused
+//! ```
+//!
+//! Whoever may send a header has to: a receiver must not guess, or a client behind a proxy that sends none could send
+//! one of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ppp::v2::{Addresses, Command, Protocol};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::settings::ProxyProtocolPeers;
+
+/// What a header of version 2 begins with.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The bytes of a header of version 2 before its addresses; the last two say how many follow.
+const FIXED_BYTES: usize = 16;
+/// The most bytes of a header of version 1, its end included, by the protocol's words.
+const LINE_BYTES_MAX: usize = 107;
+/// The most bytes that may follow in a header of version 2. Addresses take 36, and load balancers add some hundred of
+/// what they know of the client; the protocol has it that a receiver of 536 copes with all.
+const FOLLOWING_BYTES_MAX: usize = 4096;
+
+/// What takes the headers off, and says in the log when peers send none any more, or again.
+#[derive(Debug, Default)]
+pub(super) struct ProxyHeaders {
+    peers: ProxyProtocolPeers,
+    /// Whether the last one that should have come did not.
+    are_missing: AtomicBool,
+}
+
+impl ProxyHeaders {
+    /// Those of these peers.
+    pub(super) fn from_peers(peers: ProxyProtocolPeers) -> Self {
+        Self { peers, are_missing: AtomicBool::new(false) }
+    }
+
+    /// Where a connection comes from: takes the header off that such a peer sends, and nothing behind it. Reads without
+    /// a time limit.
+    ///
+    /// # Errors
+    /// There is no header, or one that cannot be read; the stream's own.
+    pub(super) async fn client(
+        &self,
+        stream: &mut (impl AsyncRead + Unpin),
+        peer: SocketAddr,
+    ) -> io::Result<SocketAddr> {
+        let client = self.peers.client(stream, peer).await;
+        // What strangers send, and one that goes away before it has said anything, say nothing of the configuration.
+        let is_missing = match &client {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
+            Ok(_) if self.peers.have(peer.ip()) => false,
+            _ => return client,
+        };
+        match (self.are_missing.swap(is_missing, Ordering::Relaxed), &client) {
+            (false, Err(error)) => {
+                tracing::warn!(%peer, %error, "a peer that --proxy-protocol-from names does not say where its connections come from; they are closed");
+            }
+            (true, Ok(_)) => tracing::info!(%peer, "peers say again where their connections come from"),
+            _ => {}
+        }
+        client
+    }
+}
+
+impl ProxyProtocolPeers {
+    async fn client(&self, stream: &mut (impl AsyncRead + Unpin), peer: SocketAddr) -> io::Result<SocketAddr> {
+        if !self.have(peer.ip()) {
+            return Ok(peer);
+        }
+        // No header is shorter.
+        let mut header = vec![0; SIGNATURE.len()];
+        stream.read_exact(&mut header).await?;
+        let source = if header == SIGNATURE {
+            follow_length(stream, &mut header).await?;
+            of_version_2(&header)?
+        } else {
+            follow_line(stream, &mut header).await?;
+            of_version_1(&header)?
+        };
+        Ok(source.unwrap_or(peer))
+    }
+}
+
+fn refused(problem: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("PROXY header: {problem}"))
+}
+
+/// Reads the rest of a header of version 2.
+async fn follow_length(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
+    header.resize(FIXED_BYTES, 0);
+    stream.read_exact(&mut header[SIGNATURE.len()..]).await?;
+    let following = usize::from(u16::from_be_bytes([header[FIXED_BYTES - 2], header[FIXED_BYTES - 1]]));
+    if following > FOLLOWING_BYTES_MAX {
+        return Err(refused(format_args!("{following} bytes follow, at most {FOLLOWING_BYTES_MAX} may")));
+    }
+    header.resize(FIXED_BYTES + following, 0);
+    stream.read_exact(&mut header[FIXED_BYTES..]).await.map(drop)
+}
+
+/// Reads the rest of a header of version 1, byte by byte: what is behind its end is TLS's.
+async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
+    if !header.starts_with(b"PROXY ") {
+        return Err(refused("there is none"));
+    }
+    while !header.ends_with(b"\r\n") {
+        if header.len() >= LINE_BYTES_MAX {
+            return Err(refused("its line has no end"));
+        }
+        header.push(stream.read_u8().await?);
+    }
+    Ok(())
+}
+
+/// The source that a header names; `None` for a connection of the proxy's own, or of a kind that it does not know.
+fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+    let header = ppp::v1::Header::try_from(header).map_err(refused)?;
+    Ok(match header.addresses {
+        ppp::v1::Addresses::Unknown => None,
+        ppp::v1::Addresses::Tcp4(it) => Some((it.source_address, it.source_port).into()),
+        ppp::v1::Addresses::Tcp6(it) => Some((it.source_address, it.source_port).into()),
+    })
+}
+
+/// As [`of_version_1`].
+fn of_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+    let header = ppp::v2::Header::try_from(header).map_err(refused)?;
+    if header.command == Command::Local {
+        return Ok(None);
+    }
+    match (header.protocol, header.addresses) {
+        (Protocol::Stream, Addresses::IPv4(it)) => Ok(Some((it.source_address, it.source_port).into())),
+        (Protocol::Stream, Addresses::IPv6(it)) => Ok(Some((it.source_address, it.source_port).into())),
+        (Protocol::Stream, Addresses::Unix(_)) | (Protocol::Unspecified, _) | (_, Addresses::Unspecified) => Ok(None),
+        (Protocol::Datagram, _) => Err(refused("it is of datagrams")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::settings::PeerNetwork;
+
+    const TLS: &[u8] = b"\x16\x03\x01 and what follows";
+
+    fn peers(text: &str) -> ProxyProtocolPeers {
+        ProxyProtocolPeers(text.split(',').map(|network| network.parse().unwrap()).collect())
+    }
+
+    /// A header of version 2.
+    fn version_2(command: u8, family: u8, following: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(following.len()).unwrap().to_be_bytes();
+        [SIGNATURE, &[command, family][..], &length, following].concat()
+    }
+
+    /// The client by this header, and what is left for TLS.
+    async fn client(header: &[u8]) -> Result<(String, Vec<u8>), String> {
+        let sent = [header, TLS].concat();
+        let mut stream = &sent[..];
+        let client = peers("192.0.2.0/24").client(&mut stream, "192.0.2.1:7".parse().unwrap()).await;
+        client.map(|client| (client.to_string(), stream.to_vec())).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_header_says_where_a_connection_comes_from_and_nothing_behind_it_is_taken() {
+        let ipv4 = [203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 0x1b, 0xb];
+        let mut ipv6 = [0; 36];
+        ipv6[..2].copy_from_slice(&[0x20, 0x01]);
+        ipv6[15] = 9;
+        ipv6[32..34].copy_from_slice(&[0x12, 0x34]);
+        let with_more = [&ipv4[..], &[0xee, 0, 1, b'x']].concat();
+        for (header, expected) in [
+            (b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n".to_vec(), "203.0.113.9:4660"),
+            (b"PROXY TCP6 2001::9 2001::1 4660 443\r\n".to_vec(), "[2001::9]:4660"),
+            (b"PROXY UNKNOWN\r\n".to_vec(), "192.0.2.1:7"),
+            (b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n".to_vec(), "192.0.2.1:7"),
+            (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
+            (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
+            (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
+            // A health check of the proxy's own, and a kind that it does not name.
+            (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
+            (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
+            (version_2(0x21, 0x00, b""), "192.0.2.1:7"),
+            (version_2(0x21, 0x31, &[0; 216]), "192.0.2.1:7"),
+        ] {
+            let (address, left) = client(&header).await.unwrap();
+            assert_eq!((address.as_str(), left.as_slice()), (expected, TLS), "{header:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_to_send_a_header_and_does_not_is_refused() {
+        let long = [b"PROXY UNKNOWN ".to_vec(), vec![b'x'; 200], b"\r\n".to_vec()].concat();
+        for header in [
+            b"".to_vec(),
+            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            b"proxy TCP4 203.0.113.9 192.0.2.1 4660 443\r\n".to_vec(),
+            b"PROXY TCP4 203.0.113.9 192.0.2.1 4660\r\n".to_vec(),
+            b"PROXY TCP4 203.0.113.900 192.0.2.1 4660 443\r\n".to_vec(),
+            b"PROXY TCP4 203.0.113.9 192.0.2.1 46600 443000\r\n".to_vec(),
+            long,
+            version_2(0x21, 0x11, &[0; 4]),
+            version_2(0x21, 0x12, &[0; 12]),
+            version_2(0x31, 0x11, &[0; 12]),
+            version_2(0x22, 0x11, &[0; 12]),
+            version_2(0x21, 0x11, &vec![0; FOLLOWING_BYTES_MAX + 1]),
+        ] {
+            let answer = client(&header).await;
+            assert!(answer.as_ref().is_err_and(|error| error.starts_with("PROXY header: ")), "{header:?} {answer:?}");
+        }
+        let mut cut = &b"PROXY TCP4 203"[..];
+        assert!(peers("::/0,0.0.0.0/0").client(&mut cut, "192.0.2.1:7".parse().unwrap()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nobody_else_is_believed() {
+        let header = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
+        for (networks, peer, is_one) in [
+            ("192.0.2.0/24", "192.0.2.255:1", true),
+            ("192.0.2.0/24", "192.0.3.0:1", false),
+            ("192.0.2.7", "192.0.2.7:1", true),
+            ("192.0.2.7", "192.0.2.8:1", false),
+            ("192.0.2.0/24", "[::ffff:192.0.2.7]:1", true),
+            ("fd00::/8,10.0.0.0/8", "[fd12::1]:1", true),
+            ("fd00::/8,10.0.0.0/8", "10.1.2.3:1", true),
+            ("fd00::/8,10.0.0.0/8", "[fe80::1]:1", false),
+        ] {
+            let (mut stream, peer) = (&header[..], peer.parse().unwrap());
+            let client = peers(networks).client(&mut stream, peer).await.unwrap();
+            assert_eq!(client == peer, !is_one, "{networks} {peer}");
+            assert_eq!(stream.len(), if is_one { 0 } else { header.len() }, "what others send is TLS's");
+        }
+        for text in ["", "10.0.0.0/33", "10.0.0", "example.com", "10.0.0.0/8 "] {
+            assert!(text.parse::<PeerNetwork>().is_err(), "{text:?}");
+        }
+    }
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn peers_that_send_none_are_told_of_once() {
+        let log = Log::default();
+        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered
+        // for all.
+        let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(lines.finish());
+        let headers = ProxyHeaders::from_peers(peers("192.0.2.0/24"));
+        let line = b"PROXY UNKNOWN\r\n";
+        for (peer, sent, expected) in [
+            ("203.0.113.1:7", TLS, ""),
+            ("192.0.2.1:7", line, ""),
+            // It goes away, as somebody who looks whether the port is open.
+            ("192.0.2.1:7", b"", ""),
+            ("192.0.2.1:7", TLS, "WARN"),
+            ("192.0.2.2:7", TLS, ""),
+            ("203.0.113.1:7", TLS, ""),
+            ("192.0.2.1:7", line, "INFO"),
+            ("192.0.2.1:7", line, ""),
+        ] {
+            let _whether = headers.client(&mut &sent[..], peer.parse().unwrap()).await;
+            let told = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();
+            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{peer} {told:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The bytes that a connection receives, and the pauses in reading them while nobody is authenticated on it.
+//!
+//! A request without credentials costs its sender nothing, so the memory for what it sends has a constant size:
+//!
+//! * The connection is not read while one of its requests is being authenticated. Bodies, and further requests, stay
+//!   in the kernel meanwhile.
+//! * A head that has not ended may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
+//!   ([`Stranger::begin_long_head`](crate::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
+//!   new one.
+//! * A head that has ended is counted by its size, see [`Acquaintance::hold_head`].
+
+use std::task::{Context, Poll};
+
+use crate::acquaintance::Acquaintance;
+use crate::strangers::ConnectionPermit;
+use crate::trailers::TrailerCounter;
+
+/// The length of a head that needs no place among the long ones, in bytes. HTTP/2 may make 144 bytes of memory of one
+/// byte (an indexed header without a value, in a vector that has just doubled), so this is 64 KiB of memory.
+const SHORT_HEAD_BYTES: usize = 455;
+
+/// Counts the bytes that one connection receives.
+#[derive(Default)]
+pub(super) struct ByteCounter {
+    trailers: TrailerCounter,
+    unfinished: UnfinishedHead,
+    /// Whether a request of the connection has been authenticated.
+    is_authenticated: bool,
+    /// Whether something was read in this turn of the task.
+    has_read: bool,
+}
+
+/// The bytes of a head that has not ended: over HTTP/1 the bytes since the last head, over HTTP/2 as frames tell.
+#[derive(Default)]
+struct UnfinishedHead {
+    bytes: usize,
+    /// The number of heads that have ended.
+    heads: usize,
+    /// The place that a long head takes.
+    place: Option<ConnectionPermit>,
+}
+
+impl ByteCounter {
+    /// Waits until the connection may be read.
+    pub(super) fn poll_turn(&mut self, acquaintance: &Acquaintance, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_authenticated {
+            return Poll::Ready(());
+        }
+        // The waker is registered before the checks: an authentication that ends between them wakes it.
+        acquaintance.register_reader(cx.waker());
+        if acquaintance.is_known() {
+            self.is_authenticated = true;
+            self.unfinished.place = None;
+            return Poll::Ready(());
+        }
+        let heads = acquaintance.whole_heads();
+        // Over HTTP/2 a further head may be open when hyper hands over the request before it.
+        if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
+            self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
+        }
+        // One read in each turn: hyper hands the requests of one over before the next.
+        if std::mem::take(&mut self.has_read) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if acquaintance.is_authenticating() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Counts bytes that were read. Returns whether the trailers among all bytes are still within their bound.
+    pub(super) fn add(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> bool {
+        let are_within_bound = self.trailers.read(bytes);
+        if !self.is_authenticated && !bytes.is_empty() {
+            self.has_read = true;
+            let unfinished = &mut self.unfinished;
+            unfinished.bytes = self.trailers.open_head_bytes().unwrap_or(unfinished.bytes + bytes.len());
+            match unfinished.bytes > SHORT_HEAD_BYTES {
+                true if unfinished.place.is_none() => unfinished.place = Some(acquaintance.begin_long_head()),
+                true => {}
+                false => unfinished.place = None,
+            }
+        }
+        are_within_bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::service::AuthenticationOutcome;
+    use crate::strangers::Strangers;
+    use crate::user_connections::UserConnections;
+
+    #[derive(Default)]
+    struct Wakeups(AtomicUsize);
+
+    impl Wake for Wakeups {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_connection_is_not_read_while_its_request_is_authenticated() {
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
+        let waker = Waker::from(Arc::clone(&wakeups));
+        let mut is_read = || received.poll_turn(&acquaintance, &mut Context::from_waker(&waker)).is_ready();
+        assert!(is_read());
+        let first = acquaintance.hold_head(100).unwrap();
+        let second = acquaintance.hold_head(100).unwrap();
+        assert!(!is_read());
+        drop(first);
+        assert!(!is_read());
+        acquaintance.note_outcome(AuthenticationOutcome::Unauthorized);
+        drop(second);
+        assert_eq!(wakeups.0.load(Ordering::SeqCst), 1);
+        assert!(is_read());
+        let third = acquaintance.hold_head(100).unwrap();
+        assert!(!is_read(), "what comes after a refusal is authenticated, too");
+        acquaintance.note_outcome(AuthenticationOutcome::Known { user: None });
+        assert_eq!(wakeups.0.load(Ordering::SeqCst), 2);
+        assert!(is_read(), "nobody else is waited for");
+        drop(third);
+    }
+
+    #[test]
+    fn a_connection_that_is_not_authenticated_reads_once_in_each_turn() {
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
+        let waker = Waker::from(Arc::clone(&wakeups));
+        let cx = &mut Context::from_waker(&waker);
+        assert!(received.add(&[b'x'; SHORT_HEAD_BYTES], &acquaintance) && received.unfinished.place.is_none());
+        assert!(received.poll_turn(&acquaintance, cx).is_pending() && wakeups.0.load(Ordering::SeqCst) == 1);
+        assert!(received.poll_turn(&acquaintance, cx).is_ready());
+        assert!(received.add(b"x", &acquaintance) && received.unfinished.place.is_some());
+        drop(acquaintance.hold_head(100));
+        let _turn = received.poll_turn(&acquaintance, cx);
+        assert!(received.unfinished.place.is_none(), "the head has ended");
+    }
+
+    #[test]
+    fn a_long_head_behind_a_whole_one_keeps_its_place() {
+        let acquaintance =
+            Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
+        let mut received = ByteCounter::default();
+        let headers = |stream: u8, flags: u8, payload: [u8; 2]| {
+            let mut frame = vec![0, payload[0], payload[1], 1, flags, 0, 0, 0, stream];
+            frame.resize(9 + usize::from(u16::from_be_bytes(payload)), 0x95);
+            frame
+        };
+        let sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), headers(1, 4, [0, 20]), headers(3, 0, [2, 0])];
+        assert!(received.add(&sent.concat(), &acquaintance) && received.unfinished.place.is_some());
+        drop(acquaintance.hold_head(100));
+        let _turn = received.poll_turn(&acquaintance, &mut Context::from_waker(Waker::noop()));
+        assert!(received.unfinished.place.is_some(), "stream 3 has not ended its head");
+    }
+}

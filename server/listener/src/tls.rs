@@ -1,0 +1,268 @@
+//! TLS towards clients: 1.2 and 1.3, HTTP/2 before HTTP/1.1, a certificate and authorities that can be exchanged while
+//! serving, and others where the client asks for a host that has its own.
+//!
+//! Sessions are kept by configuration: whoever asks for another host, or comes once authorities were exchanged, shakes
+//! hands in full.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{DistinguishedName, ServerConfig};
+use tributary_apimachinery::{ClusterName, HostName};
+use tributary_authentication::RequestedCertificate;
+use tributary_hosts::NamedCertificates;
+use tributary_hosts::{HostTable, HostTls};
+
+use crate::settings::TlsVersions;
+
+/// The names (DER) of the authorities whose certificates a handshake asks the client for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedAuthorities {
+    /// The authorities that vouch for clients. A host may have others.
+    pub clients: Vec<Vec<u8>>,
+    /// The authorities that vouch for front proxies, at all hosts.
+    pub proxies: Vec<Vec<u8>>,
+}
+
+/// The serving certificate of the moment. Connections that are open keep the one they began with.
+pub struct ServingCertificate(ArcSwap<CertifiedKey>);
+
+impl ServingCertificate {
+    /// Serves with this certificate at first.
+    pub fn new(certificate: CertifiedKey) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(certificate)))
+    }
+
+    /// Serves with this certificate, which others hold as well.
+    fn shared(certificate: Arc<CertifiedKey>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::new(certificate)))
+    }
+
+    /// The certificate as it is now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.0.load_full()
+    }
+
+    /// Serves new connections with another certificate.
+    pub fn replace(&self, certificate: CertifiedKey) {
+        self.0.store(Arc::new(certificate));
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+impl fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServingCertificate(..)")
+    }
+}
+
+/// How a listener speaks TLS with the next connection.
+#[derive(Debug)]
+pub struct TlsSettings {
+    certificates: Arc<CommonCertificates>,
+    versions: TlsVersions,
+    /// Held while it is exchanged.
+    wanted: Mutex<TlsDemand>,
+    current: ArcSwap<Current>,
+}
+
+/// What clients see where a host has no certificate of its own. Connections that are open keep what they began with.
+#[derive(Debug)]
+struct CommonCertificates {
+    default: Arc<ServingCertificate>,
+    named: ArcSwap<NamedCertificates>,
+}
+
+impl CommonCertificates {
+    fn of_name(&self, asked: Option<&str>) -> Arc<CertifiedKey> {
+        let named = self.named.load();
+        asked.and_then(|asked| named.of_name(asked)).map_or_else(|| self.default.current(), Arc::clone)
+    }
+}
+
+impl ResolvesServerCert for CommonCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.of_name(hello.server_name()))
+    }
+}
+
+/// A certificate for clients that ask for no name, and came to this address.
+#[derive(Debug)]
+struct CertificateAt(Arc<CommonCertificates>, IpAddr);
+
+impl ResolvesServerCert for CertificateAt {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = self.0.named.load();
+        Some(named.of_address(self.1).map_or_else(|| self.0.default.current(), Arc::clone))
+    }
+}
+
+/// What is wanted of the next connections.
+#[derive(Debug, Default)]
+struct TlsDemand {
+    /// `None` where clients are asked for no certificate.
+    authorities: Option<RequestedAuthorities>,
+    hosts: HostTable,
+}
+
+/// What shakes hands: one configuration where hosts have none of their own.
+#[derive(Debug)]
+struct Current {
+    elsewhere: Arc<ServerConfig>,
+    clusters: BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
+    hosts: HashMap<HostName, Arc<ServerConfig>>,
+}
+
+impl TlsSettings {
+    /// Clients that offer no ALPN get HTTP/1.1, or HTTP/2 if they begin with its preface. They are not asked for a
+    /// certificate.
+    ///
+    /// # Errors
+    /// Only if the crypto provider lacks these versions, which aws-lc-rs does not.
+    pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
+        let certificates = Arc::new(CommonCertificates { default: certificate, named: ArcSwap::default() });
+        let elsewhere = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
+        let current = Current { elsewhere, clusters: BTreeMap::new(), hosts: HashMap::new() };
+        let wanted = Mutex::default();
+        Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
+    }
+
+    /// Shows these certificates to further connections that ask for a name that they are for, in the place of those
+    /// that were shown so before. A host of a cluster with a certificate of its own shows that one.
+    pub fn show_named(&self, named: NamedCertificates) {
+        self.certificates.named.store(Arc::new(named));
+    }
+
+    /// What clients see that ask for a host which has no certificate of its own.
+    pub fn certificate_of(&self, host: &HostName) -> Arc<CertifiedKey> {
+        self.certificates.of_name(Some(host.as_str()))
+    }
+
+    /// Asks further connections for a certificate of these authorities. They need not have one.
+    ///
+    /// TLS sessions of before are not resumed: their store goes with the configuration.
+    ///
+    /// # Errors
+    /// As [`TlsSettings::new`].
+    pub fn ask_for(&self, authorities: RequestedAuthorities) -> Result<(), rustls::Error> {
+        let mut wanted = self.wanted.lock();
+        let names = Some(names([&authorities.clients, &authorities.proxies]));
+        let elsewhere = Arc::new(server_config(Arc::clone(&self.certificates) as _, self.versions, names)?);
+        let next = TlsDemand { authorities: Some(authorities), hosts: wanted.hosts.clone() };
+        self.current.store(Arc::new(self.next(elsewhere, &next, &BTreeMap::new())?));
+        *wanted = next;
+        Ok(())
+    }
+
+    /// Speaks TLS with further connections that ask for a host of these as they say. TLS sessions of a host are not
+    /// resumed where its own certificate or authorities are others than before.
+    ///
+    /// # Errors
+    /// As [`TlsSettings::new`]; all stays as it was then.
+    pub fn serve_hosts(&self, hosts: &HostTable) -> Result<(), rustls::Error> {
+        let mut wanted = self.wanted.lock();
+        let next = TlsDemand { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
+        let current = self.current.load();
+        let next_current = self.next(Arc::clone(&current.elsewhere), &next, &current.clusters)?;
+        self.current.store(Arc::new(next_current));
+        *wanted = next;
+        Ok(())
+    }
+
+    /// What shakes hands with a connection that asks for this host.
+    pub(super) fn config(&self, server_name: Option<&HostName>) -> Arc<ServerConfig> {
+        let current = self.current.load();
+        let own = server_name.and_then(|name| current.hosts.get(name));
+        Arc::clone(own.unwrap_or(&current.elsewhere))
+    }
+
+    /// What shakes hands with a connection that asks for no host, and came to this address.
+    pub(super) fn config_at(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
+        let elsewhere = self.config(None);
+        let is_named = |address: &IpAddr| self.certificates.named.load().of_address(*address).is_some();
+        let Some(address) = address.filter(is_named) else { return elsewhere };
+        // Sessions are kept where they are kept otherwise.
+        let mut config = ServerConfig::clone(&elsewhere);
+        config.cert_resolver = Arc::new(CertificateAt(Arc::clone(&self.certificates), address));
+        Arc::new(config)
+    }
+
+    /// What is wanted, with the configurations of `before` where they still hold.
+    fn next(
+        &self,
+        elsewhere: Arc<ServerConfig>,
+        wanted: &TlsDemand,
+        before: &BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
+    ) -> Result<Current, rustls::Error> {
+        let (mut clusters, mut hosts) = (BTreeMap::new(), HashMap::new());
+        for (name, cluster, tls) in wanted.hosts.own_tls() {
+            let (_, config) = match clusters.entry(cluster.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(vacant) => {
+                    let config = match before.get(cluster).filter(|(known, _)| Arc::ptr_eq(known, tls)) {
+                        Some((_, config)) => Arc::clone(config),
+                        None => Arc::new(self.host_config(tls, wanted.authorities.as_ref())?),
+                    };
+                    vacant.insert((Arc::clone(tls), config))
+                }
+            };
+            hosts.insert(name.clone(), Arc::clone(config));
+        }
+        Ok(Current { elsewhere, clusters, hosts })
+    }
+
+    /// How TLS is spoken at a host: with what it has of its own, and as everywhere else in the rest.
+    fn host_config(
+        &self,
+        tls: &HostTls,
+        elsewhere: Option<&RequestedAuthorities>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let own = tls.client_authorities.as_ref().map(|authorities| authorities.subjects());
+        let asked = match (&own, elsewhere) {
+            (Some(own), Some(elsewhere)) => Some(names([own, &elsewhere.proxies])),
+            (Some(own), None) => Some(names([own])),
+            (None, Some(elsewhere)) => Some(names([&elsewhere.clients, &elsewhere.proxies])),
+            (None, None) => None,
+        };
+        let resolver: Arc<dyn ResolvesServerCert> = match &tls.serving {
+            Some(own) => ServingCertificate::shared(Arc::clone(own)),
+            None => Arc::clone(&self.certificates) as _,
+        };
+        server_config(resolver, self.versions, asked)
+    }
+}
+
+fn names<'a>(lists: impl IntoIterator<Item = &'a Vec<Vec<u8>>>) -> Vec<DistinguishedName> {
+    lists.into_iter().flatten().cloned().map(DistinguishedName::from).collect()
+}
+
+fn server_config(
+    certificate: Arc<dyn ResolvesServerCert>,
+    versions: TlsVersions,
+    authorities: Option<Vec<DistinguishedName>>,
+) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
+    let builder = match authorities {
+        None => builder.with_no_client_auth(),
+        Some(authorities) => {
+            builder.with_client_cert_verifier(Arc::new(RequestedCertificate { authorities, algorithms }))
+        }
+    };
+    let mut config = builder.with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,78 @@
+//! The socket of a connection, and what is taken note of while it is written.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tributary_apimachinery::Permit;
+
+use crate::acquaintance::Acquaintance;
+use crate::coalesce::Coalesce;
+use crate::outgoing::Outgoing;
+use crate::received::ByteCounter;
+
+/// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
+pub(super) struct TrackedStream {
+    pub(super) stream: TlsStream<Coalesce<TcpStream>>,
+    pub(super) outgoing: Arc<Outgoing>,
+    pub(super) received: ByteCounter,
+    /// It counts as one of its user's as long as it is open.
+    pub(super) acquaintance: Arc<Acquaintance>,
+    pub(super) _socket: Permit,
+}
+
+impl TrackedStream {
+    /// Notes whether the socket took what was to be written.
+    fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
+        self.outgoing.wrote(written.is_pending());
+        written
+    }
+}
+
+impl AsyncRead for TrackedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, received, acquaintance, .. } = &mut *self;
+        ready!(received.poll_turn(acquaintance, cx));
+        let before = buf.filled().len();
+        let read = Pin::new(stream).poll_read(cx, buf);
+        if !received.add(&buf.filled()[before..], acquaintance) {
+            // The connection is closed; nothing of it is read any more.
+            acquaintance.refuse_trailers();
+            return Poll::Pending;
+        }
+        read
+    }
+}
+
+impl AsyncWrite for TrackedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.noted(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.noted(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.noted(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,122 @@
+//! The connections of each user in the shared mode. Users share all connections ([`FairSemaphore`]), so that a user who
+//! opens thousands, by mistake or on purpose, keeps nobody else out. The users for whom one member alone vouches share
+//! one part: a person who can create one such user can create thousands.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use tributary_limiters::{FairSemaphore, Portion, ShareHolder, ShareMetrics};
+
+use crate::service::ConnectionUser;
+
+/// The connections of all users.
+#[derive(Debug)]
+pub(super) struct UserConnections {
+    /// A keyed hash, so that nobody chooses a name that takes another user's part.
+    hasher: RandomState,
+    semaphore: Arc<FairSemaphore<ConnectionHolder>>,
+}
+
+/// The user of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConnectionHolder {
+    user: u64,
+    /// The member that alone vouches for the user.
+    member: Option<u64>,
+}
+
+impl ShareHolder for ConnectionHolder {
+    fn group(self) -> Option<u64> {
+        self.member
+    }
+}
+
+/// A connection that counts for its user until this is dropped.
+pub(super) type UserConnection = Portion<ConnectionHolder>;
+
+impl UserConnections {
+    /// Of so many connections in all.
+    pub(super) fn with_connections(connections: usize) -> Arc<Self> {
+        let semaphore = FairSemaphore::new("connections (--max-connections)", connections, ShareMetrics::default());
+        Arc::new(Self { hasher: RandomState::new(), semaphore })
+    }
+
+    /// Counts one more connection of a user; `None` where the user's part is full, or that of all users of the member.
+    pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnection> {
+        let holder = ConnectionHolder {
+            user: self.hasher.hash_one((user.authority.verifier.as_str(), user.username)),
+            member: user.authority.vouching_member().map(|member| self.hasher.hash_one(member)),
+        };
+        self.semaphore.acquire(holder, 1).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ClusterName;
+    use tributary_authentication::{Authority, Reach, VerifierName};
+
+    use super::*;
+
+    /// A user, as a service knows it.
+    struct User {
+        authority: Authority,
+        username: String,
+    }
+
+    impl User {
+        /// A user who is valid in all clusters.
+        fn named(verifier: &str, username: &str) -> Self {
+            let authority = Authority { verifier: verifier.into(), reach: Reach::Everywhere };
+            Self { authority, username: username.to_owned() }
+        }
+
+        fn acquire(&self, all: &UserConnections) -> Option<UserConnection> {
+            all.acquire(ConnectionUser { authority: &self.authority, username: &self.username })
+        }
+    }
+
+    /// A ServiceAccount for which a member alone vouches.
+    fn account(member: &str, number: usize) -> User {
+        let member = ClusterName::new(member).unwrap();
+        let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+        User { authority, username: format!("system:serviceaccount:n:{number}") }
+    }
+
+    /// Opens connections of a user until one is refused.
+    fn open_all(all: &UserConnections, user: &User) -> Vec<UserConnection> {
+        std::iter::from_fn(|| user.acquire(all)).collect()
+    }
+
+    #[test]
+    fn accounts_of_a_member_keep_no_configured_user_out() {
+        let all = UserConnections::with_connections(4096);
+        let of_account = |member, number| open_all(&all, &account(member, number));
+        let first = of_account("a", 0);
+        assert_eq!(first.len(), 576, "it leaves some to the other accounts of its member");
+        let others: Vec<_> = (1..1_000).flat_map(|number| of_account("a", number)).collect();
+        assert_eq!(first.len() + others.len(), 1_536);
+        let other_member: Vec<_> = (0..1_000).flat_map(|number| of_account("b", number)).collect();
+        assert_eq!(other_member.len(), 768);
+        assert!(!open_all(&all, &User::named("x509", "ann")).is_empty());
+        assert!(account("a", 1_000).acquire(&all).is_none());
+        drop(others);
+        assert!(account("a", 1_000).acquire(&all).is_some());
+    }
+
+    #[test]
+    fn a_user_shares_connections_and_gives_them_back() {
+        let all = UserConnections::with_connections(8);
+        let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
+        let of_ann = open_all(&all, &ann);
+        assert_eq!(of_ann.len(), 3, "half of three quarters");
+        // A user of the same name whom another verifier knows is another user.
+        let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
+        assert!(others.iter().all(Option::is_some));
+        drop((of_ann, others));
+        assert_eq!(all.semaphore.used(), 0);
+        let smallest = UserConnections::with_connections(1);
+        let both = [ann.acquire(&smallest), account("a", 0).acquire(&smallest)];
+        assert!(both.iter().all(Option::is_some));
+    }
+}

@@ -1,0 +1,306 @@
+//! A request on its way to its line.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tributary_apimachinery::body::Body;
+use tributary_apimachinery::permit::TunnelPermit;
+use tributary_apimachinery::{ClusterName, Permit, RequestClass, RequestInfo, Verb};
+use tributary_audit::source_ips;
+use tributary_policy::AnswerOutcome;
+use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User};
+
+use super::line::{AccessLine, last, nearest, some};
+use super::log::AccessLog;
+use crate::audit::{FORWARDED_FOR, REAL_IP};
+use crate::bodies::{BodyObserver, ObservedBody, at_hand};
+use crate::text::Text;
+
+/// The time of a line: RFC 3339 in UTC, with microseconds.
+const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
+
+/// The header that says for whom a request is.
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+
+/// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client
+/// goes away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
+pub struct Followed {
+    log: Arc<AccessLog>,
+    received: SystemTime,
+    started: Instant,
+    method: Text<'static>,
+    path: Text<'static>,
+    sender: SenderHeaders,
+    client: ClientClass,
+    asked: Option<LoggedRequest>,
+    user: Option<(Text<'static>, Vec<Text<'static>>)>,
+    trace: RequestTrace,
+    /// Where whoever joins a switched connection finds this.
+    tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
+    answered: Option<AnswerHead>,
+    /// Bytes of the answer's body that were sent.
+    bytes: u64,
+    /// Whether the answer came to its end.
+    is_complete: bool,
+}
+
+/// What a request's headers say of where it comes from, and for whom it is.
+struct SenderHeaders {
+    user_agent: Text<'static>,
+    impersonated_user: Text<'static>,
+    source_ips: Vec<IpAddr>,
+}
+
+impl SenderHeaders {
+    fn from_headers(headers: &HeaderMap, peer: IpAddr) -> Self {
+        let value = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        let shown = |name| Text::lossy(value(name)).into_owned();
+        let (forwarded_for, real_ip) =
+            (String::from_utf8_lossy(value(FORWARDED_FOR)), String::from_utf8_lossy(value(REAL_IP)));
+        Self {
+            user_agent: shown(USER_AGENT),
+            impersonated_user: shown(IMPERSONATE_USER),
+            source_ips: last(source_ips(nearest(&forwarded_for), &real_ip, peer)),
+        }
+    }
+}
+
+/// What a request asks for, as far as it is written.
+struct LoggedRequest {
+    /// The verb, in the words of RBAC.
+    verb: Verb,
+    /// How long its answer may take.
+    class: RequestClass,
+    /// `resource.group`, with `/subresource` where there is one; empty where it is for no resource.
+    resource: Text<'static>,
+    /// The namespace; empty where there is none.
+    namespace: Text<'static>,
+    /// The object's name; empty where it names none.
+    name: Text<'static>,
+    /// The cluster that its path or host names.
+    cluster: Option<ClusterName>,
+}
+
+impl LoggedRequest {
+    fn from_request(info: &RequestInfo) -> Self {
+        let of = info.resource();
+        let text = |text: Option<&str>| Text::new(text.unwrap_or_default()).into_owned();
+        let named = of.map(|of| {
+            let mut named = of.resource.group_resource().to_string();
+            if let Some(subresource) = &of.subresource {
+                named.push('/');
+                named.push_str(subresource);
+            }
+            named
+        });
+        Self {
+            verb: info.verb,
+            class: info.class(),
+            resource: text(named.as_deref()),
+            namespace: text(of.and_then(|of| of.namespace.as_deref())),
+            name: text(of.and_then(|of| of.name.as_deref())),
+            cluster: info.cluster.clone(),
+        }
+    }
+}
+
+/// The head of the answer.
+struct AnswerHead {
+    status: StatusCode,
+    after: std::time::Duration,
+}
+
+impl AccessLog {
+    /// Follows a request that has just arrived from an address.
+    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>, peer: SocketAddr) -> Box<Followed> {
+        Box::new(Followed {
+            log: Arc::clone(self),
+            received: SystemTime::now(),
+            started: Instant::now(),
+            method: Text::new(request.method().as_str()).into_owned(),
+            path: Text::new(request.uri().path()).into_owned(),
+            sender: SenderHeaders::from_headers(request.headers(), peer.ip()),
+            client: ClientClass::from_headers(request.headers()),
+            asked: None,
+            user: None,
+            trace: RequestTrace::default(),
+            tunnel: None,
+            answered: None,
+            bytes: 0,
+            is_complete: false,
+        })
+    }
+}
+
+impl Followed {
+    /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
+    pub fn placed(&mut self, head: &mut Parts) {
+        self.asked = RequestReading::of_head(head).info().ok().map(LoggedRequest::from_request);
+        self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
+        if head.extensions.get::<OnUpgrade>().is_some() {
+            let tunnel = Arc::new(Mutex::new(None));
+            let others = head.extensions.remove::<TunnelPermit>();
+            let kept = Permit::keeping((others, Arc::clone(&tunnel)));
+            head.extensions.insert(TunnelPermit::from(kept));
+            self.tunnel = Some(tunnel);
+        }
+    }
+
+    /// It is known whose it is.
+    pub fn set_user(&mut self, user: &User) {
+        self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
+    }
+
+    /// It is answered: its line is written at the end of the answer.
+    pub fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+        let status = response.status();
+        self.answered = Some(AnswerHead { status, after: self.started.elapsed() });
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            if let Some(tunnel) = self.tunnel.take() {
+                self.is_complete = true;
+                *tunnel.lock() = Some(self);
+            }
+            return response;
+        }
+        let (head, body) = response.into_parts();
+        let body = match at_hand(body) {
+            Ok(body) => {
+                self.bytes = hyper::body::Body::size_hint(&body).exact().unwrap_or_default();
+                self.is_complete = true;
+                body
+            }
+            Err(body) => ObservedBody::new(body, self).boxed_unsync(),
+        };
+        Response::from_parts(head, body)
+    }
+
+    fn outcome(&self) -> AnswerOutcome {
+        AnswerOutcome {
+            status: self.answered.as_ref().map_or(0, |answered| answered.status.as_u16()),
+            took: self.started.elapsed(),
+            is_long_running: self.asked.as_ref().is_some_and(|asked| asked.class.is_long_running()),
+            is_list: self.asked.as_ref().is_some_and(|asked| asked.verb == Verb::List),
+        }
+    }
+
+    /// What became of it. What this process says by itself, beside the API, nobody else has decided.
+    fn decision(&self) -> Decision {
+        let otherwise = || match &self.answered {
+            // Its client went away while a cluster was being asked.
+            None if self.trace.is_forwarded() => Decision::Forwarded,
+            // The listener's own bounds.
+            Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,
+            Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
+            _ => Decision::Own,
+        };
+        self.trace.decision().unwrap_or_else(otherwise)
+    }
+
+    fn write(&self) {
+        let (outcome, asked) = (self.outcome(), self.asked.as_ref());
+        let cluster = asked.and_then(|asked| asked.cluster.as_ref());
+        if !self.log.modes().is_written(cluster, self.trace.log_mode(), outcome) {
+            return;
+        }
+        let (user, groups) = self.user.as_ref().map(|(name, groups)| (name.shared(), &groups[..])).unwrap_or_default();
+        let audit_id = self.trace.audit_id().map(|id| id.as_bytes()).unwrap_or_default();
+        let trace_id = self.trace.context().map(|context| format!("{:032x}", context.trace_id)).unwrap_or_default();
+        let time = Timestamp::try_from(self.received).unwrap_or_default();
+        let line = AccessLine {
+            time: time.strftime(TIME_FORMAT).to_string(),
+            status: self.answered.as_ref().map(|answered| answered.status.as_u16()),
+            method: self.method.shared(),
+            path: self.path.shared(),
+            verb: asked.map_or("", |asked| asked.verb.as_str()),
+            resource: asked.map(|asked| asked.resource.shared()).unwrap_or_default(),
+            namespace: asked.map(|asked| asked.namespace.shared()).unwrap_or_default(),
+            name: asked.map(|asked| asked.name.shared()).unwrap_or_default(),
+            cluster: cluster.map_or("", |name| name.as_str()),
+            decision: self.decision().as_str(),
+            answered_by: self.trace.answered_by(),
+            user,
+            groups,
+            impersonated_user: self.sender.impersonated_user.shared(),
+            client: self.client.as_str(),
+            user_agent: self.sender.user_agent.shared(),
+            source_ips: &self.sender.source_ips,
+            head_seconds: self.answered.as_ref().map_or(outcome.took, |answered| answered.after).as_secs_f64(),
+            seconds: outcome.took.as_secs_f64(),
+            bytes: self.bytes,
+            complete: self.is_complete,
+            audit_id: Text::lossy(audit_id),
+            trace_id: &trace_id,
+        };
+        self.log.write(line.bytes());
+    }
+}
+
+impl BodyObserver for Box<Followed> {
+    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+        self.bytes += data.map_or(0, Bytes::len) as u64;
+        self.is_complete = is_whole;
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access_log::AccessLogSettings;
+    use crate::line_log::Rotation;
+
+    /// Bytes whose owner is counted, as those of a head that came over HTTP/1.1: each header is a part of all of it.
+    struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+    impl AsRef<[u8]> for Head {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    /// A user may have a thousand watches open, each with a head of a megabyte.
+    #[tokio::test]
+    async fn what_is_followed_for_hours_keeps_little_of_its_head() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let settings = AccessLogSettings { path, rotation: Rotation::default(), buffer_size: 1 };
+        let (log, held) = (AccessLog::open(settings).unwrap(), Arc::new(()));
+        let long = || {
+            let head = Bytes::from_owner(Head(vec![b'x'; 1 << 20], Arc::clone(&held)));
+            HeaderValue::from_maybe_shared(head).unwrap()
+        };
+        let names = [USER_AGENT, IMPERSONATE_USER, FORWARDED_FOR, REAL_IP];
+        let path = format!("/api/v1/namespaces/{}/pods/{}/log", "n".repeat(8 << 10), "p".repeat(30 << 10));
+        let request = names.into_iter().fold(Request::get(path), |request, name| request.header(name, long()));
+        let request = request.body(()).unwrap();
+        let mut followed = log.begin(&request, ([127, 0, 0, 1], 1).into());
+        let (mut head, ()) = request.into_parts();
+        followed.placed(&mut head);
+        let mut user = User::named("test", &"u".repeat(1 << 20));
+        user.info.groups = vec!["g".repeat(1 << 10); 1 << 10];
+        followed.set_user(&user);
+        drop(head);
+        assert_eq!(Arc::strong_count(&held), 1, "the head is gone");
+        let Followed { method, path, sender, asked, user, .. } = &*followed;
+        let (asked, (user, groups)) = (asked.as_ref().unwrap(), user.as_ref().unwrap());
+        let own = [method, path, &sender.user_agent, &sender.impersonated_user, user];
+        let all = own.into_iter().chain([&asked.resource, &asked.namespace, &asked.name]).chain(groups);
+        let bytes: usize = all.map(|text| text.as_str().len()).sum();
+        assert!(bytes < 16 << 10, "{bytes} bytes");
+    }
+}

@@ -1,0 +1,146 @@
+//! A line of the access log.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::text::Text;
+
+/// How many addresses, and groups, are written: what is claimed may be long.
+const LISTED_MAX: usize = 16;
+
+/// What is written of a request. Never its query, a header's credentials or a body.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AccessLine<'a> {
+    /// When it arrived, RFC 3339 with microseconds.
+    pub(crate) time: String,
+    /// The HTTP status; none where its client went away before there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u16>,
+    pub(crate) method: Text<'a>,
+    /// Without its query.
+    pub(crate) path: Text<'a>,
+    /// As RBAC writes it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) verb: &'a str,
+    /// `deployments.apps/scale`
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) resource: Text<'a>,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) namespace: Text<'a>,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) name: Text<'a>,
+    /// The cluster whose own API it was for.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) cluster: &'a str,
+    /// What became of it.
+    pub(crate) decision: &'a str,
+    /// `memory`, the clusters that were asked, or `tributary`.
+    pub(crate) answered_by: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) user: Text<'a>,
+    #[serde(skip_serializing_if = "<[Text<'_>]>::is_empty")]
+    pub(crate) groups: &'a [Text<'a>],
+    /// Whom the user asks to be.
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) impersonated_user: Text<'a>,
+    /// The kind of client, by its User-Agent.
+    pub(crate) client: &'a str,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) user_agent: Text<'a>,
+    /// The nearest last; all but that are what the client claims.
+    pub(crate) source_ips: &'a [IpAddr],
+    /// Until the head of the answer.
+    pub(crate) head_seconds: f64,
+    /// Until its end.
+    pub(crate) seconds: f64,
+    /// Of the answer's body that were sent.
+    pub(crate) bytes: u64,
+    /// Whether the answer came to its end.
+    pub(crate) complete: bool,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub(crate) audit_id: Text<'a>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) trace_id: &'a str,
+}
+
+impl AccessLine<'_> {
+    /// The line as bytes, with its end.
+    pub(crate) fn bytes(&self) -> Bytes {
+        // Strings, numbers and lists of these can be written.
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        text.push(b'\n');
+        text.into()
+    }
+}
+
+/// The first of some texts, on their own.
+pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
+    texts.iter().take(LISTED_MAX).map(|text| Text::new(text).into_owned()).collect()
+}
+
+/// What of a list in a header names its last entries, as many as are written: the nearest are at the end.
+pub(crate) fn nearest(list: &str) -> &str {
+    list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
+}
+
+/// The last of some addresses.
+pub(crate) fn last(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let from = addresses.len().saturating_sub(LISTED_MAX);
+    addresses.split_off(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_lists_as_many_are_written_as_there_is_room_for() {
+        assert_eq!(some(&vec![String::new(); 100]).len(), LISTED_MAX);
+        let list = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(nearest(&list(LISTED_MAX)), list(LISTED_MAX));
+        assert_eq!(nearest(&list(100)).split(',').collect::<Vec<_>>().len(), LISTED_MAX);
+        assert!(nearest(&list(100)).ends_with(",98,99"));
+        assert_eq!((nearest(""), nearest("10.0.0.1")), ("", "10.0.0.1"));
+    }
+
+    #[test]
+    fn a_line_is_one_line_of_json_whatever_clients_say() {
+        let forged = "x\"}\n{\"status\":200,\"user\":\"root\"";
+        let line = AccessLine {
+            time: String::new(),
+            status: Some(200),
+            method: Text::new("GET"),
+            path: Text::new(forged),
+            verb: "get",
+            resource: Text::new(forged),
+            namespace: Text::default(),
+            name: Text::default(),
+            cluster: "",
+            decision: "memory",
+            answered_by: "memory".into(),
+            user: Text::new(forged),
+            groups: &[Text::new(forged)],
+            impersonated_user: Text::default(),
+            client: "other",
+            user_agent: Text::new("\r\n\u{2028}\u{85}"),
+            source_ips: &[],
+            head_seconds: 0.25,
+            seconds: 1.0,
+            bytes: 3,
+            complete: true,
+            audit_id: Text::default(),
+            trace_id: "",
+        };
+        let bytes = line.bytes();
+        let text = std::str::from_utf8(&bytes).unwrap();
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.chars().filter(|c| c.is_control()).eq(['\n']), "{text}");
+        let read: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(read["user"], forged);
+        assert_eq!(read.get("namespace"), None);
+    }
+}

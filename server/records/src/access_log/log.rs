@@ -1,0 +1,87 @@
+//! The log itself: where lines go, and which are written.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use tributary_policy::LoggingModes;
+
+use crate::line_log::{Batch, Losses, Output, Rotation, open_target};
+
+/// The settings of the access log.
+#[derive(Clone, Debug)]
+pub struct AccessLogSettings {
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+    /// When the file is rotated.
+    pub rotation: Rotation,
+    /// Lines that may wait to be written.
+    pub buffer_size: usize,
+}
+
+/// Writes a line of each request. One per process.
+pub struct AccessLog {
+    batch: Batch,
+    modes: ArcSwap<LoggingModes>,
+    lines: Counter,
+    losses: Losses,
+}
+
+/// Why there is no access log although one is asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("the access log {} cannot be opened", .path.display())]
+pub struct AccessLogError {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: std::io::Error,
+}
+
+impl AccessLog {
+    /// Opens the access log.
+    ///
+    /// # Errors
+    /// [`AccessLogError`].
+    pub fn open(settings: AccessLogSettings) -> Result<Arc<Self>, AccessLogError> {
+        let AccessLogSettings { path, rotation, buffer_size } = settings;
+        let losses = Losses::new("access log");
+        let opened = open_target(&path, rotation).and_then(|target| {
+            let output = Output::new(target, losses.clone());
+            Batch::start("access-log", output, buffer_size)
+        });
+        let batch = opened.map_err(|source| AccessLogError { path, source })?;
+        Ok(Arc::new(Self { batch, modes: ArcSwap::default(), lines: Counter::default(), losses }))
+    }
+
+    /// Adds what is counted to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("tributary_access_log_lines", "Lines of the access log", self.lines.clone());
+        let help = "Lines of the access log that were lost: the write failed, or the queue was full";
+        registry.register("tributary_access_log_lost", help, self.losses.all.clone());
+    }
+
+    /// Takes over which requests are written, for those that end from now on.
+    pub fn set_modes(&self, modes: LoggingModes) {
+        self.modes.store(Arc::new(modes));
+    }
+
+    /// Which requests are written.
+    pub(super) fn modes(&self) -> Arc<LoggingModes> {
+        self.modes.load_full()
+    }
+
+    /// Gives a line to the log. Never waits.
+    pub(super) fn write(&self, line: Bytes) {
+        self.lines.inc();
+        self.batch.write(line);
+    }
+
+    /// Writes what waits. For as long as the disk takes.
+    pub async fn shut_down(&self) {
+        self.batch.shut_down().await;
+    }
+}

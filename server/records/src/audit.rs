@@ -1,0 +1,32 @@
+//! The audit log: who asked for what, and what it came to (crate `tributary_audit`), written to a file and sent to a
+//! webhook.
+//!
+//! ```text
+//! Front ─▶ Received::begin ─▶ Trail ─▶ Trail::finish ─▶ AuditedBody ─▶ Sinks ─▶ log, webhook
+//!           RequestReceived              ResponseStarted   ResponseComplete
+//! ```
+//!
+//! Without `--audit-policy-file` there is no [`Auditor`], and nothing here runs.
+
+mod auditor;
+mod bodies;
+mod emission;
+mod error;
+mod id;
+mod log;
+mod metrics;
+mod received;
+mod settings;
+mod sinks;
+mod together;
+mod trail;
+mod truncation;
+mod webhook;
+
+pub use auditor::Auditor;
+pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
+pub use error::AuditError;
+pub use received::AuditedRequest;
+pub use settings::{AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings};
+pub use trail::{Panicked, Trail};
+pub use truncation::Truncation;

@@ -1,0 +1,378 @@
+//! The policy and the backends: what is written of a request, and that it is.
+
+use std::borrow::Cow;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::USER_AGENT;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use prometheus_client::registry::Registry;
+use serde_json::value::{RawValue, to_raw_value};
+use tributary_apimachinery::RequestInfo;
+use tributary_audit::{
+    Annotation, AuditAttributes, AuditPolicy, AuditedUser, Event, Level, MicroTime, RequestFacts, Stage, decoded,
+    source_ips,
+};
+use tributary_authentication::{Reach, UserInfo, names_beyond_member};
+use tributary_proxy::{GivenIdentity, GivenPart};
+use tributary_router::{Peer, User};
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::metrics::AuditMetrics;
+use super::settings::AuditSettings;
+use super::sinks::Sinks;
+
+/// The addresses that a request came by, as whoever passed it on says.
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The address that it came from, in the same way.
+pub(crate) const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Writes what a policy says of each request. One per process.
+pub struct Auditor {
+    policy: AuditPolicy,
+    sinks: Sinks,
+    /// What is counted.
+    pub(crate) metrics: Arc<AuditMetrics>,
+}
+
+impl Auditor {
+    /// Opens the audit log; `None` without a policy.
+    ///
+    /// # Errors
+    /// [`AuditError`].
+    pub async fn open(settings: &AuditSettings) -> Result<Option<Arc<Self>>, AuditError> {
+        let Some(path) = settings.policy_file.clone() else { return Ok(None) };
+        let text =
+            std::fs::read_to_string(&path).map_err(|source| AuditError::PolicyFile { path: path.clone(), source })?;
+        let (policy, warnings) =
+            AuditPolicy::parse(&text).map_err(|problem| AuditError::Policy { path: path.clone(), problem })?;
+        if !warnings.is_empty() {
+            let unknown = warnings.join(", ");
+            tracing::warn!(path = %path.display(), unknown, "the audit policy has fields that are ignored");
+        }
+        let metrics = Arc::new(AuditMetrics::default());
+        let sinks = Sinks::open(settings, &metrics).await?;
+        if sinks.is_empty() {
+            tracing::warn!(
+                "an audit policy is given, but neither --audit-log-path nor --audit-webhook-config-file: nothing is audited"
+            );
+        }
+        Ok(Some(Arc::new(Self { policy, sinks, metrics })))
+    }
+
+    /// Adds what is counted to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+
+    /// Writes and sends what waits. For as long as that takes: the log's disk, and some seconds for the webhook.
+    pub async fn shut_down(&self) {
+        self.sinks.shut_down().await;
+    }
+
+    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
+    /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
+    /// acting as another, or by a name or groups that [do not count](names_beyond_member). These only have more
+    /// written.
+    pub(crate) fn event(
+        &self,
+        (id, at): (&HeaderValue, MicroTime),
+        head: &Parts,
+        info: Option<&RequestInfo>,
+        user: Option<&User>,
+        level: Option<Level>,
+    ) -> Option<Event> {
+        let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
+        // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs, and no member
+        // is to call its own users by another's name.
+        let counts = user.map(|user| names_beyond_member(&user.info, &user.authority));
+        let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
+        let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
+        let attributes = match info {
+            Some(info) => AuditAttributes::from_request(info, who),
+            None => AuditAttributes { user: who, verb: &method, path: decoded(head.uri.path()), resource: None },
+        };
+        let mut decision = self.policy.decide(&attributes);
+        let is_itself = who == said;
+        if !is_itself {
+            // Rules that have more written are for whoever says that they are it, as well.
+            decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
+        }
+        if let Some(level) = level {
+            let may_lower = is_itself && !head.headers.contains_key("impersonate-user");
+            decision.level = if may_lower { level } else { level.max(decision.level) };
+        }
+        self.metrics.count_level(decision.level);
+        if decision.level == Level::None {
+            return None;
+        }
+        let client = head.extensions.get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
+        let text = |name| head.headers.get(name).map(|value: &HeaderValue| lossy(value.as_bytes())).unwrap_or_default();
+        let impersonated_user = user.and_then(|_| impersonated(&head.headers));
+        let is_impersonating = impersonated_user.is_some();
+        let facts = RequestFacts {
+            audit_id: lossy(id.as_bytes()),
+            uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
+            info,
+            user: user.map(|user| audited(&user.info)),
+            impersonated_user,
+            source_ips: source_ips(&text(FORWARDED_FOR), &text(REAL_IP), client),
+            user_agent: &text(USER_AGENT),
+            received: at,
+        };
+        let mut event = Event::received(decision, &attributes, &facts)?;
+        if let Some(Reach::Member(cluster)) = user.map(|user| &user.authority.reach) {
+            event.annotate(Annotation::VouchedBy, cluster.to_string());
+        }
+        if is_impersonating {
+            event.annotate(Annotation::Impersonation, "decided by each cluster");
+        }
+        Some(event)
+    }
+
+    /// Writes an event at a stage. Whether a request may go on: false only in a strict mode.
+    pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
+        self.metrics.events.inc();
+        self.sinks.write(event.line(stage, MicroTime::from_system_time(SystemTime::now())).into())
+    }
+}
+
+/// What is no text is shown as far as it is one. Nearly all is, which is seen many bytes at a time.
+fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+/// A user as it is written.
+fn audited(user: &UserInfo) -> AuditedUser<'_> {
+    AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
+}
+
+/// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
+fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
+    // What no cluster would take for somebody is refused, and nobody acts as such.
+    let given = GivenIdentity::from_headers(headers).ok()??;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut user = UserInfo::default();
+    for (_, part) in given.parts() {
+        match part {
+            GivenPart::User(value) => user.username = text(value),
+            GivenPart::Uid(value) => user.uid = text(value),
+            GivenPart::Group(value) => user.groups.push(text(value)),
+            GivenPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
+        }
+    }
+    to_raw_value(&user.impersonated()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+    use tributary_authentication::{Authority, VerifierName};
+
+    use super::*;
+
+    /// One of this policy, which writes nowhere.
+    async fn auditor(policy: &str) -> Auditor {
+        let metrics = Arc::new(AuditMetrics::default());
+        let sinks = Sinks::open(&AuditSettings::default(), &metrics).await.unwrap();
+        Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
+    }
+
+    /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
+    #[tokio::test]
+    async fn a_group_that_counts_nowhere_hides_nobody() {
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "None", "userGroups": ["system:nodes"]}, {"level": "None", "users": ["system:kube-proxy"]},
+            {"level": "None", "userGroups": ["robots"]}, {"level": "Metadata"}]}"#;
+        let auditor = auditor(policy).await;
+        for (name, group, expected) in [
+            ("eve", "people", true),
+            ("eve", "robots", false),
+            ("eve", "system:nodes", true),
+            ("system:kube-proxy", "people", true),
+        ] {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = vec![group.to_owned()];
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
+            assert_eq!(written, expected, "{name} of {group}");
+        }
+    }
+
+    /// No cluster is told of masters, nor of a name of the system by another's word; a rule may mean them all the same.
+    #[tokio::test]
+    async fn a_group_that_counts_nowhere_has_more_written() {
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "RequestResponse", "userGroups": ["system:masters"], "omitStages": ["RequestReceived"]},
+            {"level": "Request", "users": ["system:kube-proxy"], "omitStages": ["RequestReceived"]},
+            {"level": "None", "userGroups": ["system:nodes", "robots"]},
+            {"level": "Metadata", "omitStages": ["ResponseComplete"]}]}"#;
+        let auditor = auditor(policy).await;
+        let written = |name: &str, groups: &[&str]| {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = groups.iter().map(|&group| group.to_owned()).collect();
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), None)?;
+            let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
+            let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+            let stages = [Stage::RequestReceived, Stage::ResponseComplete].map(|stage| event.has(stage));
+            Some((line["level"].as_str().unwrap().to_owned(), stages))
+        };
+        let is = |level: &str, stages| Some((level.to_owned(), stages));
+        assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
+        // What one of the two rules has written is written.
+        assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
+        assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
+        assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));
+        assert_eq!(written("eve", &["robots"]), None);
+        assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
+    }
+
+    /// Many a policy leaves health checks of whoever has no credentials out, and this endpoint alone calls them so.
+    #[tokio::test]
+    async fn a_policy_names_whoever_has_no_credentials() {
+        for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {
+            let kind = r#""apiVersion": "audit.k8s.io/v1", "kind": "Policy""#;
+            let rules = format!(r#"{{"level": "None", {rule}}}, {{"level": "Metadata"}}"#);
+            let auditor = auditor(&format!("{{{kind}, \"rules\": [{rules}]}}")).await;
+            let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
+            let anonymous = User { info: UserInfo::anonymous(), authority };
+            let mut eve = User::named("https://issuer", "system:anonymous");
+            eve.info.groups = vec!["system:unauthenticated".to_owned()];
+            for (user, expected) in [(anonymous, false), (eve, true)] {
+                let (head, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
+                let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
+                let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+                let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
+                assert_eq!(written, expected, "{user:?} by {rule}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dispatch_policy_raises_and_lowers_the_level_and_nobody_else_lowers_it() {
+        let auditor =
+            auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).await;
+        let level = |group: &str, impersonated: Option<&str>, level| {
+            let mut user = User::named("https://issuer", "eve");
+            user.info.groups = vec![group.to_owned()];
+            let request = http::Request::delete("/api/v1/namespaces/n/pods/p");
+            let request =
+                impersonated.into_iter().fold(request, |request, who| request.header("impersonate-user", who));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), level)?;
+            let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
+            let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+            Some(line["level"].as_str().unwrap().to_owned())
+        };
+        let is = |level: &str| Some(level.to_owned());
+        assert_eq!(level("people", None, None), is("Metadata"));
+        assert_eq!(level("people", None, Some(Level::Request)), is("Request"));
+        assert_eq!(level("people", None, Some(Level::None)), None);
+        assert_eq!(level("people", Some("bob"), Some(Level::None)), is("Metadata"));
+        assert_eq!(level("people", Some("bob"), Some(Level::Request)), is("Request"));
+        assert_eq!(level("system:nodes", None, Some(Level::None)), is("Metadata"));
+    }
+
+    /// It may answer a TokenReview with any name, and its own host's authorities may sign any.
+    #[tokio::test]
+    async fn a_name_that_one_member_vouches_for_says_whose_word_it_is_and_hides_nobody() {
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "None", "users": ["alice", "system:serviceaccount:n:robot"]},
+            {"level": "None", "userGroups": ["robots"]},
+            {"level": "Request", "users": ["boss"]}, {"level": "Metadata"}]}"#;
+        let auditor = auditor(policy).await;
+        let robot = "system:serviceaccount:n:robot";
+        let (alice, boss) = ("alice", "boss");
+        for (name, group, by_member, level, expected) in [
+            (alice, "people", false, None, None),
+            (alice, "people", true, None, Some("Metadata")),
+            ("eve", "robots", false, None, None),
+            ("eve", "robots", true, None, Some("Metadata")),
+            // It may have more written of its own users.
+            (boss, "people", true, None, Some("Request")),
+            // The cluster's own ServiceAccounts are whoever it calls so.
+            (robot, "system:serviceaccounts", true, None, None),
+            (boss, "people", false, Some(Level::None), None),
+            (boss, "people", true, Some(Level::None), Some("Request")),
+            (boss, "people", true, Some(Level::RequestResponse), Some("RequestResponse")),
+            ("system:serviceaccount:n:other", "system:serviceaccounts", true, Some(Level::None), None),
+        ] {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = vec![group.to_owned(), "system:authenticated".to_owned()];
+            if by_member {
+                user.authority.reach = Reach::Member("eu".parse().unwrap());
+            }
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), level);
+            let line =
+                event.map(|event| event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now())));
+            let line: Option<serde_json::Value> = line.map(|line| serde_json::from_slice(line.as_ref()).unwrap());
+            let written = line.as_ref().and_then(|line| line["level"].as_str());
+            assert_eq!(written, expected, "{name} of {group}, {by_member}");
+            let Some(line) = line else { continue };
+            let said = if by_member { "eu".into() } else { serde_json::Value::Null };
+            assert_eq!(line["annotations"]["tributary.dev/vouched-by"], said, "{line}");
+        }
+        let user = User::named("https://issuer", boss);
+        let (head, ()) = http::Request::get("/api/v1/pods").body(()).unwrap().into_parts();
+        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+        let event = auditor.event(at, &head, None, Some(&user), None).unwrap();
+        let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
+        assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
+    }
+
+    /// One byte hides nobody: what can be read around it is written, as in kube-apiserver.
+    #[tokio::test]
+    async fn what_is_no_text_hides_nothing_else() {
+        let auditor =
+            auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#);
+        let head = http::Request::get("/api/v1/pods")
+            .header("x-forwarded-for", HeaderValue::from_bytes(b"10.0.0.1, \xff10.0.0.2, 10.0.0.3").unwrap())
+            .header("user-agent", HeaderValue::from_bytes(b"curl/8 \xff").unwrap());
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
+        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+        let user = User::named("https://issuer", "ann");
+        let event = auditor.await.event(at, &head, Some(&info), Some(&user), None).unwrap();
+        let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
+        let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+        assert_eq!(line["sourceIPs"], serde_json::json!(["10.0.0.1", "10.0.0.3", "0.0.0.0"]));
+        assert_eq!(line["userAgent"], "curl/8 \u{fffd}");
+    }
+
+    #[test]
+    fn who_is_asked_to_be_is_read_from_headers() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let pairs =
+                pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value);
+            }
+            headers
+        };
+        assert!(impersonated(&headers(&[("impersonate-group", "g")])).is_none());
+        let read = impersonated(&headers(&[
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "g"),
+            ("impersonate-group", "h"),
+            ("impersonate-uid", "u"),
+            ("impersonate-extra-acme%2fproject", "one"),
+            ("impersonate-extra-%41%zz", "two"),
+        ]));
+        let expected = r#"{"username":"jane","uid":"u","groups":["g","h","system:authenticated"],"extra":{"%41%zz":["two"],"acme/project":["one"]}}"#;
+        assert_eq!(read.unwrap().get(), expected);
+    }
+}

@@ -1,0 +1,76 @@
+//! What kube-apiserver counts of its audit log (apiserver `pkg/audit/metrics.go`), under the same names.
+
+use std::sync::OnceLock;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tributary_audit::Level;
+
+use crate::line_log::Losses;
+
+/// Where events were lost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PluginLabels {
+    /// `log`, `webhook`, `buffered` where the buffer before either was full, or `truncate` where an event was too long.
+    pub(crate) plugin: &'static str,
+}
+
+/// What a policy said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct LevelLabels {
+    level: &'static str,
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(crate) struct AuditMetrics {
+    /// Events that were made.
+    pub(crate) events: Counter,
+    /// Events that were lost.
+    pub(crate) errors: Family<PluginLabels, Counter>,
+    levels: Family<LevelLabels, Counter>,
+    /// The same, found without their labels.
+    of_levels: [OnceLock<Counter>; Level::ALL.len()],
+    /// Requests that were refused because their first event could not be written.
+    pub(crate) requests_rejected: Counter,
+}
+
+impl AuditMetrics {
+    /// Adds the counters to a registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        // An alert sees the first one only where there was a zero before.
+        for plugin in ["log", "webhook", "buffered", "truncate"] {
+            drop(self.errors.get_or_create(&PluginLabels { plugin }));
+        }
+        for level in Level::ALL {
+            drop(self.levels.get_or_create(&LevelLabels { level: level.as_str() }));
+        }
+        let help = "Audit events generated and sent to the audit backends";
+        registry.register("apiserver_audit_event", help, self.events.clone());
+        let help = "Audit events that failed to be audited properly, by plugin";
+        registry.register("apiserver_audit_error", help, self.errors.clone());
+        let help = "Requests by audit level";
+        registry.register("apiserver_audit_level", help, self.levels.clone());
+        let help = "Requests that were rejected because their first audit event could not be written";
+        registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
+    }
+
+    /// What the log loses, under its labels.
+    pub(crate) fn log_losses(&self) -> Losses {
+        let counter = |plugin| self.errors.get_or_create_owned(&PluginLabels { plugin });
+        Losses { unwritten: counter("log"), unqueued: counter("buffered"), ..Losses::new("audit log") }
+    }
+
+    /// Counts a request at its level.
+    pub(crate) fn count_level(&self, level: Level) {
+        let find = || self.levels.get_or_create(&LevelLabels { level: level.as_str() }).clone();
+        self.of_levels[level as usize].get_or_init(find).inc();
+    }
+
+    /// Counts events that were lost.
+    pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
+        self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
+    }
+}

@@ -1,0 +1,147 @@
+//! A request before its handler.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use tributary_apimachinery::body::{Body, full};
+use tributary_apimachinery::{Query, RequestInfo, Status, StatusReason};
+use tributary_audit::{Level, MicroTime, Stage};
+use tributary_router::{AUDIT_ID, RequestReading, RequestTrace, User};
+
+use super::auditor::Auditor;
+use super::id::{given_audit_id, marked, new_audit_id};
+use super::trail::Trail;
+
+/// Which credentials came with a request, looked at before they are taken out.
+#[derive(Clone, Copy)]
+struct Presented([bool; 4]);
+
+/// The names of credentials, in kube-apiserver's words, in the order of [`Presented`].
+const METHODS: [&str; 4] = ["basic", "bearer", "access_token", "x509"];
+
+impl Presented {
+    /// Of a request's head, and of whether its connection came with a certificate (apiserver
+    /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
+    fn from_head(head: &Parts, has_certificate: bool) -> Self {
+        let authorization = head.headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let has = |name: &str| {
+            authorization.map(<[u8]>::trim_ascii).is_some_and(|value| {
+                value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+            })
+        };
+        // As a query is written, or with escapes, which most have none of.
+        let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
+        let token = query.is_some_and(|query| {
+            Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
+        });
+        Self([has("basic"), has("bearer"), token, has_certificate])
+    }
+
+    /// Their names, in kube-apiserver's words.
+    fn message(self) -> String {
+        let methods: Vec<_> = METHODS.into_iter().zip(self.0).filter(|(_, has)| *has).map(|(name, _)| name).collect();
+        match methods.as_slice() {
+            [] => "Authentication failed, no credentials provided".to_owned(),
+            methods => format!("Authentication failed, attempted: {}", methods.join(", ")),
+        }
+    }
+}
+
+/// A request that has its audit ID, of which nothing is written yet.
+pub struct AuditedRequest {
+    auditor: Arc<Auditor>,
+    id: HeaderValue,
+    trace: RequestTrace,
+    presented: Presented,
+    at: MicroTime,
+}
+
+impl AuditedRequest {
+    /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says
+    /// whether its client sent a certificate.
+    pub fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
+        let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
+        let trace = RequestTrace::audited(id.clone());
+        head.headers.insert(AUDIT_ID, id.clone());
+        head.extensions.insert(trace.clone());
+        let (presented, at) =
+            (Presented::from_head(head, has_certificate), MicroTime::from_system_time(SystemTime::now()));
+        Self { auditor: Arc::clone(auditor), id, trace, presented, at }
+    }
+
+    /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of
+    /// it. `head` has its peer among its extensions.
+    ///
+    /// # Errors
+    /// 500 where the event cannot be written, and nothing may be done that is not written.
+    pub async fn begin(
+        self,
+        head: &mut Parts,
+        body: Body,
+        user: &User,
+        level: impl FnOnce(&Parts, &RequestInfo) -> Option<Level>,
+    ) -> Result<(Trail, Body), Box<Response<Body>>> {
+        let reading = RequestReading::of_head(head);
+        let info = reading.info().ok();
+        let level = info.and_then(|info| level(head, info));
+        let event = self.auditor.event((&self.id, self.at), head, info, Some(user), level);
+        if let Some(event) = event.as_ref().filter(|event| event.has(Stage::RequestReceived))
+            && !self.auditor.write(event, Stage::RequestReceived).await
+        {
+            self.auditor.metrics.requests_rejected.inc();
+            return Err(Box::new(marked(not_audited(), self.id)));
+        }
+        let class = info.map(RequestInfo::class).unwrap_or_default();
+        Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
+    }
+
+    /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it
+    /// writes one event, of stage ResponseStarted.
+    pub async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
+        let reading = RequestReading::of_head(head);
+        let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
+        if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
+            event.set_unauthorized(self.presented.message());
+            self.auditor.write(&event, Stage::ResponseStarted).await;
+        }
+        marked(answer, self.id)
+    }
+}
+
+/// 500: the first event of the request cannot be written, and no request is processed without it. The message is that
+/// of kube-apiserver (apiserver `pkg/endpoints/filters/audit.go`).
+fn not_audited() -> Response<Body> {
+    let status = Status::new(500, StatusReason::InternalError, "failed to store audit event");
+    let mut response = Response::new(full(status.to_json()));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_credentials_were_tried_is_said_as_kube_apiserver_says_it() {
+        for (uri, authorization, has_certificate, expected) in [
+            ("/x", "", false, "Authentication failed, no credentials provided"),
+            ("/x", "", true, "Authentication failed, attempted: x509"),
+            ("/x", "Bearer a", false, "Authentication failed, attempted: bearer"),
+            ("/x", "Bearer a", true, "Authentication failed, attempted: bearer, x509"),
+            ("/x", "basic a", false, "Authentication failed, attempted: basic"),
+            ("/x?access_token=a", "bearer b", false, "Authentication failed, attempted: bearer, access_token"),
+            ("/x?access_token=", "bearer", false, "Authentication failed, no credentials provided"),
+        ] {
+            let request = http::Request::get(uri).header("authorization", authorization).body(()).unwrap();
+            assert_eq!(
+                Presented::from_head(&request.into_parts().0, has_certificate).message(),
+                expected,
+                "{uri} {authorization}"
+            );
+        }
+    }
+}

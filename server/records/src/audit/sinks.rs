@@ -1,0 +1,126 @@
+//! Where events go: the log, the webhook, both or neither.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::log::LogSink;
+use super::metrics::AuditMetrics;
+use super::settings::AuditSettings;
+use super::truncation::Truncation;
+use super::webhook::WebhookSink;
+
+/// The backends.
+pub(crate) struct Sinks {
+    log: Option<LogSink>,
+    webhook: Option<WebhookSink>,
+    /// How long the events of each may be.
+    truncations: [Option<Truncation>; 2],
+    metrics: Arc<AuditMetrics>,
+}
+
+impl Sinks {
+    /// Opens the backends.
+    ///
+    /// # Errors
+    /// [`AuditError`].
+    pub(crate) async fn open(settings: &AuditSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
+        let AuditSettings { log, webhook, .. } = settings;
+        // The log writes lines one by one, so it has no lists.
+        let of_log = log.as_ref().and_then(|log| log.event_bytes_max).map(|event| Truncation { event, list: event });
+        let truncations = [of_log, webhook.as_ref().and_then(|webhook| webhook.truncation)];
+        let log = log.as_ref().map(|log| LogSink::open(log, metrics)).transpose()?;
+        let webhook = match webhook {
+            Some(webhook) => Some(WebhookSink::open(webhook, metrics).await?),
+            None => None,
+        };
+        Ok(Self { log, webhook, truncations, metrics: Arc::clone(metrics) })
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.log.is_none() && self.webhook.is_none()
+    }
+
+    /// Gives a line to each.
+    pub(crate) fn write(&self, line: Bytes) -> Emission {
+        let [of_log, of_webhook] = self.truncations;
+        let logged = match &self.log {
+            None => Emission::Done(true),
+            Some(log) => self.cut(of_log, log.is_strict(), line.clone(), |line| log.write(&line)),
+        };
+        let sent = match &self.webhook {
+            None => Emission::Done(true),
+            Some(webhook) => self.cut(of_webhook, webhook.is_strict(), line, |line| webhook.write(line)),
+        };
+        match (logged, sent) {
+            (Emission::Done(logged), Emission::Done(sent)) => Emission::Done(logged && sent),
+            (logged, sent) => Emission::waiting(async { logged.await & sent.await }),
+        }
+    }
+
+    /// Gives a line away as it may be. One that is too long in any case is counted, and keeps no request but in a
+    /// strict mode.
+    fn cut(
+        &self,
+        truncation: Option<Truncation>,
+        is_strict: bool,
+        line: Bytes,
+        write: impl FnOnce(Bytes) -> Emission,
+    ) -> Emission {
+        let cut = match truncation {
+            Some(own) => own.cut(line),
+            None => Some(line),
+        };
+        match cut {
+            Some(line) => write(line),
+            None => {
+                self.metrics.count_lost("truncate", 1);
+                Emission::Done(!is_strict)
+            }
+        }
+    }
+
+    /// Writes and sends what waits.
+    pub(crate) async fn shut_down(&self) {
+        if let Some(log) = &self.log {
+            log.shut_down().await;
+        }
+        if let Some(webhook) = &self.webhook {
+            webhook.shut_down().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::settings::{AuditLogSettings, AuditMode};
+    use crate::line_log::Rotation;
+
+    #[tokio::test]
+    async fn what_is_too_long_in_any_case_is_done_but_in_the_strict_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, bytes, goes_on) in [
+            (AuditMode::Blocking, 10, true),
+            (AuditMode::BlockingStrict, 10, false),
+            (AuditMode::BlockingStrict, 100, true),
+            (AuditMode::Batch, 10, true),
+        ] {
+            let log = AuditLogSettings {
+                path: folder.path().join("audit.log"),
+                rotation: Rotation::default(),
+                mode,
+                buffer_size: 1,
+                event_bytes_max: Some(bytes),
+            };
+            let settings = AuditSettings { log: Some(log), ..AuditSettings::default() };
+            let sinks = Sinks::open(&settings, &Arc::default()).await.unwrap();
+            let line = Bytes::from_static(b"{\"requestURI\":\"/api/v1/pods\"}\n");
+            assert_eq!(sinks.write(line).await, goes_on, "{mode:?} with {bytes} bytes");
+            sinks.shut_down().await;
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Lines of requests that end at the same time, written together.
+//!
+//! Whoever comes while nobody writes writes its line at once, on its own thread. Whoever comes meanwhile leaves its
+//! line and waits without a thread: the one who writes takes all that was left in one go, and says to each whether its
+//! line was written. So no thread waits for another's write, and of many lines few writes are made.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::emission::Emission;
+use crate::line_log::Output;
+
+/// How long the end waits for what is being written: a disk that hangs is not to keep the process.
+const IDLE_WAIT: Duration = Duration::from_secs(5);
+
+/// Where lines are written, by one request at a time.
+pub(crate) struct SharedOutput(Mutex<OutputState>);
+
+/// Whether somebody writes.
+enum OutputState {
+    /// Nobody does.
+    Free(Box<Output>),
+    /// Somebody does, who finds here what others leave.
+    Taken(VecDeque<LeftLine>),
+}
+
+/// A line that somebody else writes.
+struct LeftLine {
+    line: Bytes,
+    written: oneshot::Sender<bool>,
+}
+
+impl SharedOutput {
+    /// Nothing is written yet.
+    pub(crate) fn new(output: Output) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(OutputState::Free(Box::new(output)))))
+    }
+
+    /// Has a line written. What becomes of it is whether it was; once that is said the line is with the system.
+    pub(crate) fn write(self: &Arc<Self>, line: &Bytes) -> Emission {
+        let mut state = self.0.lock();
+        let output = match &mut *state {
+            OutputState::Taken(left) => {
+                let (written, is_written) = oneshot::channel();
+                left.push_back(LeftLine { line: line.clone(), written });
+                // Nothing is said only where writing has panicked.
+                return Emission::waiting(async { is_written.await.unwrap_or(false) });
+            }
+            free @ OutputState::Free(_) => std::mem::replace(free, OutputState::Taken(VecDeque::new())),
+        };
+        drop(state);
+        let OutputState::Free(output) = output else { return Emission::Done(false) };
+        let mut writing = Writing { shared: Arc::clone(self), output: Some(output) };
+        let is_written = writing.output.as_mut().is_some_and(|output| output.write_one(line));
+        // What was left by then is little. More of it is another's work: this request has an answer to give.
+        if writing.write_left() {
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(writing.write_all())),
+                Err(_) => while writing.write_left() {},
+            }
+        }
+        Emission::Done(is_written)
+    }
+
+    /// Ends once nobody writes, so that nothing is left when the process ends; after [`IDLE_WAIT`] in any case. Cancel:
+    /// safe.
+    pub(crate) async fn idle(&self) {
+        let is_taken = || matches!(*self.0.lock(), OutputState::Taken(_));
+        let nobody_writes = async {
+            while is_taken() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if timeout(IDLE_WAIT, nobody_writes).await.is_err() {
+            tracing::error!("the audit log is still being written; its last lines may be missing");
+        }
+    }
+}
+
+/// The turn of whoever writes. It is over when this is dropped.
+struct Writing {
+    shared: Arc<SharedOutput>,
+    /// Taken when it is given back.
+    output: Option<Box<Output>>,
+}
+
+impl Writing {
+    fn write(&mut self, lines: &[Bytes]) -> Vec<bool> {
+        self.output.as_mut().map(|output| output.write(lines)).unwrap_or_default()
+    }
+
+    /// Writes what was left by others until now. Whether there was anything; where there was not the turn is over.
+    fn write_left(&mut self) -> bool {
+        let left = match &mut *self.shared.0.lock() {
+            OutputState::Taken(left) if !left.is_empty() => std::mem::take(left),
+            state => {
+                // Under the same lock, so that nothing is left behind.
+                if let Some(output) = self.output.take() {
+                    *state = OutputState::Free(output);
+                }
+                return false;
+            }
+        };
+        let (lines, waiting): (Vec<_>, Vec<_>) = left.into_iter().map(|left| (left.line, left.written)).unzip();
+        for (waiting, is_written) in waiting.into_iter().zip(self.write(&lines)) {
+            // Its client may have gone away.
+            let _ = waiting.send(is_written);
+        }
+        true
+    }
+
+    /// Writes what is left until nothing is. Others of this thread have their turns in between.
+    async fn write_all(mut self) {
+        while self.write_left() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Writing {
+    /// Only where writing has panicked, or the runtime ends, is there still something to give back. What was left is
+    /// written first: requests that a drain has cut leave their last lines here.
+    fn drop(&mut self) {
+        // Once the turn is given back what is left is left to another.
+        while self.output.is_some() && !std::thread::panicking() {
+            self.write_left();
+        }
+        if let Some(output) = self.output.take() {
+            *self.shared.0.lock() = OutputState::Free(output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::Barrier;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::super::metrics::AuditMetrics;
+    use super::*;
+    use crate::line_log::Target;
+
+    /// Tells of each write, and waits until it may go on.
+    struct Gate {
+        begun: Sender<String>,
+        go_on: Receiver<io::Result<()>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.begun.send(String::from_utf8_lossy(bytes).into_owned()).unwrap();
+            self.go_on.recv().unwrap().map(|()| bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Target for Gate {}
+
+    fn gated() -> (Arc<SharedOutput>, Receiver<String>, Sender<io::Result<()>>) {
+        let ((begun, writes), (let_go_on, go_on)) = (channel(), channel());
+        let output = Output::new(Box::new(Gate { begun, go_on }), AuditMetrics::default().log_losses());
+        (SharedOutput::new(output), writes, let_go_on)
+    }
+
+    fn line(text: &str) -> Bytes {
+        Bytes::from(format!("{text}\n"))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_comes_while_one_writes_is_written_together_and_blocks_nobody() {
+        let (shared, writes, go_on) = gated();
+        let first = {
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move { shared.write(&line("one")).await })
+        };
+        assert_eq!(writes.recv().unwrap(), "one\n");
+        // Nothing is said of a line before it is written.
+        let mut left = ["two", "three", "four"].map(|text| shared.write(&line(text)));
+        for emission in &mut left {
+            assert!(futures::poll!(&mut *emission).is_pending());
+        }
+        go_on.send(Ok(())).unwrap();
+        assert_eq!(writes.recv().unwrap(), "two\nthree\nfour\n");
+        for emission in &mut left {
+            assert!(futures::poll!(&mut *emission).is_pending());
+        }
+        // What comes now is not the first one's to write: its answer goes on.
+        let late = shared.write(&line("five"));
+        go_on.send(Ok(())).unwrap();
+        assert!(first.await.unwrap());
+        for emission in left {
+            assert!(emission.await);
+        }
+        assert_eq!(writes.recv().unwrap(), "five\n");
+        go_on.send(Ok(())).unwrap();
+        assert!(late.await);
+        shared.idle().await;
+        let alone = tokio::task::spawn_blocking(move || matches!(shared.write(&line("six")), Emission::Done(true)));
+        assert_eq!(writes.recv().unwrap(), "six\n");
+        go_on.send(Ok(())).unwrap();
+        assert!(alone.await.unwrap(), "who comes alone writes at once");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_lines_that_are_written_together_each_is_told_its_own_fate() {
+        let (shared, writes, go_on) = gated();
+        let first = {
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move { shared.write(&line("one")).await })
+        };
+        writes.recv().unwrap();
+        let left = ["two", "three"].map(|text| shared.write(&line(text)));
+        for result in [Ok(()), Err(io::ErrorKind::StorageFull.into()), Ok(()), Ok(())] {
+            go_on.send(result).unwrap();
+        }
+        let mut told = vec![first.await.unwrap()];
+        for emission in left {
+            told.push(emission.await);
+        }
+        assert_eq!(told, [true, false, true], "the second was lost, the third was not");
+        assert_eq!(writes.into_iter().take(3).collect::<Vec<_>>(), ["two\nthree\n", "\n", "three\n"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_left_is_written_by_a_turn_that_is_cut_off() {
+        let (shared, writes, go_on) = gated();
+        let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new()))
+        else {
+            panic!("nobody writes")
+        };
+        let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
+        let left = shared.write(&line("one"));
+        go_on.send(Ok(())).unwrap();
+        // As where the runtime ends before the task is looked at.
+        drop(writing.write_all());
+        assert_eq!(writes.recv().unwrap(), "one\n");
+        assert!(left.await);
+        assert!(matches!(*shared.0.lock(), OutputState::Free(_)));
+    }
+
+    #[test]
+    fn no_line_is_lost_or_twice_however_many_write() {
+        #[derive(Clone, Default)]
+        struct Kept(Arc<Mutex<Vec<u8>>>);
+
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                // As a disk may: not all at once.
+                let taken = bytes.len().min(7);
+                self.0.lock().extend_from_slice(&bytes[..taken]);
+                std::thread::yield_now();
+                Ok(taken)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl Target for Kept {}
+
+        const THREADS: usize = 8;
+        const LINES: usize = 500;
+        let kept = Kept::default();
+        let shared = SharedOutput::new(Output::new(Box::new(kept.clone()), AuditMetrics::default().log_losses()));
+        let begin = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (shared, begin, kept) = (&shared, &begin, &kept);
+                scope.spawn(move || {
+                    begin.wait();
+                    for number in 0..LINES {
+                        let own = format!("{thread}-{number}");
+                        assert!(futures::executor::block_on(shared.write(&line(&own))));
+                        let written = format!("\n{}", String::from_utf8_lossy(&kept.0.lock()));
+                        assert!(written.contains(&format!("\n{own}\n")), "{own} is answered before it is written");
+                    }
+                });
+            }
+        });
+        let written = String::from_utf8(kept.0.lock().clone()).unwrap();
+        let mut lines: Vec<_> = written.lines().collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!((written.lines().count(), lines.len()), (THREADS * LINES, THREADS * LINES));
+    }
+}

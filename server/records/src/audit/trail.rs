@@ -1,0 +1,379 @@
+//! One audited request, from when it was received to when nothing more is sent.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::oneshot;
+use tributary_apimachinery::body::{Body, empty, full};
+use tributary_apimachinery::rewrite::Format;
+use tributary_apimachinery::{Permit, permit::TunnelPermit};
+use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
+use tributary_router::RequestTrace;
+
+use super::auditor::Auditor;
+use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
+use super::emission::Emission;
+use super::id::marked;
+use crate::bodies::at_hand;
+
+/// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
+/// half a millisecond, and no client is to wait for another's events.
+const LONG_BYTES: usize = 64 << 10;
+
+/// The number of bytes of JSON that a thread reads while it reads a byte of YAML.
+const YAML_COST: usize = 64;
+
+/// Said by the front of an answer that takes the place of a handler's that panicked.
+#[derive(Clone, Copy, Debug)]
+pub struct Panicked;
+
+/// What is being written of one request.
+pub struct Trail {
+    auditor: Arc<Auditor>,
+    id: HeaderValue,
+    /// `None` where the policy says nothing of the request, and once the last stage has been written.
+    event: Option<Event>,
+    /// Who was asked.
+    trace: RequestTrace,
+    is_long_running: bool,
+    /// Whether the head of its answer is known.
+    is_answered: bool,
+    request: Option<NotedRequest>,
+    /// In which form the body of the answer is, once it is looked at.
+    response_form: BodyForm,
+    /// Resolves when whoever took the connection over has ended.
+    tunnel: Option<oneshot::Receiver<()>>,
+}
+
+/// Content type and compression of a body.
+#[derive(Debug, Default)]
+struct BodyForm {
+    content_type: String,
+    /// Whether it is compressed by gzip.
+    is_compressed: bool,
+}
+
+impl BodyForm {
+    /// The cost of reading a body, in bytes of JSON that take the same time.
+    fn work(&self, bytes: usize) -> usize {
+        match Format::from_content_type(&self.content_type) {
+            Some(Format::Yaml | Format::ApplyYaml) => bytes.saturating_mul(YAML_COST),
+            _ => bytes,
+        }
+    }
+
+    /// As a message's headers say it. Requests are read as they are: none is compressed.
+    fn of_request(headers: &HeaderMap) -> Self {
+        let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        Self { content_type: value.unwrap_or_default().to_owned(), is_compressed: false }
+    }
+
+    /// As an answer's headers say it: none of ours has another encoding than gzip.
+    fn of_response(headers: &HeaderMap) -> Self {
+        Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::of_request(headers) }
+    }
+}
+
+/// The body of the request, as far as it was read.
+struct NotedRequest {
+    form: BodyForm,
+    passed: SharedPassed,
+}
+
+/// Has an event say what the router knows alone.
+fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
+    if trace.is_not_let() {
+        event.set_impersonation_refused();
+    } else if trace.is_told_to_all() {
+        event.set_impersonation_undecided();
+    }
+    event.annotate(Annotation::AnsweredBy, trace.answered_by());
+    if let Some(policies) = trace.dispatched_by() {
+        event.annotate(Annotation::DispatchPolicy, policies);
+    }
+}
+
+impl Trail {
+    /// Follows a request whose event has been made.
+    pub(crate) fn begin(
+        (auditor, id, trace): (Arc<Auditor>, HeaderValue, RequestTrace),
+        event: Option<Event>,
+        is_long_running: bool,
+        head: &mut Parts,
+        body: Body,
+    ) -> (Self, Body) {
+        let wants_body = !is_long_running && event.as_ref().is_some_and(Event::wants_request_body);
+        let (request, body) = match wants_body {
+            false => (None, body),
+            true => {
+                let (body, passed) = noted(body);
+                (Some(NotedRequest { form: BodyForm::of_request(&head.headers), passed }), body)
+            }
+        };
+        let may_switch = event.is_some() && head.extensions.get::<OnUpgrade>().is_some();
+        let tunnel = may_switch.then(|| {
+            let (ended, tunnel) = oneshot::channel();
+            let others = head.extensions.remove::<TunnelPermit>();
+            head.extensions.insert(TunnelPermit::from(Permit::keeping((others, ended))));
+            tunnel
+        });
+        let (response_form, is_answered) = (BodyForm::default(), false);
+        (Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }, body)
+    }
+
+    /// Takes up the answer: writes that it has begun, or follows its body to the end.
+    pub async fn finish(mut self, response: Response<Body>) -> Response<Body> {
+        let mut response = marked(response, self.id.clone());
+        let code = response.status();
+        let panicked = response.extensions_mut().remove::<Panicked>().is_some();
+        let Some(event) = &mut self.event else { return response };
+        self.is_answered = true;
+        event.set_response_code(code.as_u16());
+        let decision = if code == StatusCode::FORBIDDEN { "forbid" } else { "allow" };
+        event.annotate(Annotation::Decision, decision);
+        if panicked {
+            event.set_panicked();
+            self.end(Stage::Panic, None).await;
+            return response;
+        }
+        if self.is_long_running {
+            response = self.started(response).await;
+        }
+        if code == StatusCode::SWITCHING_PROTOCOLS {
+            tokio::spawn(self.follow_tunnel());
+            return response;
+        }
+        let wants_body = self.event.as_ref().is_some_and(|event| event.wants_response_body(code.as_u16()));
+        let is_error = code.is_client_error() || code.is_server_error();
+        let keeps = wants_body && (is_error || !self.is_long_running);
+        if !keeps {
+            let (head, body) = response.into_parts();
+            return match at_hand(body) {
+                Ok(body) => {
+                    self.end(Stage::ResponseComplete, None).await;
+                    Response::from_parts(head, body)
+                }
+                Err(body) => Response::from_parts(head, self.followed(body, false)),
+            };
+        }
+        self.response_form = BodyForm::of_response(response.headers());
+        if hyper::body::Body::is_end_stream(response.body()) {
+            self.end(Stage::ResponseComplete, None).await;
+            return response;
+        }
+        response.map(|body| self.followed(body, true))
+    }
+
+    /// Writes that the answer has begun. Of a refusal that is all there it says why, as kube-apiserver does, which has
+    /// made its answer by then.
+    async fn started(&mut self, response: Response<Body>) -> Response<Body> {
+        let (head, body) = response.into_parts();
+        let is_error = head.status.is_client_error() || head.status.is_server_error();
+        let form = BodyForm::of_response(&head.headers);
+        let body = match body {
+            body if !is_error || form.is_compressed => body,
+            body => match at_hand(body).map(BodyExt::collect).map(FutureExt::now_or_never) {
+                Ok(Some(Ok(refusal))) => {
+                    let refusal = refusal.to_bytes();
+                    if let Some(event) = &mut self.event {
+                        event
+                            .set_response_body(&AuditBody::Whole { content_type: &form.content_type, bytes: &refusal });
+                    }
+                    full(refusal)
+                }
+                // What is at hand is there.
+                Ok(_) => empty(),
+                Err(body) => body,
+            },
+        };
+        self.write(Stage::ResponseStarted).await;
+        Response::from_parts(head, body)
+    }
+
+    /// The body of the answer, at whose end it is written that there is no more.
+    fn followed(self, body: Body, keeps: bool) -> Body {
+        AuditedBody::boxed(body, keeps, move |passed| self.complete(passed))
+    }
+
+    /// Writes that nothing more is sent. What passed of the answer's body is looked at if it is whole.
+    fn complete(mut self, passed: Option<Passed>) -> Emission {
+        self.end(Stage::ResponseComplete, passed)
+    }
+
+    /// Waits until a connection that was switched is closed.
+    async fn follow_tunnel(mut self) {
+        if let Some(tunnel) = self.tunnel.take() {
+            // It fails when it ends, which is when the permit is dropped.
+            let _ = tunnel.await;
+        }
+        self.end(Stage::ResponseComplete, None).await;
+    }
+
+    fn write(&mut self, stage: Stage) -> Emission {
+        match &mut self.event {
+            Some(event) if event.has(stage) => {
+                add_trace_annotations(event, &self.trace);
+                self.auditor.write(event, stage)
+            }
+            _ => Emission::Done(true),
+        }
+    }
+
+    /// Writes the last stage.
+    fn end(&mut self, stage: Stage, answer: Option<Passed>) -> Emission {
+        let Some(mut event) = self.event.take() else { return Emission::Done(true) };
+        if !event.has(stage) {
+            return Emission::Done(true);
+        }
+        add_trace_annotations(&mut event, &self.trace);
+        let request = self.request.take();
+        let response_form = std::mem::take(&mut self.response_form);
+        let auditor = Arc::clone(&self.auditor);
+        let of_request = |request: &NotedRequest| request.form.work(request.passed.look(Passed::kept_bytes));
+        let work = request.as_ref().map_or(0, of_request)
+            + answer.as_ref().map_or(0, |answer| response_form.work(answer.kept_bytes()));
+        let fill = move |event: &mut Event| {
+            if let Some(NotedRequest { form, passed }) = &request {
+                passed.look(|passed| with_body(passed, form, |body| event.set_request_body(body)));
+            }
+            if let Some(answer) = &answer {
+                with_body(answer, &response_form, |body| event.set_response_body(body));
+            }
+        };
+        if work <= LONG_BYTES {
+            fill(&mut event);
+            return auditor.write(&event, stage);
+        }
+        Emission::waiting(async move {
+            let filled = tokio::task::spawn_blocking(move || {
+                fill(&mut event);
+                event
+            });
+            match filled.await {
+                Ok(event) => auditor.write(&event, stage).await,
+                // The runtime ends.
+                Err(_) => true,
+            }
+        })
+    }
+}
+
+impl Drop for Trail {
+    /// The client went away before it was answered, or the process ends while a switched connection is open.
+    fn drop(&mut self) {
+        let is_answered = self.is_answered;
+        let Some(event) = &mut self.event else { return };
+        if !is_answered {
+            event.set_response_message("Connection closed early".to_owned());
+            event.set_response_code(StatusCode::OK.as_u16());
+            if self.is_long_running {
+                self.write(Stage::ResponseStarted).detach();
+            }
+        }
+        self.end(Stage::ResponseComplete, None).detach();
+    }
+}
+
+/// Shows a body that has passed whole, or that it is too long.
+fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)) {
+    if passed.is_too_long() {
+        note(&AuditBody::TooLong);
+        return;
+    }
+    if !passed.is_whole {
+        return;
+    }
+    let text = passed.text();
+    let BodyForm { content_type, is_compressed } = form;
+    if !is_compressed {
+        note(&AuditBody::Whole { content_type, bytes: &text });
+        return;
+    }
+    let mut bytes = Vec::new();
+    let decoder = flate2::read::MultiGzDecoder::new(text.as_slice());
+    let limit = BODY_BYTES_MAX as u64 + 1;
+    match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
+        Ok(read) if read > BODY_BYTES_MAX => note(&AuditBody::TooLong),
+        Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
+        // Another encoding than gzip, which no answer of ours has.
+        Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use serde_json::Value;
+    use tributary_apimachinery::{Mount, RequestInfo};
+    use tributary_router::RequestReading;
+
+    use super::super::received::AuditedRequest;
+    use super::*;
+    use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
+    use crate::line_log::Rotation;
+
+    /// As at the end of the process, which waits for nobody's shell.
+    #[test]
+    fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
+        for (content_type, bytes, is_long) in [
+            ("application/json", LONG_BYTES, false),
+            ("application/yaml", LONG_BYTES / YAML_COST, false),
+            ("application/yaml", LONG_BYTES / YAML_COST + 1, true),
+            ("application/apply-patch+yaml; charset=utf-8", LONG_BYTES, true),
+        ] {
+            let form = BodyForm { content_type: content_type.to_owned(), is_compressed: false };
+            assert_eq!(form.work(bytes) > LONG_BYTES, is_long, "{content_type} {bytes}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
+        let settings = AuditLogSettings {
+            path: log.clone(),
+            rotation: Rotation::default(),
+            mode: AuditMode::Blocking,
+            buffer_size: 1,
+            event_bytes_max: None,
+        };
+        let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        // It keeps the connection's permit.
+        let head = runtime.block_on(async {
+            let auditor = Auditor::open(&settings).await.unwrap().unwrap();
+            let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
+            let (mut head, ()) = request.into_parts();
+            let switch = hyper::upgrade::on(Request::new(()));
+            head.extensions.insert(switch);
+            // What it is about is said by the reading that it carries, and by nothing else.
+            let path = "/api/v1/namespaces/n/pods/read/exec";
+            head.extensions.insert(RequestReading::parse(&Mount::Merged, "POST", path, None));
+            let received = AuditedRequest::take_up(&auditor, &mut head, false);
+            let user = tributary_router::User::named("test", "ann");
+            let level = |_: &Parts, _: &RequestInfo| None;
+            let begun = received.begin(&mut head, empty(), &user, level).await;
+            let (trail, _) = begun.unwrap_or_else(|_| panic!("it is written"));
+            let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).body(empty()).unwrap();
+            trail.finish(answer).await;
+            head
+        });
+        drop(runtime);
+        drop(head);
+        let text = std::fs::read_to_string(log).unwrap();
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = events.iter().map(|event| (&event["stage"], &event["responseStatus"]["code"])).collect();
+        let stages =
+            [("RequestReceived", Value::Null), ("ResponseStarted", 101.into()), ("ResponseComplete", 101.into())];
+        let stages = stages.map(|(stage, code)| (Value::from(stage), code));
+        assert_eq!(told, stages.iter().map(|(stage, code)| (stage, code)).collect::<Vec<_>>());
+        assert_eq!(events[2]["responseStatus"]["message"], Value::Null);
+        assert!(events.iter().all(|event| event["objectRef"]["name"] == "read"), "{events:?}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Truncation of events that are too long for a backend.
+
+use bytes::Bytes;
+use tributary_audit::truncated_line;
+
+/// The lengths from which events and lists of events are truncated, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// The length of an event.
+    pub event: usize,
+    /// The length of a list.
+    pub list: usize,
+}
+
+impl Truncation {
+    /// A line as it may be; `None` where it is too long however much it is cut.
+    pub(crate) fn cut(self, line: Bytes) -> Option<Bytes> {
+        if line.len() <= self.event {
+            return Some(line);
+        }
+        truncated_line(&line, self.event).map(Bytes::from)
+    }
+
+    /// Lines in parts that may be sent together, in their order. One line is one part, however long it is.
+    pub(crate) fn parts(self, lines: Vec<Bytes>) -> Vec<Vec<Bytes>> {
+        let (mut parts, mut bytes) = (Vec::<Vec<Bytes>>::new(), 0);
+        for line in lines {
+            bytes += line.len();
+            match parts.last_mut().filter(|_| bytes <= self.list) {
+                Some(part) => part.push(line),
+                None => {
+                    bytes = line.len();
+                    parts.push(vec![line]);
+                }
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_long_line_is_cut() {
+        let line = Bytes::from_static(
+            b"{\"requestObject\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\"},\"verb\":\"create\"}\n",
+        );
+        let cut = Bytes::from_static(b"{\"annotations\":{\"audit.k8s.io/truncated\":\"true\"},\"verb\":\"create\"}\n");
+        for (event, expected) in [(line.len(), Some(&line)), (line.len() - 1, Some(&cut)), (10, None)] {
+            assert_eq!(Truncation { event, list: 0 }.cut(line.clone()).as_ref(), expected, "{event}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_sent_in_parts() {
+        let own = Truncation { event: 0, list: 10 };
+        let lines =
+            |lengths: &[usize]| lengths.iter().map(|length| Bytes::from("x".repeat(*length))).collect::<Vec<_>>();
+        for (lengths, expected) in
+            [(&[][..], &[][..]), (&[5, 5, 5], &[2, 1][..]), (&[11, 11], &[1, 1]), (&[1, 12, 1, 1], &[1, 1, 2])]
+        {
+            let parts: Vec<_> = own.parts(lines(lengths)).iter().map(Vec::len).collect();
+            assert_eq!(parts, expected, "{lengths:?}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The webhook backend: events posted as EventLists to where a kubeconfig says.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tributary_apimachinery::explain;
+use tributary_audit::event_list;
+use tributary_limiters::{SpentTokens, TokenRate};
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::metrics::AuditMetrics;
+use super::settings::{AuditMode, AuditWebhookSettings};
+use super::truncation::Truncation;
+
+/// How long the webhook may take to answer, as kube-apiserver gives it (apiserver `pkg/util/webhook`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often events are sent before they are given up, and how much longer each pause is than the one before
+/// (`DefaultRetryBackoffWithInitialDelay`).
+const TRIES: u32 = 5;
+const BACKOFF_FACTOR: f64 = 1.5;
+/// Lists on their way at once, however many may be sent in a second.
+const IN_FLIGHT: usize = 15;
+/// How long what waits at the end may take. The drain of the connections comes before, within a kubelet's 30 s.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Where events are posted.
+struct Webhook {
+    client: kube::Client,
+    target: Uri,
+    backoff: Duration,
+    metrics: Arc<AuditMetrics>,
+}
+
+/// The webhook.
+pub(crate) struct WebhookSink {
+    webhook: Arc<Webhook>,
+    mode: WebhookMode,
+}
+
+enum WebhookMode {
+    /// An answer waits until its event has been taken; `strict`: what is not taken is not done.
+    Blocking { strict: bool },
+    /// A task gathers events.
+    Batch { sender: Mutex<Option<mpsc::Sender<Bytes>>>, task: Mutex<Option<JoinHandle<()>>> },
+}
+
+impl WebhookSink {
+    /// Connects to the webhook.
+    ///
+    /// # Errors
+    /// [`AuditError::Webhook`].
+    pub(crate) async fn open(settings: &AuditWebhookSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
+        let path = &settings.kubeconfig;
+        let (client, target) =
+            client(path).await.map_err(|problem| AuditError::Webhook { path: path.clone(), problem })?;
+        let (backoff, metrics) = (settings.initial_backoff, Arc::clone(metrics));
+        let webhook = Arc::new(Webhook { client, target, backoff, metrics });
+        let mode = match settings.mode {
+            AuditMode::Blocking => WebhookMode::Blocking { strict: false },
+            AuditMode::BlockingStrict => WebhookMode::Blocking { strict: true },
+            AuditMode::Batch => {
+                let (sender, receiver) = mpsc::channel(settings.buffer_size);
+                let throttle = settings.throttle.map(|own| {
+                    let interval = Duration::try_from_secs_f64(1.0 / own.per_second);
+                    let burst = NonZeroU32::new(own.burst);
+                    TokenRate::with_interval(interval.unwrap_or(Duration::MAX), burst.unwrap_or(NonZeroU32::MIN))
+                });
+                let AuditWebhookSettings { batch_size: size, batch_wait: wait, truncation, .. } = *settings;
+                let lists = Lists { size, wait, truncation, throttle };
+                let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
+                WebhookMode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
+            }
+        };
+        Ok(Self { webhook, mode })
+    }
+
+    /// Gives a line to the webhook.
+    pub(crate) fn write(&self, line: Bytes) -> Emission {
+        match &self.mode {
+            WebhookMode::Blocking { strict } => {
+                let (webhook, strict) = (Arc::clone(&self.webhook), *strict);
+                Emission::waiting(async move { webhook.deliver(vec![line]).await || !strict })
+            }
+            WebhookMode::Batch { sender, .. } => {
+                if sender.lock().as_ref().is_none_or(|sender| sender.try_send(line).is_err()) {
+                    self.webhook.metrics.count_lost("buffered", 1);
+                }
+                Emission::Done(true)
+            }
+        }
+    }
+
+    /// Whether what is not taken is not done.
+    pub(crate) fn is_strict(&self) -> bool {
+        matches!(self.mode, WebhookMode::Blocking { strict: true })
+    }
+
+    /// Sends what waits, for some seconds.
+    pub(crate) async fn shut_down(&self) {
+        let WebhookMode::Batch { sender, task } = &self.mode else { return };
+        drop(sender.lock().take());
+        let task = task.lock().take();
+        if let Some(task) = task
+            && timeout(FAREWELL, task).await.is_err()
+        {
+            tracing::warn!("audit events are lost: their webhook does not take them");
+        }
+    }
+}
+
+/// How events are sent together.
+struct Lists {
+    /// So many at most.
+    size: usize,
+    /// How long one waits for others.
+    wait: Duration,
+    truncation: Option<Truncation>,
+    /// The lists that may be sent, as kube-apiserver throttles them (client-go `NewTokenBucketRateLimiter`).
+    throttle: Option<TokenRate>,
+}
+
+/// Gathers events and sends them, until nobody gives any.
+async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
+    let Lists { size, wait, truncation, throttle } = lists;
+    let mut sent = SpentTokens::default();
+    let places = Arc::new(Semaphore::new(IN_FLIGHT));
+    while let Some(first) = events.recv().await {
+        let mut lines = vec![first];
+        let deadline = Instant::now() + wait;
+        while lines.len() < size {
+            match timeout_at(deadline, events.recv()).await {
+                Ok(Some(line)) => lines.push(line),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let parts = match truncation {
+            Some(own) => own.parts(lines),
+            None => vec![lines],
+        };
+        for lines in parts {
+            if let Some(rate) = throttle {
+                sent.spend_one(rate).await;
+            }
+            // It is never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let webhook = Arc::clone(&webhook);
+            tokio::spawn(async move {
+                webhook.deliver(lines).await;
+                drop(place);
+            });
+        }
+    }
+    // Until the last has been taken or given up.
+    let _ = places.acquire_many(u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX)).await;
+}
+
+impl Webhook {
+    /// Posts events until they are taken, or given up and counted. Whether they were taken.
+    async fn deliver(&self, lines: Vec<Bytes>) -> bool {
+        let body = Bytes::from(event_list(&lines));
+        let mut pause = self.backoff;
+        for attempt in 1..=TRIES {
+            match self.post(body.clone()).await {
+                Ok(()) => return true,
+                Err(problem) if attempt == TRIES => {
+                    tracing::error!(problem, events = lines.len(), "audit events are lost");
+                }
+                Err(problem) => {
+                    tracing::debug!(problem, events = lines.len(), "audit events were not taken; they are sent again");
+                    sleep(pause).await;
+                    pause = pause.mul_f64(BACKOFF_FACTOR);
+                }
+            }
+        }
+        self.metrics.count_lost("webhook", lines.len());
+        false
+    }
+
+    async fn post(&self, body: Bytes) -> Result<(), String> {
+        let request = Request::post(self.target.clone())
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(http::header::ACCEPT, "application/json")
+            .body(kube::client::Body::from(body.to_vec()))
+            .map_err(|error| error.to_string())?;
+        match timeout(REQUEST_TIMEOUT, self.client.send(request)).await {
+            Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
+            Ok(Ok(answer)) => Err(format!("it answered {}", answer.status())),
+            Ok(Err(error)) => Err(explain(&error)),
+            Err(_) => Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs())),
+        }
+    }
+}
+
+/// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is
+/// written.
+async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        // The path is told of already.
+        KubeconfigError::ReadConfig(source, _) => format!("it cannot be read: {source}"),
+        error => explain(&error),
+    })?;
+    let options = KubeConfigOptions::default();
+    let mut config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
+    // kube puts the server's path before each request's, with a slash between them.
+    let server = std::mem::take(&mut config.cluster_url).into_parts();
+    let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
+    let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
+    let (scheme, authority) = (server.scheme.ok_or("the server has no scheme")?, server.authority);
+    let authority = authority.ok_or("the server has no host")?;
+    config.cluster_url = Uri::builder()
+        .scheme(scheme)
+        .authority(authority)
+        .path_and_query("/")
+        .build()
+        .map_err(|error| error.to_string())?;
+    // Events are sent again here, and their number is bounded.
+    config.default_retry = false;
+    Ok((kube::Client::try_from(config).map_err(|error| explain(&error))?, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use http_body_util::BodyExt;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::audit::metrics::PluginLabels;
+
+    /// A webhook that refuses as many requests as it is told, and keeps the others: path and number of events.
+    async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (taken, received) = mpsc::unbounded_channel();
+        let left = Arc::new(std::sync::atomic::AtomicUsize::new(refusals));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (taken, left) = (taken.clone(), Arc::clone(&left));
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let (taken, left) = (taken.clone(), Arc::clone(&left));
+                    async move {
+                        let path = request.uri().to_string();
+                        let body = request.into_body().collect().await.unwrap().to_bytes();
+                        let list: Value = serde_json::from_slice(&body).unwrap();
+                        let relaxed = std::sync::atomic::Ordering::Relaxed;
+                        let refused = left.fetch_update(relaxed, relaxed, |left| left.checked_sub(1)).is_ok();
+                        if !refused {
+                            taken.send((path, list["items"].as_array().unwrap().len())).unwrap();
+                        }
+                        let mut answer = http::Response::new(String::new());
+                        *answer.status_mut() = http::StatusCode::from_u16(if refused { 500 } else { 200 }).unwrap();
+                        Ok::<_, std::convert::Infallible>(answer)
+                    }
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        (format!("http://{address}/audit?from=tributary"), received)
+    }
+
+    fn settings(kubeconfig: PathBuf, mode: AuditMode, batch_size: usize) -> AuditWebhookSettings {
+        AuditWebhookSettings {
+            kubeconfig,
+            mode,
+            buffer_size: 100,
+            batch_size,
+            batch_wait: Duration::from_millis(50),
+            throttle: None,
+            truncation: None,
+            initial_backoff: Duration::from_millis(1),
+        }
+    }
+
+    async fn sink(server: &str, mode: AuditMode, size: usize) -> (WebhookSink, Arc<AuditMetrics>) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("webhook.kubeconfig");
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+        );
+        std::fs::write(&path, kubeconfig).unwrap();
+        let metrics = Arc::new(AuditMetrics::default());
+        (WebhookSink::open(&settings(path, mode, size), &metrics).await.unwrap(), metrics)
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+        let path = tempfile::tempdir().unwrap().path().join("nope");
+        let shown = path.display().to_string();
+        let settings = settings(path, AuditMode::Batch, 1);
+        let error = WebhookSink::open(&settings, &Arc::default()).await.err().unwrap().to_string();
+        assert_eq!(error.matches(&shown).count(), 1, "{error}");
+        assert!(error.contains("nope: it cannot be read: "), "{error}");
+    }
+
+    fn lost(metrics: &AuditMetrics) -> u64 {
+        metrics.errors.get_or_create(&PluginLabels { plugin: "webhook" }).get()
+    }
+
+    const LINE: Bytes = Bytes::from_static(b"{}\n");
+
+    #[tokio::test]
+    async fn a_batch_goes_when_it_is_full_or_old_and_again_after_a_failure() {
+        let (server, mut received) = webhook(2).await;
+        let (sink, metrics) = sink(&server, AuditMode::Batch, 3).await;
+        for _ in 0..4 {
+            assert!(sink.write(LINE).await);
+        }
+        let mut sizes = Vec::new();
+        for _ in 0..2 {
+            let (path, size) = received.recv().await.unwrap();
+            assert_eq!(path, "/audit?from=tributary", "as the kubeconfig has it");
+            sizes.push(size);
+        }
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 3]);
+        assert!(sink.write(LINE).await);
+        sink.shut_down().await;
+        assert_eq!(received.recv().await.unwrap().1, 1, "what waits at the end is sent");
+        assert_eq!(lost(&metrics), 0);
+        assert!(sink.write(LINE).await);
+        let buffered = metrics.errors.get_or_create(&PluginLabels { plugin: "buffered" }).get();
+        assert_eq!(buffered, 1, "nothing is taken after the end");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_is_counted_and_refuses_only_in_the_strict_mode() {
+        for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
+            let (server, mut received) = webhook(TRIES as usize).await;
+            let (sink, metrics) = sink(&server, mode, 1).await;
+            assert_eq!(sink.write(LINE).await, goes_on, "{mode:?}");
+            assert_eq!(lost(&metrics), 1);
+            assert!(sink.write(LINE).await);
+            assert_eq!(received.recv().await.unwrap().1, 1);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Bodies that are looked at while they pass, by whoever writes of requests.
+//!
+//! ```text
+//! a body ─▶ ObservedBody ─▶ whoever sends it
+//!               └─▶ BodyObserver: the access log's line, what the audit log keeps
+//! ```
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::{Frame, SizeHint};
+use tributary_apimachinery::body::{BegunBody, Body, BoxError, full};
+
+/// Whoever looks at a body while it passes. Dropped with the body: nothing more passes then.
+pub(crate) trait BodyObserver: Send + Unpin + 'static {
+    /// Some data has passed, or none. `is_whole` says whether that is all of the body: of one that fails it never is.
+    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool);
+}
+
+/// A body, and whoever looks at it.
+pub(crate) struct ObservedBody<Observer> {
+    body: Body,
+    observer: Observer,
+}
+
+impl<Observer: BodyObserver> ObservedBody<Observer> {
+    /// A body that is looked at.
+    pub(crate) fn new(body: Body, observer: Observer) -> Self {
+        Self { body, observer }
+    }
+
+    /// Whoever looks at it.
+    pub(crate) fn observer(&mut self) -> &mut Observer {
+        &mut self.observer
+    }
+}
+
+impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let (data, is_whole) = match &frame {
+            Some(Ok(frame)) => (frame.data_ref(), self.body.is_end_stream()),
+            Some(Err(_)) => (None, false),
+            None => (None, true),
+        };
+        self.observer.passed(data, is_whole);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Answers that are longer are followed to their end, in bytes: a client may take its time for them. HTTP/2's first
+/// window has room for one of this length.
+const AT_HAND_BYTES_MAX: u64 = 64_000;
+
+/// The body of an answer that is short and all there, as most are; else the same body as an error. Its end is known
+/// without following it, which costs memory and time for each request.
+pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
+    if body.is_end_stream() {
+        return Ok(body);
+    }
+    let exact = body.size_hint().exact();
+    if exact.is_none_or(|bytes| bytes > AT_HAND_BYTES_MAX) {
+        return Err(body);
+    }
+    let mut begun = BegunBody::begin(body);
+    let is_all = begun.rest_has_ended();
+    begun.take_data(|_| is_all).map(full).ok_or_else(|| begun.into_body())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http_body_util::{BodyExt, StreamBody};
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// As a member's answer whose length is known, and of which a part is there.
+    struct Parts(Vec<&'static str>);
+
+    impl hyper::body::Body for Parts {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            match self.0.is_empty() {
+                true => Poll::Ready(None),
+                false => match self.0.remove(0) {
+                    "" => {
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                    part => Poll::Ready(Some(Ok(Frame::data(part.into())))),
+                },
+            }
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_that_is_all_there_is_at_hand_and_none_loses_anything() {
+        let parts = |parts: &[&'static str]| Parts(parts.to_vec()).boxed_unsync();
+        let unknown = StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("answer")))]));
+        for (name, body, is_at_hand) in [
+            ("whole", full("answer"), true),
+            ("empty", full(""), true),
+            ("long", full("x".repeat(65_000)), false),
+            ("one part, whose end is not said", parts(&["answer"]), false),
+            ("two parts", parts(&["ans", "wer"]), false),
+            ("late", parts(&["", "answer"]), false),
+            ("late in the middle", parts(&["ans", "", "wer"]), false),
+            ("of no known length", unknown.map_err(|never| match never {}).boxed_unsync(), false),
+        ] {
+            let length = body.size_hint().exact();
+            let judged = at_hand(body);
+            assert_eq!(judged.is_ok(), is_at_hand, "{name}");
+            let (Ok(body) | Err(body)) = judged;
+            assert_eq!(body.size_hint().exact(), length, "{name}");
+            let text = body.collect().await.unwrap().to_bytes();
+            let expected = match name {
+                "empty" => 0,
+                "long" => 65_000,
+                _ => "answer".len(),
+            };
+            assert_eq!(text.len(), expected, "{name}");
+        }
+    }
+
+    /// What was told: data, and whether that was all.
+    type Told = Vec<(Option<Bytes>, bool)>;
+
+    /// Notes what it is told.
+    struct Notes(Arc<Mutex<Told>>);
+
+    impl BodyObserver for Notes {
+        fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+            self.0.lock().push((data.cloned(), is_whole));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_is_told_each_frame_and_which_is_the_last() {
+        let ok = |data: &'static str| Ok(Frame::data(Bytes::from_static(data.as_bytes())));
+        let failing = StreamBody::new(futures::stream::iter([ok("one"), Err(BoxError::from("cut"))])).boxed_unsync();
+        let of_unknown_length = StreamBody::new(futures::stream::iter([ok("one"), ok("two")])).boxed_unsync();
+        for (name, body, expected) in [
+            ("whole", full("one"), vec![(Some("one"), true)]),
+            ("of no known length", of_unknown_length, vec![(Some("one"), false), (Some("two"), false), (None, true)]),
+            ("failing", failing, vec![(Some("one"), false), (None, false)]),
+        ] {
+            let told = Arc::default();
+            let observed = ObservedBody::new(body, Notes(Arc::clone(&told)));
+            let _it_may_fail = observed.collect().await;
+            let expected: Vec<_> = expected.into_iter().map(|(data, whole)| (data.map(Bytes::from), whole)).collect();
+            let told = std::mem::take(&mut *told.lock());
+            // Whoever knows that it is whole need not ask for what comes behind.
+            assert_eq!(told[..expected.len()], expected, "{name}");
+            assert!(told[expected.len()..].iter().all(|told| *told == (None, true)), "{name}: {told:?}");
+        }
+    }
+}

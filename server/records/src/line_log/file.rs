@@ -1,0 +1,380 @@
+//! A file that is rotated by its size, as lumberjack does it for kube-apiserver
+//! (`gopkg.in/natefinch/lumberjack.v2`): `audit.log` becomes `audit-2026-11-23T17-02-03.000.log`, in UTC.
+//!
+//! By hand, because no crate has lumberjack's names, and its bounds by number and by age together.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::output::Target;
+
+/// How a rotated file's name says when: lumberjack's `2006-01-02T15-04-05.000`.
+const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
+
+/// When a file is rotated, and which rotated files are kept. Zero is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// The size of a file from which it is rotated, in bytes.
+    pub max_bytes: u64,
+    /// The most rotated files.
+    pub max_backups: usize,
+    /// The greatest age of a rotated file, in days.
+    pub max_age_days: u32,
+    /// Whether rotated files are compressed.
+    pub compress: bool,
+}
+
+/// What ends the name of a rotated file that is compressed.
+const COMPRESSED: &str = ".gz";
+
+/// A file that lines are added to. Lines that are written together are never split between two files, nor is one.
+pub(crate) struct LogFile {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    bytes: u64,
+    /// Compresses the files that were put aside, in the background.
+    compressing: Option<JoinHandle<()>>,
+}
+
+/// What lines of a path go to; `-` is standard output, which others rotate.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn Target>> {
+    Ok(match path == Path::new("-") {
+        true => Box::new(unbuffered(io::stdout())?),
+        false => Box::new(LogFile::open(path, rotation)?),
+    })
+}
+
+/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody
+/// could say which lines were lost.
+///
+/// # Errors
+/// Where the process has too many files open.
+pub(crate) fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
+    Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
+}
+
+impl LogFile {
+    /// Opens a file to add to it; makes it (0600), and its directory (0700), where there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        let file = open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
+        // What an earlier process has put aside, too.
+        log.compress_aside();
+        Ok(log)
+    }
+
+    /// Whether so many bytes more may be added.
+    fn has_room(&self, bytes: usize) -> bool {
+        let Rotation { max_bytes, .. } = self.rotation;
+        max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes
+    }
+
+    /// Puts the file aside and begins a new one, if it has no room for so many bytes more.
+    ///
+    /// # Errors
+    /// What the system says. Then lines go on to the old one.
+    fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
+        if self.has_room(bytes) {
+            return Ok(());
+        }
+        let aside = (0..1000)
+            .filter_map(|later| now.checked_add(SignedDuration::from_millis(later)).ok())
+            .map(|time| name_of(&self.path, time))
+            .find(|path| !path.exists() && !compressed(path).exists())
+            .ok_or(io::ErrorKind::AlreadyExists)?;
+        fs::rename(&self.path, aside)?;
+        self.file = open(&self.path)?;
+        self.bytes = 0;
+        self.remove_old(now);
+        self.compress_aside();
+        Ok(())
+    }
+
+    /// The files that were put aside, and when.
+    fn aside(&self) -> Vec<(Timestamp, PathBuf)> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect()
+    }
+
+    /// Compresses what was put aside, on a thread of its own: 100 MB take a second, and lines go on. What is put aside
+    /// meanwhile waits for the next time.
+    fn compress_aside(&mut self) {
+        if !self.rotation.compress || self.compressing.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let plain = |path: &PathBuf| !path.to_string_lossy().ends_with(COMPRESSED);
+        let aside: Vec<_> = self.aside().into_iter().map(|(_, path)| path).filter(plain).collect();
+        if aside.is_empty() {
+            return;
+        }
+        let compress_all = move || {
+            for path in aside {
+                // One that was removed meanwhile is not missed.
+                if let Err(error) = compress(&path)
+                    && path.exists()
+                {
+                    tracing::warn!(path = %path.display(), %error, "an old log cannot be compressed");
+                }
+            }
+        };
+        self.compressing = std::thread::Builder::new().name("log-compress".to_owned()).spawn(compress_all).ok();
+    }
+
+    /// Removes the rotated files that are too many or too old. What cannot be removed is tried again the next time.
+    fn remove_old(&self, now: Timestamp) {
+        let Rotation { max_backups, max_age_days, .. } = self.rotation;
+        let backups = self.aside();
+        // One that is being compressed is there twice, and is one.
+        let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
+        let oldest =
+            now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);
+        let first_too_many = newest.iter().nth(max_backups).filter(|_| max_backups > 0);
+        for (time, path) in &backups {
+            let is_too_many = first_too_many.is_some_and(|Reverse(first)| time <= first);
+            let is_too_old = max_age_days > 0 && *time < oldest;
+            if (is_too_many || is_too_old)
+                && let Err(error) = fs::remove_file(path)
+            {
+                tracing::warn!(path = %path.display(), %error, "an old log cannot be removed");
+            }
+        }
+    }
+}
+
+impl Target for LogFile {
+    fn make_room(&mut self, bytes: usize) {
+        // Before the clock is asked.
+        if self.has_room(bytes) {
+            return;
+        }
+        // A log that cannot be rotated is still a log.
+        if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
+            tracing::warn!(path = %self.path.display(), %error, "a log cannot be rotated");
+        }
+    }
+}
+
+impl Write for LogFile {
+    /// Adds what the system takes at once to the file as it is: it may be a part of a line.
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(text)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// The path of a file that was put aside once it is compressed.
+fn compressed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(COMPRESSED);
+    name.into()
+}
+
+/// Compresses a file (gzip), and removes it then. Cut short, it is there still, and is compressed anew.
+fn compress(path: &Path) -> io::Result<()> {
+    let (mut plain, target) = (File::open(path)?, compressed(path));
+    // What is there is not known to be nobody else's to read.
+    let _not_there = fs::remove_file(&target);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
+    let mut writer = GzEncoder::new(file, Compression::default());
+    let written = io::copy(&mut plain, &mut writer).and_then(|_| writer.finish()).and_then(|file| file.sync_all());
+    match written {
+        Ok(()) => fs::remove_file(path),
+        Err(error) => {
+            // Half of it is of no use.
+            let _ = fs::remove_file(target);
+            Err(error)
+        }
+    }
+}
+
+/// The name's part before the time, and the one after it.
+fn parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    (format!("{}-", text(path.file_stem())), extension)
+}
+
+/// The path of a file that was put aside at a time.
+fn name_of(path: &Path, time: Timestamp) -> PathBuf {
+    let (before, after) = parts(path);
+    let time = time.to_zoned(TimeZone::UTC).strftime(TIME_FORMAT).to_string();
+    path.with_file_name(format!("{before}{time}{after}"))
+}
+
+/// When a file was put aside; `None` for a file that was not.
+fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
+    let (before, after) = parts(path);
+    let name = name.to_str()?;
+    let time = name.strip_suffix(COMPRESSED).unwrap_or(name).strip_prefix(&before)?.strip_suffix(&after)?;
+    DateTime::strptime(TIME_FORMAT, time).ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const NO_BOUNDS: Rotation = Rotation { max_bytes: 0, max_backups: 0, max_age_days: 0, compress: false };
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// The files of a folder by name, and what is in them.
+    fn files(folder: &Path) -> Vec<(String, String)> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> = entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn add(log: &mut LogFile, line: &str) {
+        log.make_room(line.len());
+        log.write_all(line.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn names_are_lumberjacks_and_are_read_back() {
+        let now = time("2026-11-23T17:02:03.04Z");
+        for (path, expected) in [
+            ("/var/log/audit.log", "/var/log/audit-2026-11-23T17-02-03.040.log"),
+            ("audit", "audit-2026-11-23T17-02-03.040"),
+            ("a.b.log", "a.b-2026-11-23T17-02-03.040.log"),
+        ] {
+            let path = Path::new(path);
+            let named = name_of(path, now);
+            assert_eq!(named, Path::new(expected));
+            assert_eq!(time_of(path, named.file_name().unwrap()), Some(now));
+            for other in ["audit.log", "audit-yesterday.log", "other-2026-11-23T17-02-03.040.log"] {
+                assert_eq!(time_of(path, OsStr::new(other)), None, "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_file_is_put_aside_and_no_line_is_split() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/audit.log");
+        let rotation = Rotation { max_bytes: 10, ..NO_BOUNDS };
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        for line in ["one\n", "two\n", "three\n", "much longer than ten\n", "four\n"] {
+            add(&mut log, line);
+        }
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
+        drop(log);
+        // A file that is there already is gone on with, and counts.
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        add(&mut log, "five\n");
+        add(&mut log, "six\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "six\n");
+    }
+
+    #[test]
+    fn a_line_that_is_taken_in_parts_is_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
+        add(&mut log, "a first\n");
+        log.make_room("second and long\n".len());
+        // As where a disk takes no more at once.
+        log.write_all(b"sec").unwrap();
+        log.write_all(b"ond and long\n").unwrap();
+        let texts: Vec<_> = files(folder.path()).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["a first\n", "second and long\n"]);
+    }
+
+    #[test]
+    fn what_is_put_aside_is_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
+        // What an earlier process was stopped at.
+        let aside = name_of(&path, time("2020-11-23T12:00:00Z"));
+        fs::write(&aside, "earlier\n").unwrap();
+        fs::write(compressed(&aside), "half").unwrap();
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        let wait = |log: &mut LogFile| log.compressing.take().unwrap().join().unwrap();
+        wait(&mut log);
+        let texts = || {
+            let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut aside: Vec<_> = entries.filter(|own| *own != path).collect();
+            aside.sort();
+            let text = |path: PathBuf| {
+                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+                let mut text = String::new();
+                let file = File::open(path).unwrap();
+                io::Read::read_to_string(&mut flate2::read::GzDecoder::new(file), &mut text).unwrap();
+                text
+            };
+            aside.into_iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(), ["earlier\n"]);
+        for line in ["one one\n", "two two\n", "three\n"] {
+            add(&mut log, line);
+            if let Some(compressing) = log.compressing.take() {
+                compressing.join().unwrap();
+            }
+        }
+        assert_eq!(texts(), ["one one\n", "two two\n"], "as many as are kept");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn of_rotated_files_the_newest_are_kept_and_none_too_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let now = time("2026-11-23T00:00:00Z");
+        for day in ["20", "21", "22"] {
+            fs::write(name_of(&path, time(&format!("2026-11-{day}T12:00:00Z"))), day).unwrap();
+        }
+        fs::write(folder.path().join("audit-of-others.log"), "kept").unwrap();
+        let left = |rotation| {
+            LogFile::open(&path, rotation).unwrap().remove_old(now);
+            files(folder.path()).len() - 2
+        };
+        assert_eq!(left(NO_BOUNDS), 3);
+        assert_eq!(left(Rotation { max_age_days: 2, ..NO_BOUNDS }), 2);
+        assert_eq!(left(Rotation { max_backups: 1, ..NO_BOUNDS }), 1);
+        assert_eq!(files(folder.path())[0].1, "22", "the newest");
+    }
+}

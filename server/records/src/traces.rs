@@ -1,0 +1,22 @@
+//! Traces of requests, sent to an OpenTelemetry collector by OTLP over gRPC.
+//!
+//! ```text
+//! Front::call ─▶ Tracer::begin ─▶ Traced::set_user ─▶ Traced::finish ─▶ queue ─▶ a task ─▶ collector
+//!                (may be sampled) (is it?) (the router notes stages)
+//! ```
+//!
+//! Without `--tracing-config-file` there is no [`Tracer`], and a request that is not sampled costs a look at a header.
+//! Spans are never waited for: what the queue has no room for is dropped, and counted.
+
+mod configuration;
+mod export;
+mod obeyed;
+mod parent;
+mod request;
+mod tracer;
+
+pub use configuration::{TracingConfiguration, TracingConfigurationError};
+pub use tracer::Tracer;
+
+pub use obeyed::forget_unless_obeyed;
+pub use request::Traced;

@@ -1,0 +1,287 @@
+//! A request on its way to its spans.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{Method, Request, Response};
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tokio::time::Instant;
+use tributary_apimachinery::METHODS;
+use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage, User};
+
+use super::obeyed::is_obeyed;
+use super::parent::Parent;
+use super::tracer::Tracer;
+use crate::text::Text;
+
+/// What is known of a request that is sampled, or may be once it is known whose it is.
+pub struct Traced {
+    tracer: Arc<Tracer>,
+    /// Its own span, in a trace of its own unless its client is obeyed.
+    context: TraceContext,
+    /// The client's span.
+    client: Option<Parent>,
+    /// Whether its trace is the client's.
+    is_in_clients: bool,
+    /// Whether it is sampled where its client is not obeyed, or names no trace.
+    by_chance: bool,
+    received: SystemTime,
+    started: Instant,
+    /// One of HTTP's.
+    method: &'static str,
+    path: Text<'static>,
+    reading: Option<RequestReading>,
+    trace: RequestTrace,
+    is_known: bool,
+    /// Of its answer, whose head is known; `None` of what was given up before.
+    status: Option<u16>,
+}
+
+impl Tracer {
+    /// Follows a request that has just arrived, if it is sampled or its client asks for that.
+    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
+        let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
+        (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
+            let (trace_id, span_id) = (rand::random::<u128>().max(1), rand::random::<u64>().max(1));
+            Box::new(Traced {
+                tracer: Arc::clone(self),
+                context: TraceContext { trace_id, span_id },
+                client,
+                is_in_clients: false,
+                by_chance,
+                received: SystemTime::now(),
+                started: Instant::now(),
+                method: known_method(request.method()),
+                path: Text::new(request.uri().path()).into_owned(),
+                reading: None,
+                trace: RequestTrace::default(),
+                is_known: false,
+                status: None,
+            })
+        })
+    }
+}
+
+/// A method as OpenTelemetry names it: those that nobody knows are one, or clients would make names without end.
+fn known_method(method: &Method) -> &'static str {
+    METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
+}
+
+impl Traced {
+    /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
+    pub fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
+        self.reading = Some(RequestReading::of_head(head));
+        self.trace = trace.clone();
+    }
+
+    /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
+    /// [obeyed](is_obeyed), and else by chance. Of a stranger's nothing is sent: nobody else is to fill the collector.
+    pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
+        let obeyed = self.client.filter(|_| is_obeyed(user));
+        if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
+            return None;
+        }
+        if let Some(client) = obeyed {
+            self.context.trace_id = client.trace_id;
+            self.is_in_clients = true;
+        }
+        self.is_known = true;
+        self.trace.sample(self.context);
+        Some(self)
+    }
+
+    /// The head of its answer is known: its spans are sent.
+    pub fn finish<B>(mut self, response: &Response<B>) {
+        self.status = Some(response.status().as_u16());
+    }
+
+    fn own_span(&self, dropped: u32) -> SpanData {
+        let info = self.reading.as_ref().and_then(|reading| reading.info().ok());
+        let verb = info.map_or("", |info| info.verb.as_str());
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", self.method),
+            KeyValue::new("url.path", self.path.as_str().to_owned()),
+            KeyValue::new("tributary.verb", verb),
+            KeyValue::new("tributary.answered_by", self.trace.answered_by().into_owned()),
+        ];
+        if let Some(status) = self.status {
+            attributes.push(KeyValue::new("http.response.status_code", i64::from(status)));
+        }
+        if let Some(decision) = self.trace.decision() {
+            attributes.push(KeyValue::new("tributary.decision", decision.as_str()));
+        }
+        if let Some(id) = self.trace.audit_id().and_then(|id| id.to_str().ok()) {
+            attributes.push(KeyValue::new("audit-id", id.to_owned()));
+        }
+        if dropped > 0 {
+            attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
+        }
+        // Names of spans are few: no object's name, no path, and no resource that nobody serves.
+        let name = match self.trace.served_resource() {
+            Some(resource) => format!("{verb} {resource}"),
+            None => self.method.to_owned(),
+        };
+        let (parent, linked) = match self.is_in_clients {
+            true => (self.client, None),
+            false => (None, self.client),
+        };
+        let is_fault = self.status.is_some_and(|status| status >= 500);
+        let ended = self.received + self.started.elapsed();
+        let times = (self.received, ended);
+        let parent_id = parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
+        let mut span = self.span(name, (self.context.span_id, parent_id), SpanKind::Server, times, attributes);
+        span.parent_span_is_remote = parent.is_some();
+        span.links.links.extend(linked.map(link));
+        if is_fault {
+            span.status = Status::error("");
+        }
+        span
+    }
+
+    fn span_of(&self, stage: &TracedStage) -> SpanData {
+        let at = |instant: Instant| self.received + instant.saturating_duration_since(self.started);
+        let mut attributes = Vec::new();
+        if let Some(cluster) = &stage.cluster {
+            attributes.push(KeyValue::new("tributary.cluster", cluster.to_string()));
+        }
+        if let Some(status) = stage.status {
+            attributes.push(KeyValue::new("http.response.status_code", i64::from(status)));
+        }
+        let kind = if stage.cluster.is_some() { SpanKind::Client } else { SpanKind::Internal };
+        let ids = (stage.span_id, SpanId::from(self.context.span_id));
+        self.span(stage.name.to_owned(), ids, kind, (at(stage.began), at(stage.ended)), attributes)
+    }
+
+    fn span(
+        &self,
+        name: String,
+        (id, parent): (u64, SpanId),
+        kind: SpanKind,
+        (start_time, end_time): (SystemTime, SystemTime),
+        attributes: Vec<KeyValue>,
+    ) -> SpanData {
+        let (trace_id, id) = (TraceId::from(self.context.trace_id), SpanId::from(id));
+        SpanData {
+            span_context: SpanContext::new(trace_id, id, TraceFlags::SAMPLED, false, TraceState::NONE),
+            parent_span_id: parent,
+            parent_span_is_remote: false,
+            span_kind: kind,
+            name: name.into(),
+            start_time,
+            end_time,
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: InstrumentationScope::builder("tributary").build(),
+        }
+    }
+}
+
+/// A link to a client's span, of which a request is no part.
+fn link(client: Parent) -> Link {
+    let flags = if client.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+    let (trace_id, span_id) = (TraceId::from(client.trace_id), SpanId::from(client.span_id));
+    Link::with_context(SpanContext::new(trace_id, span_id, flags, true, TraceState::NONE))
+}
+
+impl Drop for Traced {
+    /// Sends its spans, of a request that was given up as well: clusters may have been told of its trace.
+    fn drop(&mut self) {
+        if !self.is_known {
+            return;
+        }
+        let (stages, dropped) = self.trace.stages();
+        let mut spans: Vec<_> = stages.iter().map(|stage| self.span_of(stage)).collect();
+        spans.push(self.own_span(dropped));
+        self.tracer.send(spans);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ClusterName, Mount};
+    use tributary_authentication::{Authority, Reach, VerifierName};
+
+    use super::*;
+    use crate::traces::TracingConfiguration;
+
+    fn tracer(sampling_rate_per_million: u32) -> Arc<Tracer> {
+        let endpoint = "http://localhost:4317".to_owned();
+        Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
+    }
+
+    fn traced(method: &str, path: &str, read: &str) -> Box<Traced> {
+        let tracer = tracer(1_000_000);
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let mut traced = tracer.begin(&request).unwrap();
+        let (mut head, ()) = request.into_parts();
+        head.extensions.insert(RequestReading::parse(&Mount::Merged, method, read, None));
+        traced.placed(&mut head, &RequestTrace::default());
+        traced
+    }
+
+    fn value(span: &SpanData, key: &'static str) -> String {
+        let found = span.attributes.iter().find(|attribute| attribute.key == opentelemetry::Key::from_static_str(key));
+        found.map(|attribute| attribute.value.to_string()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_span_goes_by_the_reading_that_the_request_carries() {
+        assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
+    }
+
+    /// Whoever may not choose is sampled by chance, in a trace of its own.
+    #[tokio::test]
+    async fn a_client_has_its_requests_traced_where_a_kube_apiserver_would_let_it() {
+        const CLIENT: u128 = 0xabc;
+        let eu = ClusterName::new("eu").unwrap();
+        let everywhere = |verifier| Authority { verifier, reach: Reach::Everywhere };
+        let of_eu = |verifier| Authority { verifier, reach: Reach::Member(eu.clone()) };
+        for (authority, group, is_obeyed) in [
+            (everywhere(VerifierName::personal()), "", true),
+            (everywhere(VerifierName::client_certificates()), "dev", false),
+            (everywhere(VerifierName::client_certificates()), "system:masters", true),
+            (everywhere(VerifierName::client_certificates()), "system:monitoring", true),
+            (everywhere(VerifierName::front_proxy()), "system:monitoring", true),
+            (everywhere(VerifierName::issuer("https://issuer")), "system:masters", false),
+            (of_eu(VerifierName::cluster(&eu)), "system:masters", false),
+            (of_eu(VerifierName::client_certificates_of(&eu)), "system:masters", false),
+        ] {
+            let mut user = User::named(authority.verifier.clone(), "ann");
+            user.authority = authority.clone();
+            user.info.groups.push(group.to_owned());
+            for (rate, flags, asks) in [(0, "01", true), (1_000_000, "00", false), (1_000_000, "01", true)] {
+                let header = format!("00-{CLIENT:032x}-{:016x}-{flags}", 1);
+                let request = Request::get("/version").header("traceparent", header).body(()).unwrap();
+                let known = tracer(rate).begin(&request).unwrap().set_user(&user);
+                let expected = if is_obeyed { asks } else { rate > 0 };
+                let told = format!("{authority:?} {group} {rate} {flags}");
+                assert_eq!(known.is_some(), expected, "{told}");
+                let Some(traced) = known else { continue };
+                let span = traced.own_span(0);
+                let is_clients = span.span_context.trace_id() == TraceId::from(CLIENT);
+                let is_part = span.parent_span_id == SpanId::from(1_u64);
+                let links: Vec<_> = span.links.iter().map(|link| link.span_context.trace_id()).collect();
+                assert_eq!((is_clients, is_part), (is_obeyed, is_obeyed), "{told}");
+                assert_eq!(links, if is_obeyed { Vec::new() } else { vec![TraceId::from(CLIENT)] }, "{told}");
+                assert_eq!(traced.trace.context(), Some(traced.context), "clusters are told of it: {told}");
+            }
+        }
+    }
+
+    /// Thousands of them may wait for a collector that is slow, and one that is too long is lost with all that are sent
+    /// with it.
+    #[tokio::test]
+    async fn a_client_makes_a_span_neither_long_nor_gives_it_a_name_of_its_own() {
+        let long = format!("/api/v1/{}", "x".repeat(60 << 10));
+        let span = traced("OWN", &long, &long).own_span(0);
+        assert_eq!((&*span.name, value(&span, "http.request.method").as_str()), ("_OTHER", "_OTHER"));
+        let bytes: usize = span.attributes.iter().map(|attribute| attribute.value.to_string().len()).sum();
+        assert!(bytes < 1 << 10, "{bytes}");
+    }
+}

@@ -1,0 +1,495 @@
+//! Clients of the configured clusters. A cluster with an unchanged description keeps its client.
+
+pub mod indices;
+
+use std::collections::BTreeMap;
+
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::{ClusterName, explain};
+use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, ConnectError, Probe};
+use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
+
+use crate::ClusterSpec;
+use crate::kubeconfig::write::ClientContext;
+
+/// Configured clusters with their clients.
+pub struct Clusters {
+    tuning: ClientTuning,
+    known: BTreeMap<ClusterName, ConnectedCluster>,
+    /// First namespace of clients, for clusters with a default other than `default`.
+    namespaces: BTreeMap<ClusterName, String>,
+    /// Number of clients made so far; each client has its own.
+    clients: u64,
+}
+
+struct ConnectedCluster {
+    origin: String,
+    /// Current address; the setup has the one that its client was made for.
+    address: ClusterAddress,
+    /// Address without those of its servers.
+    beside_endpoints: Option<ClusterAddress>,
+    /// The client has both for its whole life.
+    probe: Probe,
+    breaker: BreakerTuning,
+    user_fingerprint: String,
+    /// Why the user that is described last is not the one in use.
+    refused_user: Option<String>,
+    /// Ends the cluster's streams when it is no longer configured.
+    shutdown: CancellationToken,
+    /// The cluster that this one turned out to be, if it is refused for that.
+    twin: Option<ClusterName>,
+    /// Whether users' own tokens are forwarded. The client has further connections for them.
+    passes_tokens: bool,
+    setup: ClusterSetup,
+}
+
+impl Clusters {
+    /// Without clusters; all clients have this `tuning`, with its tunnels. Its `shutdown` ends all streams.
+    pub fn new(tuning: ClientTuning) -> Self {
+        Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
+    }
+
+    /// Applies new descriptions. An unchanged cluster keeps its client with its connections, also with a new user. A
+    /// cluster without a usable client is listed with the reason, and is tried again each time. Streams of a removed
+    /// cluster break off.
+    pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
+        let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
+        self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
+        let mut known = BTreeMap::new();
+        for spec in specs {
+            // Before it gets new addresses, so that no request goes to a drained one.
+            if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
+                client.set_drained(&spec.drained_endpoints);
+            }
+            let entry = match self.known.remove(&spec.name) {
+                Some(same) if same.holds_for(&spec, &names) => same.with_user_of(spec).await,
+                Some(moved) if moved.holds_but_for_endpoints(&spec) => match moved.with_endpoints_of(&spec).await {
+                    Ok(same) => same.with_user_of(spec).await,
+                    Err(before) => self.connect(spec, Some(*before)).await,
+                },
+                before => self.connect(spec, before).await,
+            };
+            known.insert(entry.setup.name.clone(), entry);
+        }
+        for gone in std::mem::replace(&mut self.known, known).into_values() {
+            gone.shutdown.cancel();
+        }
+    }
+
+    /// Makes a client. A failure is logged once.
+    async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
+        let ClusterSpec {
+            name,
+            origin,
+            config,
+            further_endpoints,
+            drained_endpoints,
+            probe,
+            breaker,
+            address,
+            beside_endpoints,
+            user_fingerprint,
+            index,
+            impersonation,
+            authorization,
+            passes_tokens,
+            ..
+        } = spec;
+        for problem in spec.warnings {
+            tracing::warn!(cluster = %name, origin, problem, "the cluster is used, though its configuration is dangerous");
+        }
+        let shutdown = before.as_ref().map(|known| known.shutdown.clone());
+        let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
+        let client = match config {
+            Ok(config) => {
+                let (probe, breaker) = (probe.clone(), breaker.clone());
+                let tuning = ClientTuning { shutdown: shutdown.clone(), probe, breaker, ..self.tuning.clone() };
+                let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
+                client.await.map_err(|e| explain(&e))
+            }
+            Err(reason) => Err(reason),
+        };
+        if let Ok(client) = &client {
+            client.set_drained(&drained_endpoints);
+        }
+        let said = before.and_then(|known| known.setup.client.err());
+        match &client {
+            Err(reason) if said.as_ref() != Some(reason) => {
+                tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used; the others are served");
+            }
+            Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
+            _ => {}
+        }
+        // A failed one has no number.
+        self.clients += u64::from(client.is_ok());
+        let (client_generation, described) = (self.clients, address.clone());
+        let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
+        ConnectedCluster {
+            origin,
+            address: described,
+            beside_endpoints,
+            probe,
+            breaker,
+            user_fingerprint,
+            refused_user: None,
+            shutdown,
+            twin: None,
+            passes_tokens,
+            setup,
+        }
+    }
+
+    /// Setups for the router.
+    pub fn setups(&self) -> Vec<ClusterSetup> {
+        self.known.values().map(|known| known.setup.clone()).collect()
+    }
+
+    /// Names of the clusters, sorted.
+    pub fn names(&self) -> Vec<ClusterName> {
+        self.known.keys().cloned().collect()
+    }
+
+    /// The contexts of clients' kubeconfigs, sorted by cluster name.
+    pub fn client_contexts(&self) -> Vec<ClientContext> {
+        let context = |cluster: &ClusterName| ClientContext {
+            cluster: cluster.clone(),
+            namespace: self.namespaces.get(cluster).cloned(),
+        };
+        self.known.keys().map(context).collect()
+    }
+
+    /// Revisions of the clusters and their users, which differ after every change.
+    pub fn revisions(&self) -> Vec<(SetupRevision, String)> {
+        let both = |known: &ConnectedCluster| (known.setup.revision(), known.user_fingerprint.clone());
+        self.known.values().map(both).collect()
+    }
+
+    /// Whether a cluster of this name is configured.
+    pub fn contains(&self, name: &ClusterName) -> bool {
+        self.known.contains_key(name)
+    }
+
+    /// Source of a cluster, for messages.
+    pub fn origin(&self, name: &ClusterName) -> &str {
+        self.known.get(name).map_or("", |known| &known.origin)
+    }
+
+    /// Whether a client could not be made, or not get its user, so that a retry may help.
+    pub fn any_failed(&self) -> bool {
+        let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
+        self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
+    }
+
+    /// Refuses a cluster that turned out to be `twin`, while both descriptions stay the same.
+    pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.setup.client = Err(reason);
+            known.twin = Some(twin.clone());
+        }
+    }
+}
+
+/// The namespace in the context of a cluster; `None` for `default`.
+fn context_namespace(spec: &ClusterSpec) -> Option<String> {
+    let namespace = &spec.config.as_ref().ok()?.default_namespace;
+    (namespace != "default").then(|| namespace.clone())
+}
+
+/// Makes a client, with support for users' own tokens if configured.
+async fn connected(
+    name: ClusterName,
+    config: kube::Config,
+    further: &[Address],
+    tuning: ClientTuning,
+    passes_tokens: bool,
+) -> Result<ClusterClient, ConnectError> {
+    let client = ClusterClient::connect_to_all(name, config.clone(), further, tuning.clone()).await?;
+    if passes_tokens { client.passing_tokens(&config, further, tuning).await } else { Ok(client) }
+}
+
+impl ConnectedCluster {
+    /// The cluster with the described user. An unusable user leaves the earlier one: a certificate and its key may be
+    /// replaced one after the other.
+    async fn with_user_of(self, spec: ClusterSpec) -> Self {
+        let (name, origin) = (&self.setup.name, spec.origin);
+        let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
+        if self.user_fingerprint == spec.user_fingerprint && self.refused_user.is_none() {
+            return Self { origin, ..self };
+        }
+        if self.user_fingerprint == spec.user_fingerprint {
+            tracing::info!(cluster = %name, origin, "the cluster's user is the previous one again");
+            return Self { origin, refused_user: None, ..self };
+        }
+        match client.set_user(config).await {
+            Ok(()) => {
+                tracing::info!(cluster = %name, origin, "the cluster's credentials are renewed");
+                Self { origin, user_fingerprint: spec.user_fingerprint, refused_user: None, ..self }
+            }
+            Err(error) => {
+                let reason = explain(&error);
+                if self.refused_user.as_ref() != Some(&reason) {
+                    tracing::error!(cluster = %name, origin, reason, "the cluster's new user is refused; the old one stays");
+                }
+                Self { origin, refused_user: Some(reason), ..self }
+            }
+        }
+    }
+
+    /// The cluster with the described addresses. Removed ones get no new requests, and open ones may end.
+    ///
+    /// # Errors
+    /// The unchanged cluster, if it needs a new client.
+    async fn with_endpoints_of(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
+        let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
+        match client.set_addresses(config, &spec.further_endpoints).await {
+            Ok(true) => {
+                tracing::info!(cluster = %self.setup.name, origin = spec.origin, "the cluster has other endpoints");
+                self.address = spec.address.clone();
+                Ok(self)
+            }
+            Ok(false) | Err(_) => Err(Box::new(self)),
+        }
+    }
+
+    fn holds_for(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
+        let usable = match &self.twin {
+            None => self.setup.client.is_ok(),
+            Some(twin) => names.contains(twin),
+        };
+        usable && self.address == spec.address && self.is_set_up_as(spec)
+    }
+
+    /// Whether nothing but the addresses of its servers has changed.
+    fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
+        let is_known = self.beside_endpoints.is_some();
+        self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)
+    }
+
+    fn is_set_up_as(&self, spec: &ClusterSpec) -> bool {
+        self.setup.index == spec.index
+            && self.setup.impersonation == spec.impersonation
+            && self.setup.authorization == spec.authorization
+            && self.passes_tokens == spec.passes_tokens
+            && self.probe == spec.probe
+            && self.breaker == spec.breaker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_router::{ClusterAuthorization, MemberRules};
+
+    use super::*;
+
+    fn spec(name: &str, address: &str) -> ClusterSpec {
+        ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
+    }
+
+    /// Address of each cluster, and the reason for a missing client.
+    fn told(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
+        clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
+    }
+
+    /// A description with a user that has this token.
+    fn with_token(name: &str, address: &str, token: &str) -> ClusterSpec {
+        let mut spec = spec(name, address);
+        spec.config.as_mut().unwrap().auth_info.token = Some(token.to_owned().into());
+        ClusterSpec { user_fingerprint: token.to_owned(), ..spec }
+    }
+
+    #[tokio::test]
+    async fn another_user_keeps_the_client() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        clusters.update(vec![with_token("a", "1", "t")]).await;
+        let client = clusters.setups()[0].client.clone().unwrap();
+        clusters.update(vec![with_token("a", "1", "t")]).await;
+        assert_eq!(client.renewals(), 0, "nothing has changed");
+        clusters.update(vec![with_token("a", "1", "u")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+        assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
+        // A token that no header can hold.
+        clusters.update(vec![with_token("a", "1", "a\nb")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
+        assert!(clusters.setups()[0].client.is_ok());
+        clusters.update(vec![with_token("a", "1", "u")]).await;
+        assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+    }
+
+    #[tokio::test]
+    async fn contexts_follow_the_namespace_of_the_description() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let namespaces = |clusters: &Clusters| -> Vec<_> {
+            clusters
+                .client_contexts()
+                .into_iter()
+                .map(|context| (context.cluster.to_string(), context.namespace))
+                .collect()
+        };
+        for (described, expected) in [("shop", Some("shop")), ("team", Some("team")), ("default", None)] {
+            let mut spec = spec("a", "1");
+            spec.config.as_mut().unwrap().default_namespace = described.to_owned();
+            clusters.update(vec![spec]).await;
+            assert_eq!(namespaces(&clusters), [("a".to_owned(), expected.map(str::to_owned))]);
+        }
+    }
+
+    /// A description of a cluster at these addresses.
+    fn at(ports: &[u16]) -> ClusterSpec {
+        let url = |port: &u16| -> http::Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
+        ClusterSpec {
+            config: Ok(kube::Config::new(url(&ports[0]))),
+            further_endpoints: ports[1..].iter().map(|port| url(port).into()).collect(),
+            beside_endpoints: Some(ClusterAddress::from_description("all")),
+            ..spec("a", &format!("{ports:?}"))
+        }
+    }
+
+    #[tokio::test]
+    async fn other_endpoints_keep_the_client_as_long_as_one_stays() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let addresses = |clusters: &Clusters| -> Vec<String> {
+            let client = clusters.setups()[0].client.clone().unwrap();
+            client.endpoints().iter().map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
+        };
+        let mut seen: Vec<SetupRevision> = Vec::new();
+        for (ports, is_kept) in [
+            (&[1_u16, 2, 3][..], false),
+            (&[1, 3], true),
+            (&[3, 4], true),
+            // Of one address the client knows all that is known of the cluster.
+            (&[4], true),
+            (&[4, 1], true),
+            (&[5, 6], false),
+            (&[6, 7], true),
+            // The first address of its client, which has left since.
+            (&[5], false),
+            (&[5, 6], false),
+        ] {
+            clusters.update(vec![at(ports)]).await;
+            assert_eq!(addresses(&clusters), ports.iter().map(u16::to_string).collect::<Vec<_>>());
+            let revision = clusters.setups()[0].revision();
+            let is_same = seen.last() == Some(&revision);
+            assert_eq!(is_same, is_kept, "{ports:?}, after {} others", seen.len());
+            seen.push(revision);
+        }
+        let other = ClusterSpec {
+            beside_endpoints: Some(ClusterAddress::from_description("another authority")),
+            ..at(&[5, 6, 7])
+        };
+        clusters.update(vec![other]).await;
+        assert!(seen.last() != Some(&clusters.setups()[0].revision()));
+    }
+
+    #[tokio::test]
+    async fn whatever_else_is_described_otherwise_makes_another_client_of_the_same_address() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let mut last = None;
+        for (name, described) in [
+            ("nothing", spec("a", "1")),
+            ("its index", ClusterSpec { index: Some(7), ..spec("a", "1") }),
+            (
+                "its rules",
+                ClusterSpec { impersonation: MemberRules { uid: true, ..MemberRules::default() }, ..spec("a", "1") },
+            ),
+            ("its authorization", ClusterSpec { authorization: ClusterAuthorization::Review, ..spec("a", "1") }),
+            ("its tokens", ClusterSpec { passes_tokens: true, ..spec("a", "1") }),
+            ("its probe", ClusterSpec { probe: Probe { failure_threshold: 9, ..Probe::default() }, ..spec("a", "1") }),
+            (
+                "its breaker",
+                ClusterSpec {
+                    breaker: BreakerTuning { max_in_flight: Some(9), ..BreakerTuning::default() },
+                    ..spec("a", "1")
+                },
+            ),
+        ] {
+            clusters.update(vec![described]).await;
+            let setup = clusters.setups().remove(0);
+            assert_eq!(setup.address, ClusterAddress::from_description("1"), "{name}");
+            let revision = Some(setup.revision());
+            assert!(revision != last, "{name}");
+            last = revision;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_is_drained_by_the_client_that_there_is_and_by_a_new_one() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let draining = |ports: &[u16], drained: u16| ClusterSpec {
+            drained_endpoints: tributary_proxy::EndpointSubset::new(&[format!("https://127.0.0.1:{drained}/")]),
+            ..at(ports)
+        };
+        let drained = |clusters: &Clusters| -> Vec<String> {
+            let endpoints = clusters.setups()[0].client.clone().unwrap().endpoints();
+            let drained = endpoints.into_iter().filter(|endpoint| {
+                endpoint.left_out.as_ref().is_some_and(|why| why.reason == tributary_proxy::LeftOutReason::Drain)
+            });
+            drained.map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
+        };
+        clusters.update(vec![draining(&[1, 2], 2)]).await;
+        assert_eq!(drained(&clusters), ["2"], "from the beginning");
+        let first = clusters.revisions();
+        clusters.update(vec![draining(&[1, 2], 1)]).await;
+        assert_eq!(drained(&clusters), ["1"]);
+        assert!(clusters.revisions() == first);
+        // With the endpoint itself.
+        clusters.update(vec![draining(&[1, 2, 3], 3)]).await;
+        assert_eq!(drained(&clusters), ["3"]);
+        assert!(clusters.revisions() == first);
+        clusters.update(vec![at(&[1, 2, 3])]).await;
+        assert_eq!(drained(&clusters), Vec::<String>::new());
+        assert!(clusters.revisions() == first);
+        // Also for a single address, with any client.
+        clusters.update(vec![draining(&[7], 7)]).await;
+        assert_eq!(drained(&clusters), ["7"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_open_to_a_cluster_ends_when_it_is_removed_and_not_before() {
+        let tuning = ClientTuning::default();
+        let mut clusters = Clusters::new(tuning.clone());
+        clusters.update(vec![with_token("a", "1", "t"), spec("b", "1")]).await;
+        let ends = |clusters: &Clusters, name: &str| clusters.known[&ClusterName::new(name).unwrap()].shutdown.clone();
+        let (a, b) = (ends(&clusters, "a"), ends(&clusters, "b"));
+        clusters.update(vec![with_token("a", "1", "u"), spec("b", "1")]).await;
+        clusters.update(vec![with_token("a", "another address", "u"), spec("b", "1")]).await;
+        assert!(!a.is_cancelled() && !b.is_cancelled());
+        clusters.update(vec![spec("b", "1")]).await;
+        assert!(a.is_cancelled() && !b.is_cancelled());
+        tuning.shutdown.cancel();
+        assert!(b.is_cancelled(), "all of them end with the process");
+    }
+
+    #[tokio::test]
+    async fn a_refused_twin_comes_back_when_the_other_goes() {
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let mut clusters = Clusters::new(ClientTuning::default());
+        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        let [first, second] = ["1", "2"].map(ClusterAddress::from_description);
+        assert_eq!(told(&clusters), [(first.clone(), None), (second.clone(), None)]);
+        clusters.refuse(&b, &a, "same".to_owned());
+        let refused = clusters.revisions();
+        assert_eq!(told(&clusters), [(first, None), (second.clone(), Some("same".to_owned()))]);
+        assert!(!clusters.any_failed(), "another try would not help");
+        clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
+        assert!(clusters.revisions() == refused, "an unchanged configuration changes nothing");
+        clusters.update(vec![spec("b", "2")]).await;
+        assert_eq!(told(&clusters), [(second, None)]);
+        assert!(clusters.setups()[0].client.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_a_client_is_named() {
+        let mut broken = spec("a", "1");
+        broken.config = Ok(kube::Config::new("ftp://127.0.0.1".parse().unwrap()));
+        let mut clusters = Clusters::new(ClientTuning::default());
+        clusters.update(vec![broken]).await;
+        assert!(clusters.any_failed());
+        assert_eq!(clusters.names().len(), 1);
+        assert!(clusters.setups()[0].client.is_err());
+        let first = clusters.revisions();
+        let unreadable = ClusterSpec { config: Err("no such file".to_owned()), ..spec("a", "1") };
+        clusters.update(vec![unreadable]).await;
+        assert_eq!(clusters.setups()[0].client.as_ref().unwrap_err(), "no such file");
+        assert!(clusters.revisions() != first, "another reason is news");
+    }
+}

@@ -1,0 +1,188 @@
+//! Indexes of clusters in integer item versions, stored in the data directory.
+//!
+//! Clients store numbers with an index. If a second cluster got the index later, the numbers would mean its objects. So
+//! an index is never reused, also after its cluster was removed, and `UpstreamCluster.spec.index` is compared with the
+//! stored ones.
+
+use std::collections::BTreeMap;
+
+use tributary_apimachinery::ClusterName;
+use tributary_merge::integer::CLUSTERS_MAX;
+
+use crate::ClusterSpec;
+use crate::data_directory::{DataDirectory, DataDirectoryError};
+
+/// Stored as a JSON object, index → cluster.
+const FILE: &str = "cluster-indices.json";
+
+/// Why clusters have no numbers.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterIndexError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Directory(#[from] DataDirectoryError),
+    /// The file has a wrong content.
+    #[error(
+        "{path} is damaged; restore it, or remove it and every version of the form Integer that was handed out so far may mean another cluster"
+    )]
+    Damaged {
+        /// Path of the file.
+        path: String,
+        /// Error of the parser.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The index belonged to a different cluster.
+    #[error(
+        "{origin}: spec.index: {index} was given to cluster {owner} before, and clients may still have versions with it; give another one that no cluster has had{}",
+        free.map(|free| format!(", for example {free}")).unwrap_or_default()
+    )]
+    Taken {
+        /// Source of the cluster, for messages.
+        origin: String,
+        /// Index of the cluster.
+        index: u16,
+        /// Owner of the index.
+        owner: ClusterName,
+        /// An index without an owner.
+        free: Option<u16>,
+    },
+    /// All numbers are taken.
+    #[error(
+        "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
+    )]
+    Exhausted {
+        /// Source of the cluster, for messages.
+        origin: String,
+    },
+}
+
+/// Gives each cluster its index: the configured one, the stored one, or a new one.
+///
+/// # Errors
+/// [`ClusterIndexError`]; nothing is stored then.
+pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+    // Two processes with one directory must not give one number to two clusters.
+    let _lock = directory.lock().await?;
+    let mut owners = read(directory)?;
+    let before = owners.0.clone();
+    owners.assign(clusters)?;
+    if owners.0 != before {
+        // A map of numbers and names cannot fail to serialize.
+        directory.write(FILE, &serde_json::to_vec(&owners.0).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+fn read(directory: &DataDirectory) -> Result<Owners, ClusterIndexError> {
+    let Some(bytes) = directory.read(FILE)? else { return Ok(Owners::default()) };
+    let owners = serde_json::from_slice(&bytes);
+    owners
+        .map(Owners)
+        .map_err(|source| ClusterIndexError::Damaged { path: directory.file(FILE).display().to_string(), source })
+}
+
+/// Present and former owners of indexes.
+#[derive(Default)]
+struct Owners(BTreeMap<u16, ClusterName>);
+
+impl Owners {
+    fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
+        // Configured indexes first, so that no other cluster gets one of them.
+        for spec in &*clusters {
+            let Some(index) = spec.index else { continue };
+            if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {
+                let (origin, owner, free) = (spec.origin.clone(), owner.clone(), self.free());
+                return Err(ClusterIndexError::Taken { origin, index, owner, free });
+            }
+            self.0.insert(index, spec.name.clone());
+        }
+        for spec in clusters.iter_mut().filter(|spec| spec.index.is_none()) {
+            let own = self.0.iter().rev().find(|(_, owner)| **owner == spec.name).map(|(index, _)| *index);
+            let index = own.or_else(|| self.free());
+            let index = index.ok_or_else(|| ClusterIndexError::Exhausted { origin: spec.origin.clone() })?;
+            self.0.insert(index, spec.name.clone());
+            spec.index = Some(index);
+        }
+        Ok(())
+    }
+
+    /// Index above all used ones, or a free one.
+    fn free(&self) -> Option<u16> {
+        let above = self.0.last_key_value().map_or(Some(0), |(last, _)| last.checked_add(1));
+        above
+            .filter(|index| *index < CLUSTERS_MAX)
+            .or_else(|| (0..CLUSTERS_MAX).find(|index| !self.0.contains_key(index)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(clusters: &[(&str, Option<u16>)]) -> Vec<ClusterSpec> {
+        let spec = |(name, index): &(&str, Option<u16>)| ClusterSpec {
+            origin: format!("UpstreamCluster {name}"),
+            index: *index,
+            ..ClusterSpec::named(name)
+        };
+        clusters.iter().map(spec).collect()
+    }
+
+    async fn assigned(directory: &DataDirectory, clusters: &[(&str, Option<u16>)]) -> Result<Vec<u16>, String> {
+        let mut specs = specs(clusters);
+        assign(directory, &mut specs).await.map_err(|error| error.to_string())?;
+        Ok(specs.into_iter().filter_map(|spec| spec.index).collect())
+    }
+
+    #[tokio::test]
+    async fn a_number_is_never_given_to_another_cluster() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let unnumbered = |names: &[&'static str]| names.iter().map(|name| (*name, None)).collect::<Vec<_>>();
+        for (clusters, expected) in [
+            (unnumbered(&["b", "a"]), vec![0, 1]),
+            (unnumbered(&["a"]), vec![1]),
+            (unnumbered(&["a", "c"]), vec![1, 2]),
+            (unnumbered(&["c", "b", "a", "d"]), vec![2, 0, 1, 3]),
+            (vec![("e", None), ("f", Some(9))], vec![10, 9]),
+            (vec![("f", None)], vec![9]),
+            (vec![("f", Some(20))], vec![20]),
+            (vec![("f", Some(9))], vec![9]),
+            (vec![("g", None)], vec![21]),
+        ] {
+            assert_eq!(assigned(&directory, &clusters).await, Ok(expected), "{clusters:?}");
+        }
+        let refused = assigned(&directory, &[("x", None), ("new", Some(1))]).await.unwrap_err();
+        assert!(
+            refused.contains("UpstreamCluster new: spec.index: 1 was given to cluster a before")
+                && refused.contains("for example 22"),
+            "{refused}"
+        );
+        assert_eq!(assigned(&directory, &[("x", None)]).await, Ok(vec![22]), "what was refused is not kept");
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(directory.file(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn gaps_are_filled_at_the_end_and_then_there_are_none() {
+        let mut owners = Owners::default();
+        let mut last = specs(&[("last", Some(CLUSTERS_MAX - 1)), ("gap", None)]);
+        owners.assign(&mut last).unwrap();
+        assert_eq!(last[1].index, Some(0));
+        let name = ClusterName::new("taken").unwrap();
+        owners.0.extend((1..CLUSTERS_MAX - 1).map(|index| (index, name.clone())));
+        let error = owners.assign(&mut specs(&[("more", None)])).unwrap_err();
+        assert!(error.to_string().contains("UpstreamCluster more: all 10000 indices"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_is_no_empty_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write(FILE, b"{\"0\":\"A_B\"}").unwrap();
+        let error = assigned(&directory, &[("a", None)]).await.unwrap_err();
+        assert!(error.contains("cluster-indices.json is damaged"), "{error}");
+    }
+}

@@ -1,0 +1,489 @@
+//! Directory of persistent state: the certificate authority, the token, and facts about clusters.
+//!
+//! Every file has the mode 0600 and is replaced atomically (a temporary file in the same directory, then a rename), so
+//! that a reader sees the old or the new content, also after a crash. A directory or file of a different user is
+//! refused, and so is one of root into which others may write: they could read the written data, or choose the read
+//! data.
+
+mod kept_file;
+pub mod last_heard;
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
+
+/// Mode of the directory: only for its owner.
+const DIRECTORY_MODE: u32 = 0o700;
+/// The mode of each file in it.
+const FILE_MODE: u32 = 0o600;
+/// File that a process locks while it reads or makes the content.
+const LOCK_FILE: &str = "lock";
+/// Time for which a second process may hold the lock. To make all files takes milliseconds; ten seconds suffice for a
+/// slow disk.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// Interval of attempts to lock.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Why the data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirectoryError {
+    /// No flag, no `XDG_DATA_HOME` and no `HOME`.
+    #[error("no data directory: neither XDG_DATA_HOME nor HOME is set; name one by --data-dir")]
+    Unknown,
+    /// The directory cannot be made.
+    #[error("data directory {path} cannot be made; name another one by --data-dir")]
+    Create {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory belongs to a different user.
+    #[error(
+        "data directory {path} belongs to another user (uid {owner}), who could change what is in it; name another one by --data-dir"
+    )]
+    Foreign {
+        /// Path of the directory.
+        path: PathBuf,
+        /// User ID of the owner.
+        owner: u32,
+    },
+    /// The directory belongs to root, and others may write into it.
+    #[error(
+        "data directory {path} is not this user's own, and others may write into it (mode {mode:o}), who could choose the \
+         credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
+    )]
+    Shared {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Mode of the directory.
+        mode: u32,
+    },
+    /// Another process holds the lock.
+    #[error(
+        "{path} has been locked by another process for {} s; end it, or name another directory by --data-dir",
+        LOCK_PATIENCE.as_secs()
+    )]
+    Locked {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A file in it could not be read.
+    #[error("{path} cannot be read")]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// A file in it could not be written.
+    #[error("{path} cannot be written")]
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The data directory where the environment puts it.
+///
+/// # Errors
+/// [`DataDirectoryError::Unknown`].
+pub fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
+    DataDirectory::default_path(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), std::env::home_dir())
+}
+
+/// A directory that exists and belongs to its owner alone.
+#[derive(Clone, Debug)]
+pub struct DataDirectory(PathBuf);
+
+impl DataDirectory {
+    /// Default directory: `$XDG_DATA_HOME/tributary`, otherwise `~/.local/share/tributary`.
+    ///
+    /// Source: XDG base directory specification; a relative `XDG_DATA_HOME` counts as unset.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Unknown`] if neither is known.
+    pub fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf, DataDirectoryError> {
+        xdg_data_home
+            .filter(|path| path.is_absolute())
+            .or_else(|| home.filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".local/share")))
+            .map(|data| data.join("tributary"))
+            .ok_or(DataDirectoryError::Unknown)
+    }
+
+    /// Opens the directory; makes it (0700) with its parents if it is missing. Keeps the mode of an existing one,
+    /// because its files are 0600, and warns of an own one that others may write into.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] for an owner other than this user and root;
+    /// [`DataDirectoryError::Shared`] for root's if others may write into it (`/tmp`, or a volume with group access).
+    pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
+        let made =
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path).and_then(|()| fs::metadata(&path));
+        let metadata = match made {
+            Ok(metadata) => metadata,
+            Err(source) => return Err(DataDirectoryError::Create { path, source }),
+        };
+        let mode = metadata.mode() & 0o7777;
+        match Trust::from_owner(metadata.uid(), mode, own_uid()) {
+            Trust::Whole => {}
+            Trust::OpenToOthers => tracing::warn!(
+                path = %path.display(),
+                mode = format!("{mode:o}"),
+                "others may write into the data directory, and so choose the credentials in it; close it by `chmod go-w`"
+            ),
+            Trust::Shared => return Err(DataDirectoryError::Shared { path, mode }),
+            Trust::Foreign => return Err(DataDirectoryError::Foreign { path, owner: metadata.uid() }),
+        }
+        Ok(Self(path))
+    }
+
+    /// Locks the directory against other processes until the file is dropped. Waits for ten seconds at most.
+    /// Cancellation is safe.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also for a link or a different user's file.
+    pub async fn lock(&self) -> Result<File, DataDirectoryError> {
+        let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+        loop {
+            let path = self.file(LOCK_FILE);
+            let tried = tokio::task::spawn_blocking(move || try_lock(&path)).await;
+            let path = self.file(LOCK_FILE);
+            match tried.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                Ok(Some(file)) => return Ok(file),
+                Ok(None) if tokio::time::Instant::now() < deadline => tokio::time::sleep(LOCK_INTERVAL).await,
+                Ok(None) => return Err(DataDirectoryError::Locked { path }),
+                Err(source) => return Err(DataDirectoryError::Write { path, source }),
+            }
+        }
+    }
+
+    /// Path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Reads a file; `None` if it is missing. Tightens a mode that lets other users read.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Read`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DataDirectoryError> {
+        let path = self.file(name);
+        match read_private(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataDirectoryError::Read { path, source }),
+        }
+    }
+
+    /// Replaces a file.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`].
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DataDirectoryError> {
+        let path = self.file(name);
+        write_private(&path, bytes).map_err(|source| DataDirectoryError::Write { path, source })
+    }
+
+    /// Removes a file, if it exists.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`].
+    pub fn remove(&self, name: &str) -> Result<(), DataDirectoryError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DataDirectoryError::Write { path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a file unless another process was first, and returns the bytes that stand.
+    ///
+    /// # Errors
+    /// [`DataDirectoryError::Write`] and [`DataDirectoryError::Read`].
+    pub fn read_or_create(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, DataDirectoryError> {
+        if let Some(bytes) = self.read(name)? {
+            return Ok(bytes);
+        }
+        let path = self.file(name);
+        let bytes = make();
+        match create_private(&path, &bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                read_private(&path).map_err(|source| DataDirectoryError::Read { path, source })
+            }
+            Err(source) => Err(DataDirectoryError::Write { path, source }),
+        }
+    }
+}
+
+/// Writes a file with mode 0600; replaces an existing one by a rename.
+///
+/// # Errors
+/// The system's error; an existing file is then unchanged.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = write_temporary(path, bytes)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// Creates a file with mode 0600, complete or not at all: a hard link fails where a rename would replace.
+///
+/// # Errors
+/// `AlreadyExists` for an existing one, and other errors of the system.
+pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = write_temporary(path, bytes)?;
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary)?;
+    linked
+}
+
+/// Writes a file with mode 0600 beside `path`, from where it can take its place, and returns its path.
+pub(crate) fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let temporary = path.with_file_name(format!(".{}.{:016x}", name.to_string_lossy(), rand::random::<u64>()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(&temporary)
+        .and_then(|file| fill(file, bytes));
+    match written {
+        Ok(()) => Ok(temporary),
+        Err(error) => {
+            drop(fs::remove_file(&temporary));
+            Err(error)
+        }
+    }
+}
+
+fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    // Checked before the open, because to open a pipe waits for a writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    check_owner(&metadata)?;
+    let mode = metadata.mode() & 0o777;
+    if mode & !FILE_MODE != 0 {
+        file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
+        tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "the file was open to others; its mode is 0600 now");
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens and locks a file without waiting; `None` if it is locked.
+fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    check_owner(&metadata)?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Refuses files of a different user. Root's are accepted: root could read and write all files anyway.
+fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
+    match Trust::from_owner(metadata.uid(), 0, own_uid()) {
+        Trust::Foreign => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user (uid {})", metadata.uid()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Trust in a directory by its owner and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// Owned by this user or root, and no other user may write into it.
+    Whole,
+    /// Owned by this user, and others may write into it.
+    OpenToOthers,
+    /// Owned by root, and others may write into it.
+    Shared,
+    /// Owned by a different user.
+    Foreign,
+}
+
+impl Trust {
+    fn from_owner(owner: u32, mode: u32, own: u32) -> Self {
+        let is_open = mode & 0o022 != 0;
+        match (owner == own, owner == 0) {
+            (true, _) if is_open => Self::OpenToOthers,
+            (false, true) if is_open => Self::Shared,
+            (true, _) | (_, true) => Self::Whole,
+            (false, false) => Self::Foreign,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn default_path_follows_the_environment() {
+        let path = |xdg: Option<&str>, home: Option<&str>| {
+            DataDirectory::default_path(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
+        };
+        assert_eq!(path(Some("/x"), Some("/h")), Some("/x/tributary".into()));
+        assert_eq!(path(Some("relative"), Some("/h")), Some("/h/.local/share/tributary".into()));
+        assert_eq!(path(Some(""), Some("/h")), Some("/h/.local/share/tributary".into()));
+        assert_eq!(path(None, Some("")), None);
+        assert_eq!(path(None, None), None);
+    }
+
+    #[test]
+    fn files_belong_to_their_owner_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().join("a/b")).unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
+        directory.write("secret", b"one").unwrap();
+        assert_eq!(mode(&directory.file("secret")), 0o600);
+        directory.write("secret", b"two").unwrap();
+        assert_eq!(directory.read("secret").unwrap().unwrap(), b"two");
+        assert_eq!(directory.read("absent").unwrap(), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let foreign = parent.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        // Only root can give things away; elsewhere this user's own must do.
+        let given = std::os::unix::fs::chown(&foreign, Some(4321), None).is_ok();
+        assert_eq!(DataDirectory::open(foreign.clone()).is_err(), given);
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write("token", b"t").unwrap();
+        let given = std::os::unix::fs::chown(directory.file("token"), Some(4321), None).is_ok();
+        assert_eq!(directory.read("token").is_err(), given);
+        fs::create_dir(directory.file("directory")).unwrap();
+        assert!(matches!(directory.read("directory"), Err(DataDirectoryError::Read { .. })));
+    }
+
+    #[test]
+    fn directories_are_trusted_by_owner_and_mode() {
+        for (owner, mode, own, expected) in [
+            (1000, 0o700, 1000, Trust::Whole),
+            (1000, 0o755, 1000, Trust::Whole),
+            (1000, 0o775, 1000, Trust::OpenToOthers),
+            (0, 0o1777, 0, Trust::OpenToOthers),
+            (0, 0o755, 1000, Trust::Whole),
+            (0, 0o1777, 1000, Trust::Shared),
+            (0, 0o2775, 1000, Trust::Shared),
+            (1001, 0o700, 1000, Trust::Foreign),
+            (1001, 0o777, 1000, Trust::Foreign),
+            (1001, 0o700, 0, Trust::Foreign),
+        ] {
+            assert_eq!(Trust::from_owner(owner, mode, own), expected, "{mode:o} of {owner} for {own}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_process_at_a_time_makes_what_is_missing() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let first = directory.lock().await.unwrap();
+        let other = File::open(directory.file(LOCK_FILE)).unwrap();
+        assert!(other.try_lock().is_err());
+        drop(first);
+        assert!(other.try_lock().is_ok());
+        assert_eq!(mode(&directory.file(LOCK_FILE)), 0o600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_held_is_waited_for_with_a_limit() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let held = directory.lock().await.unwrap();
+        let error = directory.lock().await.unwrap_err();
+        assert!(matches!(error, DataDirectoryError::Locked { .. }), "{error}");
+        let (waiting, ()) = tokio::join!(directory.lock(), async move {
+            tokio::time::sleep(LOCK_PATIENCE / 2).await;
+            drop(held);
+        });
+        waiting.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_no_link_no_pipe_and_nobody_elses() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        let lock = directory.file(LOCK_FILE);
+        std::os::unix::fs::symlink(directory.file("elsewhere"), &lock).unwrap();
+        directory.lock().await.unwrap_err();
+        assert!(!directory.file("elsewhere").exists(), "nothing is made where a link leads");
+        fs::remove_file(&lock).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&lock).status().unwrap();
+        assert!(made.success());
+        directory.lock().await.unwrap_err();
+        fs::remove_file(&lock).unwrap();
+        fs::write(&lock, "").unwrap();
+        // Only root can give things away; elsewhere this user's own must do.
+        let given = std::os::unix::fs::chown(&lock, Some(4321), None).is_ok();
+        assert_eq!(directory.lock().await.is_err(), given);
+    }
+
+    #[test]
+    fn a_file_open_to_others_is_closed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        directory.write("token", b"t").unwrap();
+        fs::set_permissions(directory.file("token"), fs::Permissions::from_mode(0o644)).unwrap();
+        directory.read("token").unwrap();
+        assert_eq!(mode(&directory.file("token")), 0o600);
+    }
+
+    #[test]
+    fn the_first_maker_of_a_file_wins() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
+        assert_eq!(directory.read_or_create("token", || b"first".to_vec()).unwrap(), b"first");
+        assert_eq!(directory.read_or_create("token", || b"second".to_vec()).unwrap(), b"first");
+        let path = directory.file("token");
+        assert_eq!(create_private(&path, b"third").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

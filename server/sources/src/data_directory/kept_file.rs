@@ -1,0 +1,100 @@
+//! State that is kept from one run to the next, and that a run can do without.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tributary_authentication::MemberKeys;
+use tributary_merge::Epochs;
+
+use super::DataDirectory;
+
+/// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which
+/// clients survive.
+pub const EPOCHS: KeptFile<Epochs> = KeptFile {
+    name: "epochs.json",
+    unreadable: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
+    not_kept: "the list of clusters was not kept; compact resourceVersions will be answered 410 after a restart",
+    value: PhantomData,
+};
+
+/// Signing keys of each cluster for its ServiceAccounts' tokens. Without the file the keys of an unreachable cluster
+/// are unknown.
+pub const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
+    name: "service-account-keys.json",
+    unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
+    not_kept: "the keys of clusters' ServiceAccounts were not kept; after a restart they are fetched anew",
+    value: PhantomData,
+};
+
+/// A value that is kept as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
+/// process: both are logged with the consequence.
+pub struct KeptFile<T> {
+    name: &'static str,
+    unreadable: &'static str,
+    not_kept: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
+    /// The file's name in the data directory.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Value of an earlier run, or the default if the file is missing or unreadable. Blocks.
+    pub fn read(&self, directory: &DataDirectory) -> T {
+        read_kept_file(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
+    }
+
+    /// Keeps it for later runs. Blocks.
+    pub fn write(&self, directory: &DataDirectory, value: &T) {
+        let bytes = serde_json::to_vec(value).map_err(|error| tributary_apimachinery::explain(&error));
+        let write = |bytes: Vec<u8>| directory.write(self.name, &bytes);
+        let written = bytes.and_then(|bytes| write(bytes).map_err(|error| tributary_apimachinery::explain(&error)));
+        if let Err(error) = written {
+            tracing::warn!(file = self.name, error, "{}", self.not_kept);
+        }
+    }
+}
+
+/// Value in a file, or the default if the file is missing or unreadable; the message is logged then.
+pub(super) fn read_kept_file<T: Default>(
+    directory: &DataDirectory,
+    name: &str,
+    unreadable: &str,
+    parse: impl FnOnce(&[u8]) -> anyhow::Result<T>,
+) -> T {
+    let read = directory.read(name).map_err(anyhow::Error::from);
+    let parsed = read.and_then(|bytes| bytes.map_or_else(|| Ok(T::default()), |bytes| parse(&bytes)));
+    parsed.unwrap_or_else(|error| {
+        tracing::warn!(file = name, error = format!("{error:#}"), "{unreadable}");
+        T::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ClusterName;
+    use tributary_authentication::JsonWebKeySet;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_members_are_known_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(folder.path().join("data")).unwrap();
+        assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());
+        let text = br#"{"keys":[{"kty":"RSA","kid":"k","alg":"RS256","use":"sig","n":"AQAB","e":"AQAB"}]}"#;
+        let mut keys = MemberKeys::default();
+        keys.set(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap());
+        MEMBER_KEYS.write(&directory, &keys);
+        assert_eq!(MEMBER_KEYS.read(&directory), keys);
+        directory.write(MEMBER_KEYS.name(), b"[").unwrap();
+        assert_eq!(
+            MEMBER_KEYS.read(&directory),
+            MemberKeys::default(),
+            "what cannot be read is no reason not to start"
+        );
+    }
+}

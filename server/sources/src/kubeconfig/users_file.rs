@@ -1,0 +1,442 @@
+//! A user's own kubeconfig, such as `~/.kube/config`, to which this program adds entries, and from which it removes
+//! them.
+//!
+//! A change is written to a new file that replaces the old one, so that it is complete at any time. Owner, links and
+//! mode stay, but only the owner may read a token. Concurrent writers are locked out as in kubectl: by a file with its
+//! name and `.lock`.
+//!
+//! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::entries::{self, ChangeError, Entries, Removal, SameName};
+use super::files::{KubeconfigFiles, NoKubeconfig};
+use crate::data_directory::write_temporary;
+
+/// Time for which a second program may hold the lock: kubectl writes a file in milliseconds; five seconds suffice for a
+/// slow disk.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of attempts to lock.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a kubeconfig was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersFileError {
+    /// The content of the file prevents the change.
+    #[error("kubeconfig {path} {obstacle}; it is left as it was")]
+    Change {
+        /// Path of the file.
+        path: PathBuf,
+        /// The cause, a part of the message and therefore not a `source`.
+        obstacle: ChangeError,
+    },
+    /// A second file, which is read together with this one, has the same names.
+    #[error(
+        "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
+         --kubeconfig-prefix{}",
+        removal(other, *is_ours)
+    )]
+    Hidden {
+        /// Path of the second file.
+        other: PathBuf,
+        /// The list: `clusters`, `contexts` or `users`.
+        kind: &'static str,
+        /// Name of the entry.
+        name: String,
+        /// Whether this program has added it.
+        is_ours: bool,
+    },
+    /// The file does not exist.
+    #[error("there is no kubeconfig {0}")]
+    Missing(PathBuf),
+    /// A pipe, a directory, or a link that leads nowhere.
+    #[error("{0} is not a file; name another kubeconfig")]
+    NoFile(PathBuf),
+    /// A different program changes the file.
+    #[error(
+        "{path} has existed for {} s: another program changes the kubeconfig; if none does, remove this file",
+        LOCK_PATIENCE.as_secs()
+    )]
+    Locked {
+        /// Path of the lock file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("kubeconfig {path} cannot be read")]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("kubeconfig {path} cannot be written; it is left as it was")]
+    Write {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn removal(other: &Path, is_ours: bool) -> String {
+    let command =
+        || format!(", or take out what tributary put in there: tributary kubeconfig remove {}", other.display());
+    if is_ours { command() } else { String::new() }
+}
+
+/// Default files: those of `$KUBECONFIG`, otherwise `~/.kube/config`.
+///
+/// # Errors
+/// [`NoKubeconfig`].
+pub fn default_files() -> Result<KubeconfigFiles, NoKubeconfig> {
+    let home = std::env::home_dir();
+    KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())
+}
+
+/// Default file for new entries: the first existing one, otherwise the first.
+///
+/// Source: client-go `tools/clientcmd/loader.go` (`GetDefaultFilename`), where `kubectl config` writes.
+///
+/// # Errors
+/// [`NoKubeconfig`].
+pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
+    let files = default_files()?;
+    let paths = files.paths();
+    paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
+}
+
+/// Other files of `$KUBECONFIG`, if this file is one of them.
+pub fn read_with(path: &Path) -> Vec<PathBuf> {
+    let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
+    others_of(path, listed)
+}
+
+fn others_of(path: &Path, listed: Vec<PathBuf>) -> Vec<PathBuf> {
+    let is_it = |other: &PathBuf| other == path || fs::canonicalize(other).is_ok_and(|other| is_same(&other, path));
+    let (own, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_it);
+    if own.is_empty() { Vec::new() } else { others }
+}
+
+fn is_same(other: &Path, path: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|path| path == other)
+}
+
+/// Adds entries to a kubeconfig, in place of those with the same prefix; creates it (0600) if it is missing. Returns
+/// whether it changed. The entries have a token, so the mode is tightened to the owner, with a log line. Waits up to
+/// five seconds for concurrent writers. `read_with` are the files that are read together with it, and that must not
+/// have entries of the same names.
+///
+/// # Errors
+/// [`UsersFileError`]; the file is then unchanged.
+pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) -> Result<bool, UsersFileError> {
+    for other in read_with {
+        let Ok(Some(text)) = read(other) else { continue };
+        if let Some(SameName { kind, name, is_ours }) = entries::same_name(&text, &entries) {
+            return Err(UsersFileError::Hidden { other: other.clone(), kind, name, is_ours });
+        }
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|source| write_error(&path, source))?;
+    }
+    locked(path, move |path| {
+        let text = read(path)?.unwrap_or_default();
+        match entries::put(&text, &entries).map_err(|source| change_error(path, source))? {
+            None => close_to_others(path).map_err(|source| write_error(path, source)),
+            Some(changed) => replace(path, &changed, Access::OwnerAlone).map(|()| true),
+        }
+    })
+    .await
+}
+
+/// Removes all entries of this program from a kubeconfig; `None` if there are none.
+///
+/// # Errors
+/// [`UsersFileError`]; the file is then unchanged.
+pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
+    let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
+    // Before the lock: where there is no directory there is no place for one.
+    text_of(&path)?;
+    locked(path, move |path| {
+        let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
+        if let Some(removal) = &removal {
+            replace(path, &removal.text, Access::AsBefore)?;
+        }
+        Ok(removal)
+    })
+    .await
+}
+
+/// Changes a file under the lock, on a thread that may block.
+async fn locked<T: Send + 'static>(
+    path: PathBuf,
+    change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,
+) -> Result<T, UsersFileError> {
+    let lock = Lock::acquire(&path).await?;
+    let changing = path.clone();
+    let changed = tokio::task::spawn_blocking(move || {
+        let _lock = lock;
+        change(&changing)
+    });
+    changed.await.unwrap_or_else(|error| Err(write_error(&path, io::Error::other(error))))
+}
+
+/// Whether a kubeconfig can be read, if there is one.
+///
+/// # Errors
+/// [`UsersFileError`].
+pub fn check(path: &Path) -> Result<(), UsersFileError> {
+    let Some(text) = read(path)? else { return Ok(()) };
+    entries::check(&text).map_err(|source| change_error(path, source))
+}
+
+fn change_error(path: &Path, obstacle: ChangeError) -> UsersFileError {
+    UsersFileError::Change { path: path.to_owned(), obstacle }
+}
+
+fn write_error(path: &Path, source: io::Error) -> UsersFileError {
+    UsersFileError::Write { path: path.to_owned(), source }
+}
+
+/// The text of a file; `None` if there is nothing of this name.
+fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
+    match fs::metadata(path) {
+        // A pipe would be waited for.
+        Ok(metadata) if !metadata.is_file() => Err(UsersFileError::NoFile(path.to_owned())),
+        Ok(_) => match fs::read_to_string(path) {
+            Ok(text) => Ok(Some(text)),
+            Err(source) => Err(UsersFileError::Read { path: path.to_owned(), source }),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
+            Err(UsersFileError::NoFile(path.to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(UsersFileError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Readers of a replaced file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// The same as before.
+    AsBefore,
+    /// The owner only, because the file has a token.
+    OwnerAlone,
+}
+
+/// The mode bits of everybody but a file's owner.
+const OTHERS: u32 = 0o077;
+
+/// Replaces a file, or the target of a link.
+fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError> {
+    let written = match fs::canonicalize(path) {
+        Ok(target) => {
+            fs::metadata(&target).and_then(|metadata| replace_target(&target, text, Some((&metadata, access))))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace_target(path, text, None),
+        Err(error) => Err(error),
+    };
+    written.map_err(|source| write_error(path, source))
+}
+
+fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access)>) -> io::Result<()> {
+    let temporary = write_temporary(path, text.as_bytes())?;
+    let alike = before.map_or(Ok(()), |(before, access)| like(&temporary, before, access));
+    let renamed = alike.and_then(|()| fs::rename(&temporary, path));
+    renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    if let Some((before, Access::OwnerAlone)) = before {
+        say_if_closed(path, before);
+    }
+    Ok(())
+}
+
+/// Sets owner and mode of the replaced file.
+fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
+    let own = fs::metadata(temporary)?;
+    if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
+        chown(temporary, Some(before.uid()), Some(before.gid()))?;
+    }
+    let mut permissions = before.permissions();
+    if access == Access::OwnerAlone {
+        permissions.set_mode(permissions.mode() & !OTHERS);
+    }
+    fs::set_permissions(temporary, permissions)
+}
+
+/// Removes other users' access to a file with a token. Returns whether there was any.
+fn close_to_others(path: &Path) -> io::Result<bool> {
+    let before = fs::metadata(path)?;
+    let mode = before.permissions().mode();
+    if mode & OTHERS == 0 {
+        return Ok(false);
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !OTHERS))?;
+    say_if_closed(path, &before);
+    Ok(true)
+}
+
+fn say_if_closed(path: &Path, before: &fs::Metadata) {
+    let mode = before.permissions().mode() & 0o777;
+    if mode & OTHERS != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            before = format!("{mode:04o}"),
+            now = format!("{:04o}", mode & !OTHERS),
+            "the kubeconfig holds a token now: its mode grants nothing to others any more"
+        );
+    }
+}
+
+/// Lock until it is dropped.
+struct Lock(PathBuf);
+
+impl Lock {
+    async fn acquire(path: &Path) -> Result<Self, UsersFileError> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock = PathBuf::from(name);
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match OpenOptions::new().write(true).create_new(true).open(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(write_error(path, error)),
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOCK_INTERVAL).await,
+                Err(_) => return Err(UsersFileError::Locked { path: lock }),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "the lock of the kubeconfig was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::symlink;
+
+    use serde_json::json;
+
+    use super::super::mark::mark;
+    use super::*;
+
+    fn entries() -> Entries {
+        let context =
+            json!({ "name": "t-all", "context": { "cluster": "t-all", "user": "", "extensions": mark("t-") } });
+        Entries { prefix: "t-".to_owned(), lists: [Vec::new(), vec![context], Vec::new()] }
+    }
+
+    #[tokio::test]
+    async fn a_link_stays_and_nothing_is_left_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("dotfiles"), directory.path().join("config"));
+        fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(0o640)).unwrap();
+        symlink("dotfiles", &link).unwrap();
+        assert!(put_into(link.clone(), &[], entries()).await.unwrap());
+        assert!(!put_into(link.clone(), &[], entries()).await.unwrap(), "it is there");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::read_to_string(&target).unwrap().contains("t-all"));
+        assert_eq!(take_out_of(link.clone()).await.unwrap().unwrap().contexts, ["t-all"]);
+        assert_eq!(take_out_of(link.clone()).await.unwrap(), None);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    /// A file of exec plugins alone holds nothing secret, and may be open to all; with our token in it, it does.
+    #[tokio::test]
+    async fn a_token_is_put_into_no_file_that_others_can_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        for (before, now) in [(0o644, 0o600), (0o640, 0o600), (0o600, 0o600), (0o750, 0o700)] {
+            fs::write(&path, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert!(put_into(path.clone(), &[], entries()).await.unwrap());
+            assert_eq!(mode(), now, "{before:o}");
+            fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert_eq!(put_into(path.clone(), &[], entries()).await.unwrap(), before != now, "it is there");
+            assert_eq!(mode(), now, "{before:o}");
+            take_out_of(path.clone()).await.unwrap();
+            assert_eq!(mode(), now, "nothing is opened again");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_hidden_in_the_files_that_are_read_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
+        put_into(other.clone(), &[], entries()).await.unwrap();
+        let read_with = [missing, other.clone()];
+        let refused = put_into(own.clone(), &read_with, entries()).await.unwrap_err().to_string();
+        for part in ["has contexts \"t-all\"", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
+        assert!(!own.exists());
+        take_out_of(other.clone()).await.unwrap();
+        assert!(put_into(own.clone(), &read_with, entries()).await.unwrap());
+
+        let link = directory.path().join("link");
+        symlink("own", &link).unwrap();
+        assert_eq!(others_of(&own, vec![link, other.clone()]), std::slice::from_ref(&other));
+        assert_eq!(others_of(&own, vec![other]), Vec::<PathBuf>::new(), "it is read alone");
+    }
+
+    #[tokio::test]
+    async fn a_new_file_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".kube/config");
+        assert!(matches!(take_out_of(path.clone()).await, Err(UsersFileError::Missing(_))));
+        assert!(put_into(path.clone(), &[], entries()).await.unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_changed_is_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let broken = "clusters:\n- name: [hunter2\n";
+        fs::write(&path, broken).unwrap();
+        let message = put_into(path.clone(), &[], entries()).await.unwrap_err().to_string();
+        for part in [path.to_str().unwrap(), "does not parse at line ", "left as it was"] {
+            assert!(message.contains(part) && !message.contains("hunter2"), "{part} in {message}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), broken);
+        assert!(matches!(put_into(directory.path().to_owned(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
+        let dangling = directory.path().join("link");
+        symlink("nowhere", &dangling).unwrap();
+        assert!(matches!(put_into(dangling.clone(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_waited_for_but_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
+        fs::write(&lock, "").unwrap();
+        let refused = put_into(path.clone(), &[], entries()).await.unwrap_err();
+        assert!(refused.to_string().contains("config.lock has existed for 5 s"), "{refused}");
+        assert!(lock.exists() && !path.exists(), "it is another's");
+        let waiting = tokio::spawn({
+            let path = path.clone();
+            async move { put_into(path, &[], entries()).await }
+        });
+        tokio::time::sleep(LOCK_PATIENCE / 2).await;
+        assert!(!waiting.is_finished());
+        fs::remove_file(&lock).unwrap();
+        assert!(waiting.await.unwrap().unwrap());
+        assert!(path.exists() && !lock.exists());
+    }
+}

@@ -1,0 +1,84 @@
+//! Personal mode's source: the contexts of kubeconfig files.
+
+use tributary_router::ClusterAddress;
+
+use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
+use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
+use crate::{ClusterSpec, LoadedConfiguration};
+
+/// Why a kubeconfig gives no clusters.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigSourceError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Load(#[from] KubeconfigLoadError),
+    /// The selection does not fit the contexts.
+    #[error("{files}")]
+    Contexts {
+        /// Files of the kubeconfig.
+        files: KubeconfigFiles,
+        /// Conflict between the files.
+        #[source]
+        source: ContextsError,
+    },
+    /// Chosen contexts cannot be used; all faults at once, one per line.
+    #[error("{}\n(or leave these contexts out: --contexts names the ones to serve)", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Problems(Vec<ContextProblem>),
+}
+
+/// Reads kubeconfig files and makes a cluster of each chosen context.
+#[derive(Clone, Debug)]
+pub struct KubeconfigSource {
+    /// Files of the kubeconfig.
+    pub files: KubeconfigFiles,
+    /// Selection of contexts, with their names.
+    pub selection: ContextSelection,
+}
+
+impl KubeconfigSource {
+    /// Reads all files again.
+    ///
+    /// # Errors
+    /// [`KubeconfigSourceError`]: for an unusable context that the user named, and for a kubeconfig without any usable
+    /// one. An unusable context that was selected with all, or by a pattern, becomes a cluster with the reason, so that
+    /// it is visible and does not affect the others.
+    pub async fn read(&self) -> Result<LoadedConfiguration, KubeconfigSourceError> {
+        let configs = Kubeconfigs::load(&self.files)?;
+        let selected = self
+            .selection
+            .select(&configs.context_names())
+            .map_err(|source| KubeconfigSourceError::Contexts { files: self.files.clone(), source })?;
+        let mut configuration =
+            LoadedConfiguration { files: self.files.paths().to_vec(), ..LoadedConfiguration::default() };
+        let (mut problems, mut usable, mut refuses) = (Vec::new(), 0_usize, false);
+        for chosen in selected {
+            match configs.target(&chosen.context).await {
+                Ok(target) => {
+                    usable += 1;
+                    configuration.files.extend(target.files.iter().cloned());
+                    configuration.clusters.push(spec(chosen, Ok(target)));
+                }
+                Err(problem) => {
+                    refuses |= chosen.named;
+                    configuration.clusters.push(spec(chosen, Err(problem.to_string())));
+                    problems.push(problem);
+                }
+            }
+        }
+        if refuses || usable == 0 { Err(KubeconfigSourceError::Problems(problems)) } else { Ok(configuration) }
+    }
+}
+
+fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> ClusterSpec {
+    let origin = format!("context {:?}", chosen.context);
+    let (config, fingerprint, user_fingerprint, warnings) = match target {
+        Ok(target) => (Ok(target.config), target.fingerprint, target.user_fingerprint, target.warnings),
+        Err(problem) => (Err(problem), String::new(), String::new(), Vec::new()),
+    };
+    ClusterSpec {
+        address: ClusterAddress::from_description(&fingerprint),
+        user_fingerprint,
+        warnings,
+        ..ClusterSpec::new(chosen.cluster, origin, config)
+    }
+}

@@ -1,0 +1,37 @@
+//! Access log modes of configuration objects. Pure.
+
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{ConfigurationObjects, Logging};
+use tributary_policy::{LogMode, LoggingModes, PlaceLogging};
+
+/// Modes of validated objects. Each object applies to its own place, also without a setting.
+pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
+    let place = |logging: &Logging| PlaceLogging { mode: logging.mode.map(LogMode::from) };
+    let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));
+    // Invalid names are refused elsewhere.
+    let clusters = objects.clusters.iter().filter_map(|cluster| {
+        let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
+        Some((name, place(&cluster.spec.logging)))
+    });
+    LoggingModes { merged, clusters: clusters.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_object_describes_its_own_place() {
+        let text = "
+{apiVersion: tributary.dev/v1alpha1, kind: UpstreamCluster, metadata: {name: eu}, spec: {logging: {mode: Disabled}}}
+---
+{apiVersion: tributary.dev/v1alpha1, kind: UpstreamCluster, metadata: {name: us}, spec: {}}
+";
+        let modes = logging_modes(&tributary_crds::parse(text, Path::new("test.yaml")).unwrap());
+        let mode = |name: &str| modes.clusters.get(&ClusterName::new(name).unwrap()).map(|place| place.mode);
+        assert_eq!([mode("eu"), mode("us"), mode("other")], [Some(Some(LogMode::Disabled)), Some(None), None]);
+        assert_eq!(modes.merged, None);
+    }
+}

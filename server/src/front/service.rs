@@ -1,0 +1,45 @@
+//! The front as the service of the listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tributary_listener::{AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer};
+use tributary_router::RememberedActor;
+
+use super::{Client, Front};
+use crate::authentication::ClientChain;
+use crate::handler::{Body, Handler};
+
+impl<H: Handler> RequestService for Front<H> {
+    type Client = Client;
+
+    fn client(&self, handshake: Handshake<'_>) -> Client {
+        let Handshake { address, certificates, server_name } = handshake;
+        let chain = Arc::new(ClientChain::new(certificates));
+        Client { address, chain, server_name, actor: RememberedActor::default() }
+    }
+
+    fn report_refused_certificate(&self, peer: SocketAddr, reason: &str) {
+        self.unknown_clients.log_handshake(peer, reason);
+    }
+
+    // An `async` function would keep a second place for the request in each stream.
+    fn answer_request(
+        &self,
+        request: Request<Body>,
+        client: &Client,
+        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
+        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        self.call(request, client, note, answer_room)
+    }
+
+    fn refuse_request<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
+        self.refuse(request, client, refusal)
+    }
+
+    async fn drain(&self) {
+        self.handler.drain().await;
+    }
+}

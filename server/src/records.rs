@@ -1,5 +1,0 @@
-//! What the records of requests have in common: the audit log, the access log and the spans.
-
-pub(crate) mod bodies;
-pub(crate) mod line_log;
-pub(crate) mod text;

@@ -1,5 +1,0 @@
-//! Changes of a YAML text that keep all other bytes, with comments and order.
-
-pub(crate) mod edit;
-pub(crate) mod fields;
-pub(crate) mod layout;
