@@ -9,14 +9,12 @@
 //!
 //! This is the only crate that sees cachers, merge and proxy at once.
 
-mod admission;
 mod asked;
 mod awaited;
 mod caller;
 mod candidates_by_plan;
 mod configuration;
 mod confinement;
-mod deadline;
 mod dispatch;
 mod flow_control;
 mod flow_shares;
@@ -46,6 +44,8 @@ mod shared_questions;
 mod stages;
 mod switching;
 pub mod testing;
+mod time_limit;
+mod traced_stage;
 mod unknown_rights;
 mod versions;
 
@@ -56,7 +56,7 @@ pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, Pla
 pub use own_credential::OwnCredential;
 pub use own_questions::Unanswered;
 pub use served_resources::ServedResources;
-pub use stages::{TraceContext, TracedStage};
+pub use traced_stage::{TraceContext, TracedStage};
 
 pub use tributary_answers::answer::ForwardedWatch;
 pub use tributary_apimachinery::ClusterAuthorization;

@@ -1,13 +1,11 @@
-//! Whether a request is let in: what may refuse it before it is decided who answers, in this order.
+//! Admits a request, by these checks in this order.
 //!
 //! ```text
-//! bounds    its names and its parameters are of a size that is looked at   400
-//! caller    whom it speaks for is clear, and not denied everything         400, 403, 431
-//! place     there is room for it among the requests in flight; where many  429
-//!           users are served, among what lasts if it does or may
+//! bounds    names and parameters have a size that the router looks at        400
+//! caller    the identity is clear, and the user is not denied everything     400, 403, 431
+//! place     there is room among the requests in flight; in shared mode also  429
+//!           among long-running requests, if the request is or may become one
 //! ```
-//!
-//! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
 
 use http::{Request, Response};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
@@ -17,15 +15,16 @@ use tributary_sharing::flow::fair_share::Portion;
 use tributary_sharing::flow::long_running::LongRunningPlace;
 use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 
+use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::received::Received;
 use crate::{Router, User, health};
 
-/// A request that was let in.
+/// An admitted request.
 pub(crate) struct Admitted {
-    /// Who sends it.
+    /// The sender of the request.
     pub(crate) caller: Caller,
-    /// Its place, as long as this is held.
+    /// The places of the request.
     pub(crate) place: AdmissionPermit,
 }
 
@@ -40,16 +39,19 @@ pub(crate) struct AdmissionPermit {
     lasting: Option<LongRunningPlace>,
 }
 
-/// Lets a request in, or says why not.
+/// Admits a request.
 ///
 /// # Errors
-/// 400 and 429, as the table above says.
-pub(crate) fn admit(
-    router: &Router,
-    received: Received<'_>,
-    message: &Request<Body>,
-    user: &User,
-) -> Result<Admitted, Refusal> {
+/// 400, 403, 429 and 431, as the table above says.
+pub(crate) fn admit_request(request: &StagedRequest<'_>, message: &mut Request<Body>) -> Result<Admitted, Refusal> {
+    let admitted = admit(request.router, request.received, message, request.user)?;
+    if request.received.may_switch {
+        admitted.place.kept_by_tunnel(message);
+    }
+    Ok(admitted)
+}
+
+fn admit(router: &Router, received: Received<'_>, message: &Request<Body>, user: &User) -> Result<Admitted, Refusal> {
     let Received { info, query, may_switch, .. } = received;
     bounded(info, query)?;
     let caller = Caller::from_request(message.headers(), message.extensions(), user, router.rights())?;
