@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count
 /// of them. An answer's body carries one, which may stand for several. Cost: a box.
@@ -35,19 +35,21 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What a request occupies for as long as its connection is used after it was switched (exec, port-forward, a
-/// WebSocket): among the request's extensions, for whoever joins both ends to keep until they part. Clones are one.
-#[derive(Clone, Debug)]
-pub struct TunnelPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
+/// The permits of a request for as long as its connection is used after a switch (exec, port-forward, a WebSocket). The
+/// task that joins both ends keeps a clone until they part. Clones are of the same permits, and the last one releases
+/// the permits in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct TunnelPermits(Arc<Mutex<Vec<Permit>>>);
 
-impl From<Permit> for TunnelPermit {
-    fn from(permit: Permit) -> Self {
-        Self(Arc::new(Mutex::new(permit)))
+impl TunnelPermits {
+    /// Adds a permit.
+    pub fn push(&self, permit: Permit) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
     }
 }
 
-/// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has
-/// gone: among the request's extensions, for whoever sends it. Clones are one.
+/// The permit of a request to a cluster until the cluster has done with the request, which may be after the client has
+/// gone. Clones are of the same permit.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 

@@ -18,12 +18,13 @@ use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 
-use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
+use crate::endpoints::destination::EndpointSubset;
 use crate::endpoints::endpoint::EndpointStatus;
 use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
 use crate::failed_upgrades::UpgradeLimiter;
 use crate::forward;
+use crate::forward_context::ForwardContext;
 use crate::health::observer::Observer;
 use crate::health::reachability::Reachability;
 use crate::member::ClientInner;
@@ -384,28 +385,22 @@ impl ClusterClient {
     /// A transport by which we ask in this name: one of these endpoints by its place, or any.
     fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
-        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
-            let (client, identity) = (client.clone(), identity.clone());
-            let uri = request.uri();
-            if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
-                request.extensions_mut().insert(info.class());
-            }
-            request.extensions_mut().insert(asker);
-            if let Some(endpoint) = endpoint {
-                request.extensions_mut().insert(AtEndpoint(endpoint));
-            }
-            async move { client.forward(request, identity).await.map_err(BoxError::from) }
+        BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
+            let (client, identity, uri) = (client.clone(), identity.clone(), request.uri());
+            let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query());
+            let class = info.map(|info| info.class()).unwrap_or_default();
+            let context = ForwardContext { identity, class, asker, endpoint, ..ForwardContext::default() };
+            async move { client.forward(request, context).await.map_err(BoxError::from) }
         }))
     }
 
     /// Sends a request and streams the response back.
     ///
     /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what
-    /// is removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
-    /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
-    /// without one it is a short request.
+    /// is removed from its headers; the context says in whose name it is sent. Bodies are streamed, never held. An identity alone is
+    /// a context, too.
     ///
-    /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
+    /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server makes; on
     /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
     /// bytes both ways. Any other answer to an upgrade is an ordinary response; of those one user may have 64 at once,
     /// and four a second, except for what a kube-apiserver switches itself (exec, attach, port-forward and `proxy`).
@@ -416,38 +411,46 @@ impl ClusterClient {
     /// a body 64 KiB may have been sent before; one of which more was is not sent again. Dropping the future or the
     /// response body cancels the request at the member; a short one that is over HTTP/2 only where its answer does not
     /// end soon ([`ClientTuning::given_up_patience`]), and until then it occupies the
-    /// [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
+    /// permit of the context.
     ///
     /// # Errors
     /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
     /// credentials and redirects.
-    pub async fn forward(
+    pub fn forward(
         &self,
         request: Request<Body>,
-        identity: RequestIdentity,
+        context: impl Into<ForwardContext>,
+    ) -> impl Future<Output = Result<Response<Body>, ForwardError>> + Send {
+        self.forward_in_context(request, context.into())
+    }
+
+    async fn forward_in_context(
+        &self,
+        request: Request<Body>,
+        mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
         // One user for the whole request, whoever takes its place meanwhile.
-        let (member, user) = match &identity {
+        let (member, user) = match &context.identity {
             RequestIdentity::Own(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
                 (member, Arc::new(member.user.load().with_token(token)))
             }
             _ => (&self.member, self.member.user.load_full()),
         };
-        let result = Self::forward_to(member, request, identity, user).await;
+        let result = Self::forward_to(member, request, &mut context, user).await;
         result.inspect_err(|error| member.observer.failed(error))
     }
 
     async fn forward_to(
         member: &Arc<ClientInner>,
         mut request: Request<Body>,
-        identity: RequestIdentity,
+        context: &mut ForwardContext,
         user: Arc<MemberUser>,
     ) -> Result<Response<Body>, ForwardError> {
-        match forward::prepare(member, &mut request, &identity, &user)? {
+        match forward::prepare(member, &mut request, context, &user)? {
             // It dials, with all that a handshake holds: what most requests do shall decide how much each one takes.
-            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, (&identity, &user))).await,
-            None => forward::forward(member, request, identity, user).await,
+            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, context, &user)).await,
+            None => forward::forward(member, request, context, user).await,
         }
     }
 
@@ -464,11 +467,10 @@ impl ClusterClient {
     /// As [`forward`](Self::forward).
     pub async fn send_question(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
-        request.extensions_mut().insert(Asker::Ourselves);
-        self.forward(request, identity).await
+        self.forward(request, ForwardContext::for_ourselves(identity)).await
     }
 
     /// Asks the member's `/readyz`, for at most 10 s.
@@ -479,12 +481,11 @@ impl ClusterClient {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static("/readyz");
-        request.extensions_mut().insert(Asker::Ourselves);
+        let context = ForwardContext::for_ourselves(RequestIdentity::Member);
         let timed_out = || ForwardError::HeadTimeout { cluster: self.member.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
-        let response = tokio::time::timeout_at(deadline, self.forward(request, RequestIdentity::Member))
-            .await
-            .map_err(|_| timed_out())??;
+        let response =
+            tokio::time::timeout_at(deadline, self.forward(request, context)).await.map_err(|_| timed_out())??;
         let status = response.status();
         let limited = Limited::new(response.into_body(), HEALTH_DETAIL_LIMIT).collect();
         let detail = match tokio::time::timeout_at(deadline, limited).await {

@@ -60,7 +60,7 @@ pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, 
     }
 }
 
-/// Who reads a request in the end. A mark on the request says it; without one it is the API.
+/// The reader of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipient {
     /// The member's API, or whatever stands before it.

@@ -8,7 +8,7 @@ use http::HeaderValue;
 /// The longest address as text, in bytes: eight groups of IPv6, and the colons between them.
 const ADDRESS_BYTES_MAX: usize = 39;
 
-/// A request extension: the far end of the connection that a client's request came by.
+/// The far end of the connection that a client's request came by.
 ///
 /// Its address is sent as `X-Forwarded-For`, which kube-apiserver writes into the `sourceIPs` of its audit events; what
 /// the client itself claims there is dropped. And what clients share is shared fairly between connections: requests

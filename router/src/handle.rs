@@ -10,6 +10,8 @@ use http::{Request, Response};
 use tributary_answers::refusal::Refusal;
 use tributary_sharing::body::Body;
 
+use crate::Router;
+use crate::request_context::{Answer, RequestContext};
 use crate::stages::admit::{Admitted, admit_request};
 use crate::stages::answer::answer_planned;
 use crate::stages::authorize::answer_by_rights;
@@ -22,27 +24,26 @@ use crate::stages::observe::Observation;
 use crate::stages::parse::ParsedRequest;
 use crate::stages::plan::plan_answer;
 use crate::stages::staged_request::StagedRequest;
-use crate::{Router, User};
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
-    /// What stands at the root of its path is a [`Mount`](tributary_apimachinery::Mount) among its extensions; without
-    /// one that is the merged view. The server may leave its [`RequestReading`](crate::RequestReading) there.
-    pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
+    /// The context has the results of the server's stages.
+    pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, context: &RequestContext) -> Answer {
+        let (arrival, user) = (&context.arrival, &context.sender.user);
         // Observe. First and last, so that metrics count every request, also one that cannot be read.
-        let observation = Observation::begin(&mut message);
-        // Parse. Once, so that all later stages decide by the same reading.
-        let parsed = ParsedRequest::from_message(&mut message);
+        let observation = Observation::begin(&arrival.trace, message.headers());
+        // Parse. The server has read the path; all later stages decide by the same reading.
+        let parsed = ParsedRequest::new(&arrival.reading, &message);
         // Configure. Once, so that a request does not see two configurations.
         let configuration = self.configuration();
         let (counted, response) = match parsed.received(&mut message) {
             Ok(received) => {
-                let (router, configuration, trace) = (self, &configuration, &observation.trace);
+                let (router, configuration, trace) = (self, &configuration, &arrival.trace);
                 let mut request =
                     StagedRequest { router, received, configuration, user, trace, schema: None, warning: None };
                 observation.note_read(&request);
-                let answer = pass_stages(&mut request, message).await;
+                let answer = pass_stages(&mut request, message, context).await;
                 let answer = refuse_replaced_user(&request, answer);
                 let counted = observation.counted(&request, answer.as_ref().err());
                 // Encode. One function makes a Status of every refusal.
@@ -50,25 +51,29 @@ impl Router {
             }
             Err(status) => (observation.counted_unread(), encode_unread(&parsed, status)),
         };
-        let response = finish_answer(self, &parsed, response);
-        observation.finish(self, &counted, response.status());
-        response
+        let answer = finish_answer(self, &parsed, &arrival.trace, response);
+        observation.finish(self, &counted, answer.response.status());
+        answer
     }
 }
 
 /// The stages of a request that was read. Each may refuse the request. A later stage stands inside an earlier one: its
 /// part of the answer ends first.
-async fn pass_stages(request: &mut StagedRequest<'_>, mut message: Request<Body>) -> Result<Response<Body>, Refusal> {
+async fn pass_stages(
+    request: &mut StagedRequest<'_>,
+    message: Request<Body>,
+    context: &RequestContext,
+) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
     // Admit. Before all that costs something; a place among long-running requests is kept until the body ends.
-    let Admitted { mut caller, place } = admit_request(request, &mut message)?;
+    let Admitted { mut caller, place } = admit_request(request, message.headers(), context)?;
     // Dispatch. Before the schema, which a policy may choose.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {
         let (request, caller) = (&*request, &caller);
         let answer = pin!(async {
             // Limit. Before the plan, so that a plan is not out of date after the wait.
-            let place = wait_for_place(request, caller, &mut message).await?;
+            let place = wait_for_place(request, caller).await?;
             drop(admitting);
             // Plan. A pure function decides by the path, the media types and the objects in memory.
             let planned = plan_answer(request, caller, message.headers()).await?;
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
     use crate::caller::Caller;
     use crate::received::Received;
-    use crate::{RouterConfig, forward};
+    use crate::{RouterConfig, User, forward};
 
     /// The size of a request's future in bytes, until the answer begins: 32 MB for 4,000 requests in flight. An idle
     /// watch holds no such future: the listener boxes it, and drops the box when the head of the answer is there.
@@ -107,16 +112,16 @@ mod tests {
     async fn a_request_in_flight_is_small() {
         let router = Router::new(RouterConfig::default());
         let user = User::named("test", "somebody");
-        let bytes = size_of_val(&router.handle(Request::new(body::empty()), &user));
+        let message = Request::new(body::empty());
+        let context = RequestContext::for_user(&user, &message);
+        let bytes = size_of_val(&router.handle(message, &context));
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 
     #[tokio::test]
     async fn a_request_that_is_passed_on_is_small() {
         let router = Router::new(RouterConfig::default());
-        let (user, message) = (User::named("test", "somebody"), Request::new(body::empty()));
-        let caller =
-            Caller::from_request(message.headers(), message.extensions(), &user, router.rights()).ok().unwrap();
+        let (caller, message) = (Caller::named("somebody", router.rights()), Request::new(body::empty()));
         let info = RequestInfo::parse("GET", "/clusters/a/api/v1/pods", None).unwrap();
         let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::from_headers(message.headers(), None));
         let (configuration, is_head) = (router.configuration(), false);

@@ -34,6 +34,7 @@ mod own_questions;
 mod plan;
 mod received;
 mod request;
+mod request_context;
 mod request_reading;
 mod request_trace;
 mod response;
@@ -49,6 +50,7 @@ mod traced_stage;
 mod unknown_rights;
 mod versions;
 
+pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
 pub use dispatch::{DispatchSettings, PlacePolicies};
@@ -58,7 +60,6 @@ pub use own_questions::Unanswered;
 pub use served_resources::ServedResources;
 pub use traced_stage::{TraceContext, TracedStage};
 
-pub use tributary_answers::answer::ForwardedWatch;
 pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
@@ -66,7 +67,7 @@ pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};
 pub use tributary_fleet::report::{self, Report};
 pub use tributary_fleet::topology::{ClusterAddress, ClusterSetup, SetupRevision};
-pub use tributary_proxy::Peer;
+pub use tributary_proxy::{ClientUpgrade, Peer};
 pub use tributary_rights::{AuthenticatedUntil, RememberedActor, SharedMode, StillKnown, User};
 pub use tributary_sharing::body::{self, Ending, ended_by};
 pub use tributary_sharing::limits::{self, Limits};
@@ -314,12 +315,12 @@ impl Router {
     /// The audit level that a policy sets for a request: a global policy before a policy of its place; `None` if no
     /// policy sets one. Cost: one load without such policies, otherwise one more evaluation, because the level is
     /// needed before the request begins.
-    pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
+    pub fn audit_level(&self, head: &Parts, info: &RequestInfo, context: &RequestContext) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
         setting.peek()?;
-        let caller = Caller::from_request(&head.headers, &head.extensions, user, self.rights()).ok()?;
-        let (name, groups) = caller.acts_as(user).ok()?;
+        let caller = Caller::from_request(&head.headers, context, self.rights()).ok()?;
+        let (name, groups) = caller.acts_as(&context.sender.user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let asked = DispatchAttributes::from_request(info, &name, &groups, user_agent);
         setting.find_map(|policies| policies.audit_level(&asked))

@@ -26,7 +26,7 @@ const NAMED_MAX: usize = 50;
 /// told.
 const STAGES_MAX: usize = 100;
 
-/// A request that is followed, among the request's extensions. Clones are of the same request.
+/// The facts about one request. Clones are of the same request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTrace(Arc<Inner>);
 

@@ -27,4 +27,3 @@ pub use auditor::Auditor;
 pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
 pub use error::AuditError;
 pub(crate) use received::AuditedRequest;
-pub(crate) use trail::Panicked;

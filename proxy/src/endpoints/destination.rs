@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use http::{Extensions, Uri};
+use http::Uri;
 
 use crate::target::ServerUrl;
 
-/// Some of a cluster's endpoints: those that a request may be sent to, or those that are drained. Among a request's
-/// extensions it is the former; one that has none may be sent to all of them. It is made once for many requests: taking
-/// the URLs apart costs some allocations for each. Cheap to clone.
+/// Some of a cluster's endpoints: those that a request may be sent to, or those that are drained. It is made once for
+/// many requests: taking the URLs apart costs some allocations for each. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 
@@ -36,20 +35,7 @@ pub(crate) enum Destination {
     At(usize),
 }
 
-/// The endpoint that a request has to go to, by its place in the configuration; among its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtEndpoint(pub(crate) usize);
-
 impl Destination {
-    /// What a request's extensions say.
-    pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
-        match (extensions.get::<AtEndpoint>(), extensions.get::<EndpointSubset>()) {
-            (Some(AtEndpoint(place)), _) => Self::At(*place),
-            (None, Some(subset)) => Self::Chosen(subset.clone()),
-            (None, None) => Self::Any,
-        }
-    }
-
     /// Whether it may be sent to this server, as far as its address decides that.
     pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         match self {

@@ -9,19 +9,18 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::endpoints::wanted::Tried;
 use crate::error::{ForwardError, Sent};
 use crate::forward::given_up::{Occupied, PendingAnswer};
 use crate::forward::kept_body::KeptBody;
 use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
-use crate::forward::unauthorized::{is_of_api_server, note_endpoint};
+use crate::forward::send_terms::SendTerms;
+use crate::forward::unauthorized::is_of_api_server;
 use crate::headers;
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
@@ -45,6 +44,14 @@ impl From<ForwardError> for Failed {
     fn from(error: ForwardError) -> Self {
         Self { error, request: None }
     }
+}
+
+/// An answer, and its origin.
+pub(crate) struct Exchanged {
+    pub(crate) response: Response<Body>,
+    /// The credentials that the request was sent with.
+    pub(crate) credentials: Arc<Current>,
+    pub(crate) endpoint: Arc<Endpoint>,
 }
 
 /// What a request is sent again with. Its headers are its own: HTTP/2 takes those apart that it sends.
@@ -101,17 +108,15 @@ impl Replay {
 }
 
 impl ClientInner {
-    /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent
-    /// with. It occupies `place` until the member has done with it.
+    /// Sends a prepared request, again where that is safe.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
         replay: &mut Replay,
-        (claim, destination): (Claim, &Destination),
-        limit: Option<Duration>,
-        place: Option<&RequestPermit>,
+        terms: &SendTerms<'_>,
         user: &MemberUser,
-    ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
+    ) -> Result<Exchanged, ForwardError> {
+        let claim = terms.claim;
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
         // An answer that there is too much to do, while another endpoint is asked: the client's where that has no
@@ -124,7 +129,7 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             credentials.authorize(request.headers_mut());
-            let (held, connection) = match self.connection(&credentials, (claim, destination), &tried).await {
+            let (held, connection) = match self.connection(&credentials, terms, &tried).await {
                 Ok(opened) => opened,
                 Err(error) => return busy.ok_or(error),
             };
@@ -132,16 +137,16 @@ impl ClientInner {
             let endpoint = held.endpoint.clone();
             // Of one endpoint nobody looks at the clock.
             let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
-            let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
+            let sent = self.send(held, connection, request, &replay.uri, terms).await;
             self.note_conduct(&endpoint, claim, &sent, asked);
             let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
-                    let ask_another =
-                        may_retry && self.take_another(&response, &endpoint, (claim, destination), replay);
+                    let ask_another = may_retry && self.take_another(&response, &endpoint, terms, replay);
                     let again = if ask_another { replay.request() } else { None };
-                    let Some(again) = again else { return Ok((response, credentials)) };
-                    busy = Some((response, credentials));
+                    let answered = Exchanged { response, credentials, endpoint: Arc::clone(&endpoint) };
+                    let Some(again) = again else { return Ok(answered) };
+                    busy = Some(answered);
                     tried = Tried::Answered(endpoint);
                     again
                 }
@@ -162,9 +167,10 @@ impl ClientInner {
     async fn connection(
         &self,
         credentials: &Arc<Current>,
-        (claim, destination): (Claim, &Destination),
+        terms: &SendTerms<'_>,
         tried: &Tried,
     ) -> Result<(EndpointRequest, Connection), ForwardError> {
+        let SendTerms { claim, destination, .. } = *terms;
         let waiting = WaitingPlace::for_asker(claim.asker, &self.waiting);
         let open = |endpoint: Arc<Endpoint>| {
             let (credentials, waiting) = (credentials.clone(), &waiting);
@@ -211,9 +217,10 @@ impl ClientInner {
         &self,
         response: &Response<Body>,
         endpoint: &Arc<Endpoint>,
-        (claim, destination): (Claim, &Destination),
+        terms: &SendTerms<'_>,
         replay: &Replay,
     ) -> bool {
+        let SendTerms { claim, destination, .. } = *terms;
         says_to_come_again(response, claim)
             && replay.is_idempotent()
             && self.endpoints.has_another(endpoint, (claim.lane, claim.asker), destination)
@@ -232,13 +239,14 @@ impl ClientInner {
     /// endpoint's.
     pub(crate) async fn send(
         &self,
-        (held, place): (EndpointRequest, Option<RequestPermit>),
+        held: EndpointRequest,
         connection: Connection,
         request: Request<Body>,
         path: &Uri,
-        limit: Option<Duration>,
-        claim: Claim,
+        terms: &SendTerms<'_>,
     ) -> Result<Response<Body>, Failed> {
+        let SendTerms { claim, limit, .. } = *terms;
+        let place = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
         // hyper sees to it over HTTP/1.1 that an answer ends where it should.
@@ -275,8 +283,6 @@ impl ClientInner {
                 (response.map(MemberAnswer::Usual), Some(Permit::keeping((checkout, held, place))), None)
             }
         };
-        let mut response = response;
-        note_endpoint(&mut response, &endpoint);
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));

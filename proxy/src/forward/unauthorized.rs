@@ -57,17 +57,6 @@ pub(crate) enum About {
     Others,
 }
 
-/// Who gave a 401; among the answer's extensions.
-#[derive(Clone)]
-struct GivenBy(Arc<Endpoint>);
-
-/// Has a 401 say which endpoint it is of.
-pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoint>) {
-    if response.status() == StatusCode::UNAUTHORIZED {
-        response.extensions_mut().insert(GivenBy(Arc::clone(endpoint)));
-    }
-}
-
 /// Whether a 401 says that an API server did not know who asked, whatever it knows now: to a path that API servers
 /// answer themselves, and in the words that they have before anything is carried out. Of several kube-apiservers each
 /// hears of a new token in its own time, and accepts it a moment after it has rejected it; and an API server behind a
@@ -135,14 +124,6 @@ fn broken_off(error: BoxError) -> Body {
 }
 
 impl ClientInner {
-    /// Finds out whom the 401 to a request with these credentials is about; of an answer that says who gave it.
-    pub(crate) async fn about_answer<B>(self: &Arc<Self>, used: &Arc<Current>, response: &mut Response<B>) -> About {
-        match response.extensions_mut().remove::<GivenBy>() {
-            Some(GivenBy(endpoint)) => self.about(used, &endpoint).await,
-            None => About::Others,
-        }
-    }
-
     /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks
     /// the endpoint, and those who waited share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {

@@ -12,7 +12,7 @@ use tributary_apimachinery::body::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity, Sent};
 
-use crate::member::{self, Body, Member, get};
+use crate::member::{self, Body, Member, SendRequest, get};
 
 /// A client of a member to which every dial hangs.
 async fn hanging(tuning: ClientTuning) -> ClusterClient {
@@ -39,7 +39,7 @@ async fn as_many_wait_for_a_connection_as_may_and_the_next_is_refused_at_once() 
         ..ClientTuning::default()
     };
     let client = hanging(tuning).await;
-    let forward = |of| client.forward(asked(of), RequestIdentity::Member);
+    let forward = |of| client.send_request(asked(of), RequestIdentity::Member);
     let mut waiting: FuturesUnordered<_> = (0..30).map(forward).collect();
     let is_waiting = futures::poll!(waiting.next()).is_pending();
     assert!(is_waiting, "none of them is refused");
@@ -63,8 +63,8 @@ async fn who_finds_room_on_a_connection_does_not_wait() {
     let member = Member::echo().await;
     let tuning = ClientTuning { max_waiting_requests: 1, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
-    let many = (0..40).map(|_| client.forward(get("/api"), RequestIdentity::Member));
+    assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    let many = (0..40).map(|_| client.send_request(get("/api"), RequestIdentity::Member));
     futures::future::try_join_all(many).await.unwrap();
 }
 
@@ -101,12 +101,12 @@ async fn who_takes_over_the_connection_of_another_does_not_wait() {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
         request.extensions_mut().insert(RequestClass::Opaque);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
-        client.forward(request, RequestIdentity::Member).await
+        client.send_request(request, RequestIdentity::Member).await
     };
     drop(log(1).await.unwrap());
-    let mut waiting = pin!(client.forward(get("/api"), RequestIdentity::Member));
+    let mut waiting = pin!(client.send_request(get("/api"), RequestIdentity::Member));
     assert!(futures::poll!(waiting.as_mut()).is_pending());
-    let other = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let other = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(other.status_code(), StatusCode::TOO_MANY_REQUESTS, "no more than one may wait: {other}");
     assert_eq!(log(2).await.unwrap().status(), StatusCode::OK);
 }

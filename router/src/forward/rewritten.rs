@@ -54,7 +54,6 @@ impl BufferedRequest {
         // Most members are asked for just this; then it is not written and read anew.
         *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
-        request.extensions_mut().clone_from(&self.head.extensions);
         let headers = request.headers_mut();
         // The answer is rewritten here: it has to come in JSON, and not compressed.
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));

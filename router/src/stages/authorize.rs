@@ -12,8 +12,8 @@ use tributary_sharing::body::Body;
 
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
-use crate::unknown_rights::{self, RightsUnknown};
-use crate::{Router, User, response};
+use crate::request_context::RequestContext;
+use crate::{Router, response, unknown_rights};
 
 /// The answer, unless too many questions about rights are open already. If rights are unknown in some clusters, a user
 /// who may see the report is told the clusters and the causes.
@@ -28,7 +28,7 @@ pub(crate) async fn answer_by_rights(
     let answer = caller.unless_crowded(request.received.info.verb, answer).await;
     let is_of_unknown_rights = match &answer {
         Err(refusal) => refusal.is_of_unknown_rights(),
-        Ok(answer) => answer.extensions().get::<RightsUnknown>().is_some(),
+        Ok(_) => caller.lacks_rights(),
     };
     match is_of_unknown_rights {
         true => Box::pin(name_unknown_rights(request.router, caller, answer)).await,
@@ -58,10 +58,10 @@ impl Router {
     ///
     /// # Errors
     /// The answer to give instead: 403, in kube-apiserver's words.
-    pub async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
+    pub async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         let (path, query) = (head.uri.path(), head.uri.query());
         let preferences = Preferences::from_headers(&head.headers, query);
-        let caller = Caller::from_request(&head.headers, &head.extensions, user, self.rights());
+        let caller = Caller::from_request(&head.headers, context, self.rights());
         let may_visit = match caller {
             Ok(caller) => caller.may_visit(path).await,
             Err(refusal) => Err(refusal),

@@ -7,14 +7,13 @@ use tokio::time::Instant;
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::{Refusal, listed};
 use tributary_answers::warnings::warning_header;
-use tributary_apimachinery::Mount;
 use tributary_fleet::metrics::Decision;
 use tributary_sharing::body::Body;
 
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::request_trace::RequestTrace;
+use crate::request_context::RequestArrival;
 use crate::{Router, health, response};
 
 /// Applies the policies, and notes the schema that the request passes. Without policies the outcome is only kept for
@@ -61,16 +60,15 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
 impl Router {
     /// The answer to a request for a cluster whose policy refuses every request, before the user is known. `None` for
     /// other requests. Costs one load without policies.
-    pub fn refuse_frozen(&self, head: &mut Parts) -> Option<Response<Body>> {
+    pub fn refuse_frozen(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
         let started = Instant::now();
         let dispatch = self.dispatch.current()?;
-        let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
-        let (cluster, _) = mount.split(head.uri.path()).ok()?;
+        let (cluster, _) = arrival.mount.split(head.uri.path()).ok()?;
         let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
         let preferences = Preferences::from_headers(&head.headers, head.uri.query());
         let answer = response::status(&refusal.status(), preferences.error_form());
-        head.extensions.get_or_insert_default::<RequestTrace>().note_decision(Decision::Denied);
-        self.count_unheard(head, answer.status(), started);
+        arrival.trace.note_decision(Decision::Denied);
+        self.count_frozen(head, &arrival.reading, answer.status(), started);
         Some(answer)
     }
 }

@@ -3,13 +3,15 @@
 use http::{Response, StatusCode, header};
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::Refusal;
-use tributary_apimachinery::{RequestInfo, Status};
+use tributary_apimachinery::{RequestClass, RequestInfo, Status};
 use tributary_fleet::discovery::DiscoveryPath;
 use tributary_flow_control::SCHEMA_HEADER;
 use tributary_sharing::body::{self, Body};
 
 use super::parse::ParsedRequest;
 use super::staged_request::StagedRequest;
+use crate::request_context::Answer;
+use crate::request_trace::RequestTrace;
 use crate::{Router, confinement, response};
 
 /// The answer to a request that was read. The headers name the schema that the request passed, and warn of clusters
@@ -25,24 +27,30 @@ pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<
 }
 
 /// The answer to a request that cannot be read.
-pub(crate) fn encode_unread(parsed: &ParsedRequest, status: &Status) -> Response<Body> {
+pub(crate) fn encode_unread(parsed: &ParsedRequest<'_>, status: &Status) -> Response<Body> {
     response::status(status, parsed.preferences.error_form())
 }
 
-/// The last step of every answer: no body for HEAD, a class for the connection, and no scripts of members in browsers.
-pub(crate) fn finish_answer(router: &Router, parsed: &ParsedRequest, mut response: Response<Body>) -> Response<Body> {
+/// The last step of every answer: no body for HEAD, and no scripts of members in browsers. A watch of a cluster's own
+/// view that the cluster has answered is marked as such.
+pub(crate) fn finish_answer(
+    router: &Router,
+    parsed: &ParsedRequest<'_>,
+    trace: &RequestTrace,
+    mut response: Response<Body>,
+) -> Answer {
     if parsed.is_head() {
         *response.body_mut() = body::empty();
     }
     if router.rights().is_some() {
         confinement::confine(&mut response);
     }
-    // The connection decides by the class how long the client may take to read.
     let class = parsed.class();
-    if class.is_long_running() {
-        response.extensions_mut().insert(class);
-    }
-    response
+    let is_forwarded_watch = class == RequestClass::Watch
+        && parsed.is_of_one_cluster()
+        && response.status().is_success()
+        && trace.is_forwarded();
+    Answer { class, is_forwarded_watch, ..response.into() }
 }
 
 impl Router {

@@ -1,6 +1,6 @@
 //! The place of a request in its flow-control schema. [`flow_control`](crate::flow_control) has the schemas.
 
-use http::{Request, Response};
+use http::Response;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::Permit;
 use tributary_sharing::body::{self, Body};
@@ -15,16 +15,10 @@ pub(crate) struct SchemaPlace(Option<Permit>);
 ///
 /// # Errors
 /// 429.
-pub(crate) async fn wait_for_place(
-    request: &StagedRequest<'_>,
-    caller: &Caller,
-    message: &mut Request<Body>,
-) -> Result<SchemaPlace, Refusal> {
+pub(crate) async fn wait_for_place(request: &StagedRequest<'_>, caller: &Caller) -> Result<SchemaPlace, Refusal> {
     let StagedRequest { received, user, configuration, .. } = *request;
     Ok(SchemaPlace(match request.schema {
-        Some(schema) => {
-            Some(schema.admit(received, user, caller, &configuration.union, message.extensions_mut()).await?)
-        }
+        Some(schema) => Some(schema.admit(received, user, caller, &configuration.union).await?),
         None => None,
     }))
 }

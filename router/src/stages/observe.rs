@@ -1,13 +1,12 @@
 //! What is counted and traced of a request: who answered it, what became of it, and where.
 
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::RequestInfo;
 use tributary_fleet::discovery::Union;
 use tributary_fleet::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
-use tributary_sharing::body::Body;
 
 use super::staged_request::StagedRequest;
 use crate::Router;
@@ -16,19 +15,17 @@ use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 
 /// The observation of a request, from its arrival to its answer.
-pub(crate) struct Observation {
+pub(crate) struct Observation<'a> {
     started: Instant,
     client: ClientClass,
     /// The facts for logs, metrics and traces.
-    pub(crate) trace: RequestTrace,
+    trace: &'a RequestTrace,
 }
 
-impl Observation {
+impl<'a> Observation<'a> {
     /// Begins with the arrival.
-    pub(crate) fn begin(message: &mut Request<Body>) -> Self {
-        let client = ClientClass::from_headers(message.headers());
-        let trace = message.extensions_mut().get_or_insert_default::<RequestTrace>().clone();
-        Self { started: Instant::now(), client, trace }
+    pub(crate) fn begin(trace: &'a RequestTrace, headers: &HeaderMap) -> Self {
+        Self { started: Instant::now(), client: ClientClass::from_headers(headers), trace }
     }
 
     /// Notes the request in the log, and the resource in the trace.
@@ -39,7 +36,7 @@ impl Observation {
     }
 
     /// The series in which a request that was read is counted. Notes the decision in the trace, too.
-    pub(crate) fn counted<'a>(&self, request: &StagedRequest<'a>, refusal: Option<&Refusal>) -> CountedRequest<'a> {
+    pub(crate) fn counted<'b>(&self, request: &StagedRequest<'b>, refusal: Option<&Refusal>) -> CountedRequest<'b> {
         let (info, configuration) = (request.received.info, request.configuration);
         let (source, asked) = (self.trace.source(), self.trace.asked_clusters());
         let decision = decision(source, refusal, &asked);
@@ -93,9 +90,8 @@ fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, as
 }
 
 impl Router {
-    /// Counts a request that was denied before anybody was known.
-    pub(crate) fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
-        let reading = RequestReading::of_head(head);
+    /// Counts a request that was refused before authentication.
+    pub(crate) fn count_frozen(&self, head: &Parts, reading: &RequestReading, status: StatusCode, started: Instant) {
         let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);
         let counted = match reading.info() {

@@ -3,51 +3,40 @@
 use http::uri::PathAndQuery;
 use http::{Method, Request};
 use tributary_answers::negotiate::Preferences;
-use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Status};
-use tributary_proxy::headers::Recipient;
+use tributary_apimachinery::{RequestClass, RequestInfo, Status};
 use tributary_sharing::body::Body;
 
 use crate::received::Received;
 use crate::request_reading::RequestReading;
 use crate::switching;
 
-/// The reading of a request.
-pub(crate) struct ParsedRequest {
+/// The reading of a request, and the form of its answer.
+pub(crate) struct ParsedRequest<'a> {
+    reading: &'a RequestReading,
     /// The path and the query, shared with the message.
     target: Option<PathAndQuery>,
-    reading: RequestReading,
     is_head: bool,
     /// The form of the answer that the client asks for.
     pub(crate) preferences: Preferences,
 }
 
-impl ParsedRequest {
-    /// Reads a request, unless the server has left its reading in the extensions.
-    pub(crate) fn from_message(message: &mut Request<Body>) -> Self {
+impl<'a> ParsedRequest<'a> {
+    /// Takes the reading from the server, which has read the path already for audit and policies.
+    pub(crate) fn new(reading: &'a RequestReading, message: &Request<Body>) -> Self {
         let target = message.uri().path_and_query().cloned();
         let query = target.as_ref().and_then(PathAndQuery::query);
-        let reading = message.extensions_mut().remove::<RequestReading>().unwrap_or_else(|| {
-            let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
-            let path = target.as_ref().map_or("", PathAndQuery::path);
-            RequestReading::parse(&mount, message.method().as_str(), path, query)
-        });
-        let (is_head, preferences) =
-            (message.method() == Method::HEAD, Preferences::from_headers(message.headers(), query));
-        let parsed = Self { target, reading, is_head, preferences };
-        // The proxy goes by this reading, too. Without a class a request is short.
-        let class = parsed.class();
-        if class.is_long_running() {
-            message.extensions_mut().insert(class);
-        }
-        if parsed.reading.info().is_ok_and(RequestInfo::is_for_workload) {
-            message.extensions_mut().insert(Recipient::Workload);
-        }
-        parsed
+        let preferences = Preferences::from_headers(message.headers(), query);
+        Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
     }
 
     /// The class of the request; [`RequestClass::Short`] for one that cannot be read.
     pub(crate) fn class(&self) -> RequestClass {
         self.reading.info().map_or(RequestClass::Short, RequestInfo::class)
+    }
+
+    /// Whether the request is for the own view of one cluster.
+    pub(crate) fn is_of_one_cluster(&self) -> bool {
+        self.reading.info().is_ok_and(|info| info.cluster.is_some())
     }
 
     /// Whether the client asks for the head of the answer only.

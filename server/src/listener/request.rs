@@ -45,7 +45,7 @@ impl<H: Handler> ConnectionRequests<H> {
             // What a large answer counts for until it is metered. Given back if the request is given up before.
             let mut taken = None;
             let mut answer = match admitted {
-                Err(refusal) => self.front.refuse(request, &self.client, refusal),
+                Err(refusal) => self.front.refuse(request, &self.client, refusal).into(),
                 Ok((head, head_bytes)) => {
                     // A write with a body waits for room at the end of the body.
                     let ends_with_room = !outgoing::is_read(&method) && !request.body().is_end_stream();
@@ -81,7 +81,7 @@ impl<H: Handler> ConnectionRequests<H> {
             if let Some(body) = body {
                 // Only an authenticated connection has its rest read. Boxed, because requests over HTTP/2 never need
                 // it.
-                Box::pin(body.make_way(&mut answer, self.acquaintance.is_known())).await;
+                Box::pin(body.make_way(&mut answer.response, self.acquaintance.is_known())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))
         }

@@ -36,7 +36,7 @@ pub(super) async fn ask_clusters(clusters: Vec<Arc<Cluster>>, question: Question
 
 #[cfg(test)]
 mod tests {
-    use http::{Extensions, HeaderMap, HeaderValue};
+    use http::HeaderValue;
     use prometheus_client::metrics::counter::Counter;
     use tokio::time::timeout;
 
@@ -69,9 +69,7 @@ mod tests {
             &MemberUnreadBytes::default(),
             &MemberShareMetrics::default(),
         );
-        let caller =
-            Caller::from_request(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None)
-                .unwrap();
+        let caller = Caller::named("owner", None);
         let within = Duration::from_secs(3);
         let mut turns = Vec::new();
         while let Ok(turn) = timeout(within, cluster.question(caller.holder)).await {
